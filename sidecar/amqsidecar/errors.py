@@ -1,0 +1,103 @@
+"""The error tree.
+
+SidecarError                      never raised itself
+├── ConfigError                   the operator must change something; exit code 78
+├── BrokerError
+│   ├── LinkLost                  transient: the outcome of the running transaction is unknown; reconnect
+│   ├── SendsRefused              the broker refused some sends; nothing of the transaction happened
+│   ├── CommitRefused             the broker refused the commit; nothing of the transaction happened
+│   ├── BrokerRefused             permanent: credentials, permission, missing capability
+│   ├── RemoteProtocolError       the broker sent what its protocol does not allow
+│   └── UndecodableMessage        one message can't be taken apart; it is parked whole
+└── StoreError
+    ├── StoreUnavailable          transient: the store can't be reached or is full
+    └── SchemaMismatch            the store was written by a version that this one doesn't know
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class SidecarError(Exception):
+    """Base of everything that amqsidecar raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a configuration or policy file.
+
+    Attributes:
+        where: `file:line`, a key path such as `store.url`, or the name of an option.
+        what: what was found, what was expected, and how to mend it, as one sentence.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class ConfigError(SidecarError):
+    """The configuration can't be used; holds every problem found, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class BrokerError(SidecarError):
+    """Something between the broker and us."""
+
+
+class LinkLost(BrokerError):
+    """The connection is gone; whether the last transaction was committed is unknown."""
+
+
+class SendsRefused(BrokerError):
+    """The broker refused some sends of a transaction; nothing of the transaction happened.
+
+    Attributes:
+        refusals: index of the refused send in the transaction (0-based) to the broker's words.
+    """
+
+    def __init__(self, refusals: Mapping[int, str]) -> None:
+        self.refusals = dict(refusals)
+        first = next(iter(self.refusals.values()), "")
+        super().__init__(f"the broker refused {len(self.refusals)} send(s): {first}")
+
+
+class CommitRefused(BrokerError):
+    """The broker refused to commit and said not which message is at fault; nothing happened.
+
+    Attributes:
+        is_duplicate: the broker says that a duplicate id was the reason.
+    """
+
+    def __init__(self, reason: str, *, is_duplicate: bool = False) -> None:
+        self.is_duplicate = is_duplicate
+        super().__init__(reason)
+
+
+class BrokerRefused(BrokerError):
+    """The broker permanently refuses what we asked: credentials, permission, capability."""
+
+
+class RemoteProtocolError(BrokerError):
+    """The broker sent what its protocol does not allow."""
+
+
+class UndecodableMessage(BrokerError):
+    """A message can't be taken apart; it must be kept whole."""
+
+
+class StoreError(SidecarError):
+    """Something between the store and us."""
+
+
+class StoreUnavailable(StoreError):
+    """The store can't be reached, opened or written."""
+
+
+class SchemaMismatch(StoreError):
+    """The store was written by a version of amqsidecar that this one doesn't know."""

@@ -1,0 +1,1 @@
+"""Nouns: frozen values, no behaviour beyond checking themselves."""

@@ -1,0 +1,49 @@
+"""What the rules say about one dead letter."""
+
+from dataclasses import dataclass
+
+from amqsidecar.model.destination import Destination
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliver:
+    """Send it to its original destination again.
+
+    Attributes:
+        delay_ms: how long to wait first. As the broker computes it: may be 0 or negative (at once).
+        redelivery_count: the count that the re-sent message carries, 1-based (1 = first re-send).
+        rule: the rule that decided, with file and line.
+    """
+
+    delay_ms: int
+    redelivery_count: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTo:
+    """No further redelivery: it belongs in this dead-letter destination.
+
+    Attributes:
+        destination: the dead-letter destination.
+        expiration_ms: how long it may stay there; 0 = for ever.
+        rule: the rule that decided, with file and line.
+    """
+
+    destination: Destination
+    expiration_ms: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The rules drop it; final.
+
+    Attributes:
+        rule: the rule that decided, with file and line.
+    """
+
+    rule: str
+
+
+Decision = Redeliver | DeadLetterTo | Discard

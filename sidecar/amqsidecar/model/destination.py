@@ -1,0 +1,87 @@
+"""A place that messages are sent to, on either broker."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+
+class DestinationKind(StrEnum):
+    """What a destination is; the values are the broker's own URL schemes."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    TEMP_QUEUE = "temp-queue"
+    TEMP_TOPIC = "temp-topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A queue or topic, temporary or not.
+
+    On Artemis `QUEUE` means anycast and `TOPIC` multicast routing; the name is an address, or
+    `address::queue` (a fully qualified queue name) where one queue of the address is meant.
+    """
+
+    kind: DestinationKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}://{self.name}"
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether it is a queue, temporary or not."""
+        return self.kind in (DestinationKind.QUEUE, DestinationKind.TEMP_QUEUE)
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is a temporary queue or topic."""
+        return self.kind in (DestinationKind.TEMP_QUEUE, DestinationKind.TEMP_TOPIC)
+
+    @property
+    def address(self) -> str:
+        """Artemis: the address part of the name, without `::queue`."""
+        return self.name.split("::", 1)[0]
+
+
+_SCHEMES = {f"{kind.value}://": kind for kind in DestinationKind}
+
+
+@lru_cache(maxsize=4096)
+def parse_destination(
+    text: str, default: DestinationKind = DestinationKind.QUEUE
+) -> Destination:
+    """Return the destination that a text such as `queue://A`, `topic://B` or plain `A` names.
+
+    Args:
+        text: a name, with or without one of the four schemes.
+        default: what a text without a scheme is.
+
+    Raises:
+        ValueError: the name is empty.
+
+    Source: ActiveMQ Classic, ActiveMQDestination.createDestination.
+
+    Example:
+        >>> str(parse_destination("topic://prices"))
+        'topic://prices'
+    """
+    text = text.strip()
+    kind = default
+    for scheme, scheme_kind in _SCHEMES.items():
+        if text.startswith(scheme):
+            kind, text = scheme_kind, text[len(scheme) :]
+            break
+    if not text:
+        raise ValueError("a destination needs a name")
+    return Destination(kind, text)
+
+
+def queue(name: str) -> Destination:
+    """Return the queue of that name."""
+    return Destination(DestinationKind.QUEUE, name)
+
+
+def topic(name: str) -> Destination:
+    """Return the topic of that name."""
+    return Destination(DestinationKind.TOPIC, name)

@@ -1,0 +1,198 @@
+"""The rules of an `activemq.xml` that concern dead letters, as values.
+
+Names and defaults are the broker's own (spec: ActiveMQ Classic XML schema, section 11 of the
+specification note). A value of these types is what the importers produce and the deciders compile.
+"""
+
+from dataclasses import dataclass, field
+
+from amqsidecar.model.destination import Destination, queue
+from amqsidecar.policy.rule_source import DEFAULTS, RuleSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryPolicy:
+    """How often and after which delays a message is redelivered.
+
+    Attributes:
+        maximum_redeliveries: None = for ever (the broker writes -1); 0 and negative = never.
+        initial_redelivery_delay_ms: delay before the first redelivery, used verbatim.
+        redelivery_delay_ms: delay before later ones without back-off.
+        maximum_redelivery_delay_ms: cap with back-off; None = no cap (the broker writes -1).
+        use_exponential_back_off: whether `back_off_multiplier` acts.
+        back_off_multiplier: acts only above 1.
+        use_collision_avoidance: whether delays after the first are varied by chance.
+        collision_avoidance_percent: half width of that variation, 15 = plus or minus 15 %.
+
+    Source: org.apache.activemq.RedeliveryPolicy.
+    """
+
+    maximum_redeliveries: int | None = 6
+    initial_redelivery_delay_ms: int = 1000
+    redelivery_delay_ms: int = 1000
+    maximum_redelivery_delay_ms: int | None = None
+    use_exponential_back_off: bool = False
+    back_off_multiplier: float = 5.0
+    use_collision_avoidance: bool = False
+    collision_avoidance_percent: int = 15
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryEntry:
+    """One entry of a redelivery policy map: a destination pattern and its policy.
+
+    Attributes:
+        destinations: the pattern, one element; a composite (`A,B`) has several.
+    """
+
+    destinations: tuple[Destination, ...]
+    policy: RedeliveryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryRules:
+    """A `redeliveryPlugin`.
+
+    Attributes:
+        entries: in file order.
+        default_entry: the policy of destinations that no entry matches; None = there is none.
+
+    Source: org.apache.activemq.broker.util.RedeliveryPlugin.
+    """
+
+    entries: tuple[RedeliveryEntry, ...] = ()
+    default_entry: RedeliveryPolicy | None = None
+    fallback_to_dead_letter: bool = True
+    send_to_dlq_if_max_retries_exceeded: bool = True
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardingRules:
+    """A `discardingDLQBrokerPlugin`.
+
+    Attributes:
+        drop_only: Java regular expressions separated by blanks; None = not given.
+        report_interval: every so many drops one log line; 0 = none.
+
+    Source: org.apache.activemq.plugin.DiscardingDLQBrokerPlugin.
+    """
+
+    drop_all: bool = True
+    drop_temporary_topics: bool = True
+    drop_temporary_queues: bool = True
+    drop_only: str | None = None
+    report_interval: int = 1000
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StrategyCommon:
+    process_expired: bool = True
+    process_non_persistent: bool = False
+    enable_audit: bool = True
+    expiration_ms: int = 0
+    max_producers_to_audit: int = 64
+    max_audit_depth: int = 2048
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedDeadLetterStrategy(_StrategyCommon):
+    """One dead-letter queue (or topic) for all; `ActiveMQ.DLQ` unless named.
+
+    Source: org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy.
+    """
+
+    dead_letter_queue: Destination = field(default_factory=lambda: queue("ActiveMQ.DLQ"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndividualDeadLetterStrategy(_StrategyCommon):
+    """A dead-letter queue (or topic) for each destination, named after it.
+
+    Source: org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy.
+    """
+
+    queue_prefix: str = "ActiveMQ.DLQ.Queue."
+    queue_suffix: str = ""
+    topic_prefix: str = "ActiveMQ.DLQ.Topic."
+    topic_suffix: str = ""
+    use_queue_for_queue_messages: bool = True
+    use_queue_for_topic_messages: bool = True
+    destination_per_durable_subscriber: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardingDeadLetterStrategy(_StrategyCommon):
+    """Never keeps a dead letter.
+
+    Source: org.apache.activemq.broker.region.policy.DiscardingDeadLetterStrategy.
+    """
+
+
+DeadLetterStrategy = (
+    SharedDeadLetterStrategy | IndividualDeadLetterStrategy | DiscardingDeadLetterStrategy
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """One entry of the destination policy map, as far as dead letters are concerned.
+
+    Attributes:
+        destinations: the pattern, one element; a composite has several.
+        dead_letter_strategy: None = the broker's shared default.
+    """
+
+    destinations: tuple[Destination, ...]
+    dead_letter_strategy: DeadLetterStrategy | None = None
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRules:
+    """The innermost rules: which dead-letter strategy acts on which destination.
+
+    Attributes:
+        entries: in file order.
+        default_entry: the policy map's own default entry; None = there is none.
+    """
+
+    entries: tuple[PolicyEntry, ...] = ()
+    default_entry: PolicyEntry | None = None
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginRules:
+    """One link of the chain: the plugin's name and its options.
+
+    Attributes:
+        name: name in the entry-point group `amqsidecar.plugins`: `redelivery`, `discarding`, or a
+            third party's.
+        options: RedeliveryRules, DiscardingRules, or what the third party's plugin parsed.
+    """
+
+    name: str
+    options: object
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicRules:
+    """Everything in an `activemq.xml` that decides about dead letters.
+
+    Attributes:
+        plugins: in the order of the file; the last one is the outermost and is asked first.
+        warnings: what an operator should know about these rules, one sentence each, with place.
+        scheduler_support: the broker's own switch; the in-broker plugin needs it, the sidecar not.
+        source: the file.
+    """
+
+    plugins: tuple[PluginRules, ...] = ()
+    dead_letter: DeadLetterRules = field(default_factory=DeadLetterRules)
+    scheduler_support: bool = False
+    warnings: tuple[str, ...] = ()
+    source: RuleSource = DEFAULTS
