@@ -48,9 +48,7 @@ _SCHEMES = {f"{kind.value}://": kind for kind in DestinationKind}
 
 
 @lru_cache(maxsize=4096)
-def parse_destination(
-    text: str, default: DestinationKind = DestinationKind.QUEUE
-) -> Destination:
+def parse_destination(text: str, default: DestinationKind = DestinationKind.QUEUE) -> Destination:
     """Return the destination that a text such as `queue://A`, `topic://B` or plain `A` names.
 
     Args:

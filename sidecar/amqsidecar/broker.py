@@ -1,0 +1,222 @@
+"""The broker contract: one connection, its intake, and transactions that carry a token.
+
+A link belongs to one thread; only `wake` may be called from another. It never decodes bodies:
+`Delivery.message` is what the wire carried, and `Resend.message` is the same bytes again, of which
+the link rewrites only what a redelivery must change (`design.md` 3).
+
+Exactly once rests on the **token**: a private queue of the instance holds one message, the number of
+the last committed cycle. Every broker transaction takes token k-1 and sends token k. Who can't receive
+the token doesn't own the instance.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance
+
+PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
+PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
+PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
+PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
+
+
+class BrokerKind(StrEnum):
+    """The two broker products."""
+
+    CLASSIC = "classic"
+    ARTEMIS = "artemis"
+
+
+class BrokerDescription(msgspec.Struct, frozen=True):
+    """What the broker said of itself when the link was opened.
+
+    Attributes:
+        kind: the product.
+        version: as the broker words it; "" = not told.
+        encoding: how `Delivery.message` is encoded, such as `amqp/1.0`; only rows of the same
+            encoding can be sent over this link.
+    """
+
+    kind: BrokerKind
+    version: str
+    encoding: str
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """A dead letter in hand, not yet accepted.
+
+    Attributes:
+        handle: the link's own reference; meaningless after the link is closed.
+        source: the dead-letter queue it was found in.
+        message: the encoded message, whole.
+        provenance: what it tells about its past.
+    """
+
+    handle: object
+    source: Destination
+    message: bytes
+    provenance: Provenance
+
+
+class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One message to send in a transaction.
+
+    Attributes:
+        destination: where to; its kind says the routing type on Artemis.
+        message: the encoded dead letter as it was received.
+        duplicate_id: unique for this message at this destination at this count; Artemis links put
+            it into `_AMQ_DUPL_ID`.
+        is_final: True = a final dead letter: provenance and cause stay on the message, and the
+            three sidecar properties tell the last count. False = a redelivery: dead-letter
+            annotations are stripped, the time to live starts anew.
+        redelivery_id: written as `amqsidecarRedeliveryId` (string).
+        redelivery_count: written as `amqsidecarRedeliveryCount` (int) and as the delivery count
+            where the wire has one.
+        redelivery_delay_ms: written as `redeliveryDelay` (long).
+        expiration_ms: final dead letters only: time to live from now; 0 = for ever.
+    """
+
+    destination: Destination
+    message: bytes
+    duplicate_id: str
+    is_final: bool
+    redelivery_id: str
+    redelivery_count: int
+    redelivery_delay_ms: int
+    expiration_ms: int = 0
+
+
+class IntakeQueue(msgspec.Struct, frozen=True):
+    """A dead-letter queue to read from.
+
+    Attributes:
+        destination: the queue; on Artemis `address::queue` where they differ. On Classic it may hold
+            the broker's wildcards.
+        expires: messages come here because their time to live ran out (Artemis expiry address).
+    """
+
+    destination: Destination
+    expires: bool = False
+
+
+class Link(Protocol):
+    """One connection to one broker, used by one thread."""
+
+    description: BrokerDescription
+    """Valid after `open`."""
+
+    def open(self, token_queue: str) -> None:
+        """Connect, log in, prepare transactions and begin to wait for the token.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials, permissions, or a capability that is missing.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything in hand back without counting it as a failure, then disconnect.
+
+        Never raises; safe to call twice and after `LinkLost`.
+        """
+        ...
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these; may be called again.
+
+        Args:
+            queues: the dead-letter queues; wildcards allowed on Classic.
+            prefetch: deliveries that the broker may hand us ahead, over all queues at most.
+
+        Raises:
+            BrokerRefused: one can't be read; the message names it.
+        """
+        ...
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order; never blocks.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over; keeps the link alive.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        ...
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the cycle number of the token once the broker hands it over; None = not in time.
+
+        The token stays unsettled in our hand until a transaction takes it. Of several tokens (a
+        crash while the first was made) the highest counts and the others are removed.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def token_exists(self) -> bool | None:
+        """Tell whether the token queue holds a token, handed out or not; None = can't be told."""
+        ...
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns.
+
+        If the process dies inside, the queue holds no token or this one.
+        """
+        ...
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, and exchange the token in one broker transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Args:
+            accepts: deliveries of this link, each at most once; all in the order received.
+            sends: messages to send; an error's index refers to this sequence.
+            token: the new cycle number.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        ...
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost, as a sentence; None = it routes.
+
+        Cheap: results are cached for some seconds and refreshed on change.
+        """
+        ...
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the dead-letter queues that the live broker has; empty where it can't tell."""
+        ...
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait in a dead-letter queue, counting no further than `at_most`."""
+        ...
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make sure that a final dead-letter queue exists and will keep what is sent there.
+
+        Returns:
+            None, or why it can't be used, as a sentence.
+        """
+        ...
