@@ -1,0 +1,180 @@
+"""Everything that can happen, as a union of typed events; the schema of the history.
+
+Events of a cycle are written to the store in the same transaction that changes the schedule, so they
+equal what happened, across kills. Log and metrics are fed by the same values after the broker's commit.
+Times are milliseconds since the epoch, counts are 0-based unless said otherwise.
+"""
+
+import msgspec
+
+
+class Event(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True
+):
+    """Base of all events.
+
+    Attributes:
+        at_ms: when the sidecar decided or did it.
+        id: number of the row in the store; 0 = concerns no single message.
+        redelivery_id: what a message keeps over all its deaths; "" = concerns no single message.
+    """
+
+    at_ms: int
+    id: int = 0
+    redelivery_id: str = ""
+
+
+class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
+    """A dead letter was taken from the broker for the first time."""
+
+    source: str
+    origin: str | None = None
+    cause: str | None = None
+    expired: bool = False
+    redelivery_count: int = 0
+    message_id: str | None = None
+    size_bytes: int = 0
+
+
+class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):
+    """A message that the sidecar had re-sent died again and was taken again."""
+
+
+class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
+    """The rules say: redeliver; `redelivery_count` is the count that the re-send will carry."""
+
+    destination: str
+    delay_ms: int
+    due_at_ms: int
+    redelivery_count: int
+    rule: str
+
+
+class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
+    """The rules say: no more; it goes to the final dead-letter queue.
+
+    Attributes:
+        destination: the final dead-letter queue.
+        decided_destination: what the broker's rules name, where the sidecar renamed it.
+    """
+
+    destination: str
+    rule: str
+    expiration_ms: int = 0
+    decided_destination: str | None = None
+
+
+class Discarded(Event, frozen=True, gc=False, kw_only=True, tag="discarded"):
+    """The rules say: drop; the message is gone."""
+
+    destination: str
+    rule: str
+
+
+class Parked(Event, frozen=True, gc=False, kw_only=True, tag="parked"):
+    """It can't be redelivered as things are; it is kept for a person."""
+
+    destination: str
+    reason: str
+
+
+class Held(Event, frozen=True, gc=False, kw_only=True, tag="held"):
+    """It is kept until a person releases it (backlog at first attach, or by hand)."""
+
+    destination: str
+    reason: str
+    actor: str | None = None
+
+
+class Resent(Event, frozen=True, gc=False, kw_only=True, tag="resent"):
+    """It was sent to its original destination; `redelivery_count` is the count it carries."""
+
+    destination: str
+    redelivery_count: int
+    lateness_ms: int
+
+
+class DeadLettered(Event, frozen=True, gc=False, kw_only=True, tag="dead_lettered"):
+    """It was sent to the final dead-letter queue."""
+
+    destination: str
+    redelivery_count: int
+
+
+class DuplicateSuppressed(Event, frozen=True, gc=False, kw_only=True, tag="duplicate_suppressed"):
+    """The broker had this very re-send already (its duplicate detection says so); counts as sent."""
+
+    destination: str
+    redelivery_count: int
+
+
+class DestinationBlocked(Event, frozen=True, gc=False, kw_only=True, tag="destination_blocked"):
+    """A destination can't take re-sends for now; what is due there waits."""
+
+    destination: str
+    reason: str
+    retry_at_ms: int
+
+
+class Retried(Event, frozen=True, gc=False, kw_only=True, tag="retried"):
+    """A person asked to redeliver it now."""
+
+    destination: str
+    actor: str
+
+
+class Released(Event, frozen=True, gc=False, kw_only=True, tag="released"):
+    """A person let a held message go; `due_at_ms` is its new time."""
+
+    destination: str
+    due_at_ms: int
+    actor: str
+
+
+class Cancelled(Event, frozen=True, gc=False, kw_only=True, tag="cancelled"):
+    """A person gave up on it: it goes to the final dead-letter queue."""
+
+    destination: str
+    actor: str
+
+
+class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_doubt"):
+    """The token is gone: what the cycle took counts as taken, what it sent counts as not sent."""
+
+    cycle: int
+    taken_count: int
+    sent_count: int
+    reason: str
+
+
+class CycleRecovered(Event, frozen=True, gc=False, kw_only=True, tag="cycle_recovered"):
+    """The token told how an interrupted cycle ended.
+
+    Attributes:
+        verdict: `committed` or `rolled_back`.
+    """
+
+    cycle: int
+    verdict: str
+    taken_count: int
+    sent_count: int
+
+
+AnyEvent = (
+    Received
+    | Returned
+    | Scheduled
+    | Exhausted
+    | Discarded
+    | Parked
+    | Held
+    | Resent
+    | DeadLettered
+    | DuplicateSuppressed
+    | DestinationBlocked
+    | Retried
+    | Released
+    | Cancelled
+    | CycleInDoubt
+    | CycleRecovered
+)

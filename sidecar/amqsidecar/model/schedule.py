@@ -1,0 +1,146 @@
+"""What the schedule holds."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class RowState(StrEnum):
+    """Where a scheduled message stands."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    PARKED = "parked"
+
+
+class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A dead letter as the schedule keeps it.
+
+    Attributes:
+        id: from `Store.allocate_ids`; never used again for another message.
+        state: whether it goes by itself when due, or waits for a person.
+        due_at_ms: when it is to be sent.
+        destination: where to, canonical text.
+        is_final: True = to a final dead-letter queue, with its provenance.
+        source: the dead-letter queue it was taken from, canonical text.
+        redelivery_id: what the message keeps over all its deaths.
+        redelivery_count: the count that the sent message will carry.
+        delay_ms: the delay that the rules gave; written on the message.
+        expiration_ms: final only: time to live there; 0 = for ever.
+        rule: the rule that decided, or the reason why it is parked or held.
+        cause: the broker's words for why it died.
+        message_id: the id that consumers saw.
+        received_at_ms: when it was taken.
+        encoding: how `message` is encoded.
+        message: the encoded dead letter, as received.
+    """
+
+    id: int
+    state: RowState
+    due_at_ms: int
+    destination: str
+    is_final: bool
+    source: str
+    redelivery_id: str
+    redelivery_count: int
+    delay_ms: int
+    expiration_ms: int
+    rule: str
+    cause: str | None
+    message_id: str | None
+    received_at_ms: int
+    encoding: str
+    message: bytes
+
+
+class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A row whose time has come, with what a send needs; see `TakenRow`."""
+
+    id: int
+    due_at_ms: int
+    destination: str
+    is_final: bool
+    redelivery_id: str
+    redelivery_count: int
+    delay_ms: int
+    expiration_ms: int
+    encoding: str
+    message: bytes
+
+
+class RowView(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as people see it; see `TakenRow`.
+
+    Attributes:
+        in_flight: it is in the cycle that runs now; nobody else may change it.
+        size_bytes: size of the encoded message.
+    """
+
+    id: int
+    state: RowState
+    due_at_ms: int
+    destination: str
+    is_final: bool
+    source: str
+    redelivery_id: str
+    redelivery_count: int
+    delay_ms: int
+    rule: str
+    cause: str | None
+    message_id: str | None
+    received_at_ms: int
+    encoding: str
+    size_bytes: int
+    in_flight: bool = False
+
+
+class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows an operation is about; all given conditions must hold.
+
+    Attributes:
+        ids: row numbers; None = any.
+        redelivery_id: None = any.
+        destination: canonical text; None = any.
+        state: None = any.
+        cause_contains: a part of the cause, case-sensitive; None = any.
+        received_before_ms: None = any.
+    """
+
+    ids: tuple[int, ...] | None = None
+    redelivery_id: str | None = None
+    destination: str | None = None
+    state: RowState | None = None
+    cause_contains: str | None = None
+    received_before_ms: int | None = None
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows a destination has in one state."""
+
+    destination: str
+    state: RowState
+    count: int
+
+
+class UnfinishedCycle(msgspec.Struct, frozen=True, kw_only=True):
+    """A cycle that the store knows and whose end it doesn't know."""
+
+    cycle: int
+    taken_count: int
+    sent_count: int
+
+
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says when it is opened.
+
+    Attributes:
+        instance: name of this sidecar's share of the schedule; made once.
+        cycle: the last finished cycle; 0 = none yet.
+        unfinished: the cycle after it, where one was begun.
+        token_created: whether the first token was put into the broker.
+    """
+
+    instance: str
+    cycle: int
+    unfinished: UnfinishedCycle | None
+    token_created: bool

@@ -1,0 +1,181 @@
+"""The store contract: the persistent schedule, its cycles, and the history of events.
+
+A row that was taken in cycle k counts only once cycle k is finished; a row that was sent in cycle k is
+removed when it is finished. So an undone cycle leaves no trace. All writes of one `transaction` are
+durable together when its block is left, or none of them is.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import (
+    DueRow,
+    RowFilter,
+    RowView,
+    StoreState,
+    TakenRow,
+    Tally,
+)
+
+
+class StoreTransaction(Protocol):
+    """Writes that become durable together."""
+
+    def finish_cycle(self, cycle: int) -> None:
+        """The broker committed this cycle: what it took waits, what it sent is removed."""
+        ...
+
+    def undo_cycle(self, cycle: int) -> None:
+        """The broker did not commit this cycle: as if it had never been begun."""
+        ...
+
+    def settle_in_doubt(self, cycle: int) -> None:
+        """Nobody knows: what the cycle took waits, what it sent waits again."""
+        ...
+
+    def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
+        """Return waiting rows that are due, by due time, then number; at most `limit`.
+
+        Reads only; what is to be sent is said with `record_cycle`, what is not with `postpone` or
+        `park` in the same transaction.
+        """
+        ...
+
+    def record_cycle(
+        self,
+        cycle: int,
+        taken: Sequence[TakenRow],
+        sent: Sequence[DueRow],
+        events: Sequence[AnyEvent],
+        holds: Mapping[str, int] | None = None,
+    ) -> None:
+        """Begin a cycle: its takes, sends and events count when it is finished.
+
+        Args:
+            cycle: the last finished cycle plus one.
+            taken: new rows.
+            sent: rows out of `claim_due`.
+            events: of this cycle; thrown away if it is undone.
+            holds: how many more dead letters of a source are held as backlog, new values.
+        """
+        ...
+
+    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
+        """Give rows a later due time because their destination can't take them now."""
+        ...
+
+    def park(self, ids: Sequence[int], reason: str) -> None:
+        """Keep rows for a person."""
+        ...
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Remove rows that the broker proved to have been sent before."""
+        ...
+
+    def record(self, events: Sequence[AnyEvent]) -> None:
+        """Write events that belong to no cycle; they count at once."""
+        ...
+
+    def set_token_created(self) -> None:
+        """The first token is in the broker."""
+        ...
+
+    def set_cycle(self, cycle: int) -> None:
+        """Continue after this cycle number; only when no cycle is unfinished."""
+        ...
+
+    def set_hold(self, source: str, remaining: int) -> None:
+        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        ...
+
+
+class Store(Protocol):
+    """A persistent schedule; one object belongs to one thread."""
+
+    def open(self) -> StoreState:
+        """Open, create where missing, and say where things stand.
+
+        Raises:
+            StoreUnavailable: it can't be opened.
+            SchemaMismatch: it was written by an unknown version.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close; safe to call twice."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[StoreTransaction]:
+        """Begin a transaction; durable when the block is left without an exception.
+
+        If the process dies inside the block, nothing of it happened.
+
+        Raises:
+            StoreUnavailable: it can't be written (disk full, locked for too long).
+        """
+        ...
+
+    def allocate_ids(self, count: int) -> int:
+        """Return the first of `count` consecutive row numbers that were never used before."""
+        ...
+
+    def next_due_ms(self) -> int | None:
+        """Return the earliest due time of a waiting row; None = nothing waits."""
+        ...
+
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog."""
+        ...
+
+    def tallies(self) -> list[Tally]:
+        """Return how many rows there are by destination and state; costs no scan of the rows."""
+        ...
+
+    def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
+        """Return rows by number, only those with a number above `after_id`."""
+        ...
+
+    def count_rows(self, row_filter: RowFilter) -> int:
+        """Return how many rows the filter hits."""
+        ...
+
+    def message(self, row_id: int) -> bytes | None:
+        """Return the encoded message of a row; None = no such row."""
+        ...
+
+    def history(self, redelivery_id: str) -> list[AnyEvent]:
+        """Return all events of a message over all its deaths, oldest first."""
+        ...
+
+    def retry(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+        """Make rows due now, also held and parked ones; returns how many. In-flight rows are left."""
+        ...
+
+    def cancel(self, row_filter: RowFilter, now_ms: int, actor: str, suffix: str) -> int:
+        """Send rows to their final dead-letter queue now; returns how many.
+
+        Args:
+            row_filter: which rows; in-flight rows and final ones are left as they are.
+            now_ms: the new due time.
+            actor: who asked.
+            suffix: the final dead-letter queue is the source plus this.
+        """
+        ...
+
+    def hold(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+        """Keep waiting rows until a person releases them; returns how many."""
+        ...
+
+    def release(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+        """Let held rows go at their due time, at once if it has passed; returns how many."""
+        ...
+
+    def forget_history(self, before_ms: int, limit: int) -> int:
+        """Remove at most `limit` of the oldest events before a time; returns how many."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return how much space the store takes on its medium."""
+        ...
