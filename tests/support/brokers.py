@@ -1,0 +1,486 @@
+"""Real brokers as processes: ActiveMQ Classic 5.18.3 and 6.3.1, and Artemis.
+
+    with ClassicBroker("6.3.1", plugins="<redeliveryPlugin/>", scheduler_support=True) as broker:
+        broker.openwire_url   # openwire://admin:admin@127.0.0.1:PORT
+
+Usable without pytest. A broker dies with the process that started it, however that ends.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from support import maven
+from support.broker_xml import PASSWORD, USER, artemis_xml, classic_xml
+from support.ports import free_port, is_open
+from support.waiting import eventually
+
+# Why: start-up counts in function tests, throughput does not.
+QUICK_START = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+FULL_SPEED = ("-Xms512m", "-Xmx2g", "-XX:+UseG1GC")
+
+STARTED_BROKERS: "weakref.WeakSet[Broker]" = weakref.WeakSet()
+
+_LOG_SETTINGS = """\
+rootLogger.level=INFO
+rootLogger.appenderRef.console.ref=console
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d{HH:mm:ss.SSS} %-5p [%c{1}] %m%n%throwable{full}
+logger.xbean.name=org.apache.xbean
+logger.xbean.level=WARN
+logger.springframework.name=org.springframework
+logger.springframework.level=WARN
+logger.audit.name=org.apache.activemq.audit
+logger.audit.level=ERROR
+"""
+
+
+class BrokerStartError(RuntimeError):
+    """The broker's process ended or stayed silent; the message holds the tail of its log."""
+
+
+class Broker(ABC):
+    """One broker process with its own ports, data and log; a context manager that starts it."""
+
+    kind: str
+    version: str
+    user = USER
+    password = PASSWORD
+
+    def __init__(
+        self, *, jvm_flags: Sequence[str], folder: Path | None, start_timeout_s: float
+    ) -> None:
+        """Prepare a broker.
+
+        Args:
+            jvm_flags: QUICK_START, FULL_SPEED or flags of your own.
+            folder: where configuration, data and log are kept; None: a temporary folder that is
+                removed with the broker.
+            start_timeout_s: how long the process may take until it says that it is started.
+        """
+        self.folder = folder or Path(tempfile.mkdtemp(prefix=f"{self.kind}-"))
+        self._remove_folder = (
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+            if folder is None
+            else None
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.data = self.folder / "data"
+        self.log_path = self.folder / "broker.log"
+        self.started_in_s = 0.0
+        self._jvm_flags = tuple(jvm_flags)
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Write the configuration; called before the first start."""
+
+    @abstractmethod
+    def _java(self) -> list[str]:
+        """Return JVM flags, class path, main class and arguments, without the tether."""
+
+    @property
+    @abstractmethod
+    def config_path(self) -> Path:
+        """The configuration file that the running broker has read."""
+
+    @property
+    @abstractmethod
+    def ports(self) -> Mapping[str, int]:
+        """The ports by mark."""
+
+    @property
+    @abstractmethod
+    def _started_line(self) -> str:
+        """What the broker logs when it has started."""
+
+    @abstractmethod
+    def jms_url(self, provider: str) -> str:
+        """Return the URL for a JMS client: `openwire`, `core` or `qpid`."""
+
+    def start(self) -> Self:
+        """Start the broker and return when it says that it is started and listens."""
+        with self._lock:
+            if self.is_running:
+                return self
+            if not self.config_path.exists():
+                self._prepare()
+            (self.folder / "log4j2.properties").write_text(_LOG_SETTINGS, encoding="utf-8")
+            STARTED_BROKERS.add(self)
+            began = time.monotonic()
+            log_offset = self.log_offset()
+            self._log = self.log_path.open("ab")
+            self._process = subprocess.Popen(
+                self._command(),
+                cwd=self.folder,
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                # Why: an interrupt at the terminal is for the program that owns the broker.
+                start_new_session=True,
+            )
+            try:
+                eventually(
+                    lambda: self._has_started(log_offset),
+                    within_s=self._start_timeout_s,
+                    what=f"{self} says that it is started",
+                )
+            except TimeoutError as late:
+                self.kill()
+                raise BrokerStartError(f"{late}\n{self.log_tail()}") from None
+            self.started_in_s = time.monotonic() - began
+        return self
+
+    def stop(self, *, within_s: float = 30.0) -> None:
+        """Shut the broker down in order; kill it when it takes too long."""
+        with self._lock:
+            if self._process is None:
+                return
+            if self._process.poll() is None:
+                self._process.send_signal(signal.SIGTERM)
+                try:
+                    self._process.wait(within_s)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+            self._reap()
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL, as a crash does."""
+        with self._lock:
+            if self._process is None:
+                return
+            if self._process.poll() is None:
+                self._process.kill()
+            self._reap()
+
+    def pause(self) -> None:
+        """Freeze the process: it keeps its connections and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self) -> Self:
+        """Stop the broker when it runs, and start it on the same ports and data."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop the broker and remove its temporary folder."""
+        self.stop()
+        if self._remove_folder is not None:
+            self._remove_folder()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The id of the broker's process."""
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"{self} is not running: call start() first")
+        return self._process.pid
+
+    def log_offset(self) -> int:
+        """Return the length of the log now, to be given to `log_tail` later."""
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def log_tail(self, lines: int = 60, since: int = 0) -> str:
+        """Return the last lines of the log, or those written after the offset `since`."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log:
+            log.seek(since)
+            text = log.read().decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.version} at {self.folder}"
+
+    def _url(self, scheme: str, mark: str) -> str:
+        return f"{scheme}://{self.user}:{self.password}@127.0.0.1:{self.ports[mark]}"
+
+    def _filled(self, text: str) -> str:
+        for mark, port in self.ports.items():
+            text = text.replace(f"@{mark}@", str(port))
+        return text.replace("@DATA@", str(self.data))
+
+    def _command(self) -> list[str]:
+        flags = [*self._jvm_flags, f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"]
+        return [maven.tool("java"), *flags, *self._java()]
+
+    def _has_started(self, log_offset: int) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            code = self._process.returncode
+            self._reap()
+            raise BrokerStartError(f"{self}: exit code {code}\n{self.log_tail()}")
+        if self._started_line not in self.log_tail(lines=10_000, since=log_offset):
+            return False
+        text = self.config_path.read_text(encoding="utf-8")
+        return all(is_open(port) for port in self.ports.values() if f":{port}" in text)
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
+class ClassicBroker(Broker):
+    """ActiveMQ Classic with an activemq.xml of your own or one from options of `classic_xml`."""
+
+    kind = "classic"
+
+    def __init__(
+        self,
+        version: str = maven.CLASSIC_6,
+        activemq_xml: str | None = None,
+        *,
+        jvm_flags: Sequence[str] = QUICK_START,
+        folder: Path | None = None,
+        start_timeout_s: float = 60.0,
+        **options: Any,
+    ) -> None:
+        """Prepare a Classic broker.
+
+        Args:
+            version: `5.18.3` (its own distribution) or `6.3.1` (its modules and a launcher).
+            activemq_xml: a whole file, in which marks such as `@OPENWIRE_PORT@` and `@DATA@` are
+                replaced; None: rendered by `classic_xml` from the options.
+            options: what `classic_xml` takes.
+        """
+        if version not in (maven.CLASSIC_5, maven.CLASSIC_6):
+            known = f"{maven.CLASSIC_5} and {maven.CLASSIC_6}"
+            raise ValueError(f"Classic {version} is not pinned in support/maven.py: take {known}")
+        if activemq_xml is not None and options:
+            raise ValueError(f"give activemq_xml or options, not both: {', '.join(options)}")
+        self.version = version
+        super().__init__(jvm_flags=jvm_flags, folder=folder, start_timeout_s=start_timeout_s)
+        self.activemq_xml = classic_xml(**options) if activemq_xml is None else activemq_xml
+        marks = ("OPENWIRE_PORT", "STOMP_PORT", "AMQP_PORT", "AMQP_JMS_PORT")
+        self._ports = {mark: free_port() for mark in marks}
+
+    @property
+    def openwire_url(self) -> str:
+        """The sidecar's URL of the OpenWire connector."""
+        return self._url("openwire", "OPENWIRE_PORT")
+
+    @property
+    def stomp_url(self) -> str:
+        """The sidecar's URL of the STOMP connector."""
+        return self._url("stomp", "STOMP_PORT")
+
+    @property
+    def amqp_url(self) -> str:
+        """The sidecar's URL of the stock AMQP connector."""
+        return self._url("amqp", "AMQP_PORT")
+
+    @property
+    def amqp_jms_url(self) -> str:
+        """The sidecar's URL of the AMQP connector with `transport.transformer=jms`."""
+        return self._url("amqp", "AMQP_JMS_PORT")
+
+    def jms_url(self, provider: str) -> str:
+        """Return the URL for a JMS client: `openwire` or `qpid` (stock connector), or `qpid-jms`.
+
+        `qpid-jms` is the connector with `transport.transformer=jms`.
+        """
+        return {
+            "openwire": f"tcp://127.0.0.1:{self.ports['OPENWIRE_PORT']}",
+            "qpid": f"amqp://127.0.0.1:{self.ports['AMQP_PORT']}",
+            "qpid-jms": f"amqp://127.0.0.1:{self.ports['AMQP_JMS_PORT']}",
+        }[provider]
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports by mark."""
+        return self._ports
+
+    @property
+    def config_path(self) -> Path:
+        """The activemq.xml that the running broker has read."""
+        return self.folder / "activemq.xml"
+
+    @property
+    def _started_line(self) -> str:
+        return f"Apache ActiveMQ {self.version} ("
+
+    def _has_started(self, log_offset: int) -> bool:
+        # Why: the same words begin the lines "is starting", "started" and "is shutting down".
+        lines = self.log_tail(lines=10_000, since=log_offset).splitlines()
+        is_said = any(self._started_line in line and line.endswith(" started") for line in lines)
+        return super()._has_started(log_offset) and is_said
+
+    def _prepare(self) -> None:
+        self.config_path.write_text(self._filled(self.activemq_xml), encoding="utf-8")
+
+    def _java(self) -> list[str]:
+        tether = maven.compiled("Tether.java")
+        flags = [
+            f"-Dactivemq.data={self.data}",
+            f"-Dactivemq.conf={self.folder}",
+            "-Djava.awt.headless=true",
+        ]
+        if self.version == maven.CLASSIC_5:
+            home = maven.classic_5_home()
+            return [
+                *flags,
+                f"-Dactivemq.home={home}",
+                f"-Dactivemq.base={home}",
+                "-cp",
+                f"{home}/bin/activemq.jar:{tether}",
+                "Tether",
+                "org.apache.activemq.console.Main",
+                "start",
+                f"xbean:file:{self.config_path}",
+            ]
+        jars = maven.classic_6_jars()
+        launcher = maven.compiled("ClassicLauncher.java", jars)
+        return [
+            *flags,
+            "-cp",
+            f"{launcher}:{tether}:{jars}/*",
+            "Tether",
+            "ClassicLauncher",
+            f"file:{self.config_path}",
+        ]
+
+
+class ArtemisBroker(Broker):
+    """Artemis with a broker.xml of your own or one from options of `artemis_xml`."""
+
+    kind = "artemis"
+    version = maven.ARTEMIS
+
+    def __init__(
+        self,
+        broker_xml: str | None = None,
+        *,
+        jvm_flags: Sequence[str] = QUICK_START,
+        folder: Path | None = None,
+        start_timeout_s: float = 60.0,
+        **options: Any,
+    ) -> None:
+        """Prepare an Artemis broker.
+
+        Args:
+            broker_xml: a whole file, in which `@PORT@` and `@DATA@` are replaced; None: rendered by
+                `artemis_xml` from the options.
+            options: what `artemis_xml` takes.
+        """
+        if broker_xml is not None and options:
+            raise ValueError(f"give broker_xml or options, not both: {', '.join(options)}")
+        super().__init__(jvm_flags=jvm_flags, folder=folder, start_timeout_s=start_timeout_s)
+        self.broker_xml = artemis_xml(**options) if broker_xml is None else broker_xml
+        self._ports = {"PORT": free_port()}
+
+    @property
+    def amqp_url(self) -> str:
+        """The sidecar's URL for AMQP."""
+        return self._url("amqp", "PORT")
+
+    @property
+    def stomp_url(self) -> str:
+        """The sidecar's URL for STOMP."""
+        return self._url("stomp", "PORT")
+
+    @property
+    def openwire_url(self) -> str:
+        """The sidecar's URL for OpenWire, which it refuses on Artemis."""
+        return self._url("openwire", "PORT")
+
+    def jms_url(self, provider: str) -> str:
+        """Return the URL for a JMS client: `core`, `qpid` or `openwire`."""
+        scheme = {"core": "tcp", "qpid": "amqp", "openwire": "tcp"}[provider]
+        return f"{scheme}://127.0.0.1:{self.ports['PORT']}"
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports by mark."""
+        return self._ports
+
+    @property
+    def config_path(self) -> Path:
+        """The broker.xml that the running broker has read."""
+        return self.folder / "etc" / "broker.xml"
+
+    @property
+    def _started_line(self) -> str:
+        return "AMQ221007"
+
+    def _prepare(self) -> None:
+        create = [
+            str(maven.artemis_home() / "bin" / "artemis"),
+            "create",
+            str(self.folder),
+            "--force",
+            "--silent",
+            "--no-web",
+            "--no-autotune",
+            "--require-login",
+            f"--user={self.user}",
+            f"--password={self.password}",
+            "--host=127.0.0.1",
+        ]
+        done = subprocess.run(create, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BrokerStartError(f"{' '.join(create)}\n{done.stdout}{done.stderr}")
+        self.config_path.write_text(self._filled(self.broker_xml), encoding="utf-8")
+
+    def _java(self) -> list[str]:
+        home = maven.artemis_home()
+        tether = maven.compiled("Tether.java")
+        return [
+            f"-Dartemis.home={home}",
+            f"-Dartemis.instance={self.folder}",
+            f"-Dartemis.instance.etc={self.folder}/etc",
+            f"-Ddata.dir={self.data}",
+            f"-Djava.io.tmpdir={self.folder}/tmp",
+            f"-Djava.security.auth.login.config={self.folder}/etc/login.config",
+            "-Dlog4j2.disableJmx=true",
+            "--add-opens",
+            "java.base/jdk.internal.misc=ALL-UNNAMED",
+            "-cp",
+            f"{home}/lib/artemis-boot.jar:{tether}",
+            "Tether",
+            "org.apache.activemq.artemis.boot.Artemis",
+            "run",
+        ]

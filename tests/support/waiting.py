@@ -1,0 +1,25 @@
+"""Waiting for a condition with a deadline, in tests, demo and benchmarks."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(
+    condition: Callable[[], T],
+    *,
+    within_s: float = 30.0,
+    what: str = "condition",
+    every_s: float = 0.02,
+) -> T:
+    """Return the first true value of the condition, or raise TimeoutError."""
+    deadline = time.monotonic() + within_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{what}: not within {within_s:g} s (last value: {value!r})")
+        time.sleep(every_s)
