@@ -4,9 +4,9 @@ A link belongs to one thread; only `wake` may be called from another. It never d
 `Delivery.message` is what the wire carried, and `Resend.message` is the same bytes again, of which
 the link rewrites only what a redelivery must change (`design.md` 3).
 
-Exactly once rests on the **token**: a private queue of the instance holds one message, the number of
-the last committed cycle. Every broker transaction takes token k-1 and sends token k. Who can't receive
-the token doesn't own the instance.
+Exactly once rests on the **token**: a private queue of the instance holds one message, the number
+of the last committed cycle. Every broker transaction takes token k-1 and sends token k. Who can't
+receive the token doesn't own the instance.
 """
 
 from collections.abc import Sequence
@@ -94,8 +94,8 @@ class IntakeQueue(msgspec.Struct, frozen=True):
     """A dead-letter queue to read from.
 
     Attributes:
-        destination: the queue; on Artemis `address::queue` where they differ. On Classic it may hold
-            the broker's wildcards.
+        destination: the queue; on Artemis `address::queue` where they differ. On Classic it may
+            hold the broker's wildcards.
         expires: messages come here because their time to live ran out (Artemis expiry address).
     """
 
@@ -146,7 +146,7 @@ class Link(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over; keeps the link alive.
+        """Block until something arrived, `wake` was called, or time is over; keeps the link alive.
 
         Raises:
             LinkLost: the connection is gone.
@@ -210,7 +210,7 @@ class Link(Protocol):
         ...
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait in a dead-letter queue, counting no further than `at_most`."""
+        """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
         ...
 
     def prepare_final(self, destination: Destination) -> str | None:

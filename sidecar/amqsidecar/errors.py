@@ -3,7 +3,7 @@
 SidecarError                      never raised itself
 ├── ConfigError                   the operator must change something; exit code 78
 ├── BrokerError
-│   ├── LinkLost                  transient: the outcome of the running transaction is unknown; reconnect
+│   ├── LinkLost                  transient: the outcome of the transaction is unknown; reconnect
 │   ├── SendsRefused              the broker refused some sends; nothing of the transaction happened
 │   ├── CommitRefused             the broker refused the commit; nothing of the transaction happened
 │   ├── BrokerRefused             permanent: credentials, permission, missing capability

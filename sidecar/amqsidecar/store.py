@@ -1,8 +1,8 @@
 """The store contract: the persistent schedule, its cycles, and the history of events.
 
-A row that was taken in cycle k counts only once cycle k is finished; a row that was sent in cycle k is
-removed when it is finished. So an undone cycle leaves no trace. All writes of one `transaction` are
-durable together when its block is left, or none of them is.
+A row that was taken in cycle k counts only once cycle k is finished; a row that was sent in cycle k
+is removed when it is finished. So an undone cycle leaves no trace. All writes of one `transaction`
+are durable together when its block is left, or none of them is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ class Store(Protocol):
         ...
 
     def retry(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
-        """Make rows due now, also held and parked ones; returns how many. In-flight rows are left."""
+        """Make rows due now, also held and parked ones, not those in flight; returns how many."""
         ...
 
     def cancel(self, row_filter: RowFilter, now_ms: int, actor: str, suffix: str) -> int:

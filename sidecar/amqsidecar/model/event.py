@@ -1,7 +1,8 @@
 """Everything that can happen, as a union of typed events; the schema of the history.
 
-Events of a cycle are written to the store in the same transaction that changes the schedule, so they
-equal what happened, across kills. Log and metrics are fed by the same values after the broker's commit.
+Events of a cycle are written to the store in the same transaction that changes the schedule, so
+they equal what happened, across kills. Log and metrics are fed by the same values after the
+broker's commit.
 Times are milliseconds since the epoch, counts are 0-based unless said otherwise.
 """
 
@@ -102,7 +103,7 @@ class DeadLettered(Event, frozen=True, gc=False, kw_only=True, tag="dead_lettere
 
 
 class DuplicateSuppressed(Event, frozen=True, gc=False, kw_only=True, tag="duplicate_suppressed"):
-    """The broker had this very re-send already (its duplicate detection says so); counts as sent."""
+    """The broker's duplicate detection knows this very re-send already; it counts as sent."""
 
     destination: str
     redelivery_count: int

@@ -14,7 +14,7 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         cause: the broker's words for why it died; None = the broker gives none.
         expired: whether it died because its time to live ran out.
         is_store_duplicate: the cause says that the broker's store had the id already.
-        message_id: the id that consumers see (`JMSMessageID`, AMQP message-id) as text; None = none.
+        message_id: the id that consumers see (`JMSMessageID`, AMQP message-id) as text.
         redelivery_id: `amqsidecarRedeliveryId` of an earlier redelivery by a sidecar; None = first
             death.
         redelivery_count: `amqsidecarRedeliveryCount`, redeliveries so far by a sidecar, 0-based.
