@@ -1,0 +1,78 @@
+"""Dead letters that were there before the sidecar came are held for a person."""
+
+from collections.abc import Callable, Mapping
+
+from amqsidecar.model.destination import Destination
+
+
+class BacklogGate:
+    """Knows how many more dead letters of each source are backlog.
+
+    A source is counted when its first dead letter arrives. Counts change only with `commit`, so a
+    cycle that fails leaves them as they were.
+    """
+
+    def __init__(
+        self,
+        remaining: Mapping[str, int],
+        count: Callable[[Destination], int],
+        *,
+        holds: bool,
+        threshold: int,
+        count_limit: int | None = None,
+    ) -> None:
+        """Make a gate.
+
+        Args:
+            remaining: what the store remembers for each source seen so far.
+            count: asks the broker how many messages a dead-letter queue holds.
+            holds: False = a backlog is processed like anything else.
+            threshold: a queue that holds no more than this is no backlog.
+            count_limit: counts don't go beyond this (Classic's browser); a held backlog of at least
+                this many is counted again when it has been taken. None = counts are exact.
+        """
+        self._remaining = dict(remaining)
+        self._fresh: dict[str, int] = {}
+        self._count = count
+        self._holds = holds
+        self._threshold = threshold
+        self._count_limit = count_limit
+        self._recounts: set[str] = set()
+
+    def is_backlog(self, source: Destination) -> bool:
+        """Tell whether the next dead letter of this source is backlog, and count it."""
+        key = str(source)
+        left = self._fresh.get(key)
+        if left is None:
+            left = self._remaining.get(key)
+            if left is None:
+                left = self._first_count(source, key)
+            elif left == 0 and key in self._recounts:
+                self._recounts.discard(key)
+                left = self._first_count(source, key)
+        if left <= 0:
+            return False
+        self._fresh[key] = left - 1
+        return True
+
+    def _first_count(self, source: Destination, key: str) -> int:
+        total = self._count(source) if self._holds else 0
+        if self._count_limit is not None and total >= self._count_limit:
+            self._recounts.add(key)
+        left = total if total > self._threshold else 0
+        self._fresh[key] = left
+        return left
+
+    @property
+    def changes(self) -> Mapping[str, int]:
+        """New values since the last commit, for the store."""
+        return self._fresh
+
+    def commit(self) -> None:
+        """The cycle is committed: the new values stand."""
+        self._remaining.update(self._fresh)
+        self._fresh = {}
+
+    def rollback(self) -> None:
+        """The cycle failed: its dead letters will be judged again."""
+        self._fresh = {}

@@ -1,0 +1,47 @@
+"""Which destinations can't take re-sends for now, and when to try them again."""
+
+import msgspec
+
+
+class Blockage(msgspec.Struct, frozen=True):
+    """A destination that refused, or that nothing would route.
+
+    Attributes:
+        reason: the broker's words or ours.
+        until_ms: not to be tried before.
+        delay_ms: the present step of the back-off.
+    """
+
+    reason: str
+    until_ms: int
+    delay_ms: int
+
+
+class Blockages:
+    """Doubling back-off per destination; after it one message probes before the others follow."""
+
+    def __init__(self, first_delay_ms: int = 1_000, max_delay_ms: int = 60_000) -> None:
+        self._first_delay_ms = first_delay_ms
+        self._max_delay_ms = max_delay_ms
+        self._blocked: dict[str, Blockage] = {}
+
+    def __len__(self) -> int:
+        return len(self._blocked)
+
+    def get(self, destination: str) -> Blockage | None:
+        """Return the blockage of a destination, also while it may be probed; None = it is open."""
+        return self._blocked.get(destination)
+
+    def block(self, destination: str, now_ms: int, reason: str) -> Blockage:
+        """Block a destination, for twice as long as the last time without a success between."""
+        before = self._blocked.get(destination)
+        delay_ms = (
+            self._first_delay_ms if before is None else min(before.delay_ms * 2, self._max_delay_ms)
+        )
+        blockage = Blockage(reason, now_ms + delay_ms, delay_ms)
+        self._blocked[destination] = blockage
+        return blockage
+
+    def clear(self, destination: str) -> bool:
+        """Forget a blockage because a send got through; returns whether there was one."""
+        return self._blocked.pop(destination, None) is not None

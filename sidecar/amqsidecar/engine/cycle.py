@@ -1,0 +1,536 @@
+"""The cycle: gather, decide, store, commit, finish (`design.md` 2).
+
+One cycle is one durable store transaction followed by one broker transaction that exchanges the
+token. What it takes counts only once the broker has committed; what it sends is removed only then.
+A cycle that the broker refuses is undone and cut smaller until the offender stands alone.
+
+What is in hand when the process dies is still the broker's; what the store wrote for the cycle in
+flight is finished or undone at the next start, as the token says.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from amqsidecar.broker import Delivery, Link, Resend
+from amqsidecar.clock import Clock
+from amqsidecar.engine.backlog import BacklogGate
+from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.judge import Judge
+from amqsidecar.engine.recovery import TokenVerdict, judge_token
+from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.event import (
+    AnyEvent,
+    CycleInDoubt,
+    CycleRecovered,
+    DeadLettered,
+    DestinationBlocked,
+    DuplicateSuppressed,
+    Parked,
+    Resent,
+)
+from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
+from amqsidecar.store import Store, StoreTransaction
+
+NEAR_MS = 50
+"""What is due so soon is waited for here; what is due later is left to the service's clock."""
+
+REFUSALS_BEFORE_PARKING = 3
+"""A message that was refused so often while others got through is at fault itself."""
+
+SHORTEST_PROBE_WAIT_MS = 250
+"""How long the other messages of a blocked destination wait at least while one probes."""
+
+
+class CycleStats(msgspec.Struct, frozen=True):
+    """What one committed cycle did.
+
+    Attributes:
+        taken: dead letters accepted.
+        sent: messages sent.
+        duration_s: from the first decision to the broker's commit.
+    """
+
+    taken: int
+    sent: int
+    duration_s: float
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one cycle.
+
+    Attributes:
+        max_taken: dead letters accepted in one cycle.
+        max_sent: messages sent in one cycle.
+    """
+
+    max_taken: int
+    max_sent: int
+
+
+Observer = Callable[[Sequence[AnyEvent], CycleStats | None], None]
+"""Told of events after they became true; statistics come with those of a cycle."""
+
+
+class CycleEngine:
+    """Runs cycles over one link and one store; belongs to one thread."""
+
+    def __init__(
+        self,
+        *,
+        link: Link,
+        store: Store,
+        judge: Judge,
+        backlog: BacklogGate,
+        clock: Clock,
+        limits: Limits,
+        observe: Observer,
+        blockages: Blockages | None = None,
+        wake_at: Callable[[int], None] | None = None,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        self._link = link
+        self._store = store
+        self._judge = judge
+        self._backlog = backlog
+        self._clock = clock
+        self._limits = limits
+        self._observe = observe
+        self._blockages = blockages if blockages is not None else Blockages()
+        self._crash_point = crash_point
+        self._wake_at = wake_at
+        self._cycle = 0
+        self._owes: tuple[str, int] | None = None
+        self._in_hand: list[Delivery] = []
+        self._send_limit = limits.max_sent
+        self._take_limit = limits.max_taken
+        self._only_sends_next = False
+        self._refusals: dict[int, int] = {}
+
+    @property
+    def cycle(self) -> int:
+        """Number of the last cycle that the broker committed."""
+        return self._cycle
+
+    # ------------------------------------------------------------------ ownership and recovery
+
+    def recover(self, state: StoreState, wait_s: float) -> bool:
+        """Become the owner of the instance and settle its last cycle by the token.
+
+        Args:
+            state: what the store said when it was opened (again).
+            wait_s: how long to wait for the token.
+
+        Returns:
+            False = somebody else holds the token, or nobody can tell yet: try again.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        token = self._link.take_token(wait_s if state.token_created else min(wait_s, 1.0))
+        if token is None and state.token_created:
+            # Why twice: a predecessor's commit in flight may be between its take and its send.
+            if self._link.token_exists() is not False:
+                return False
+            token = self._link.take_token(1.0)
+            if token is None and self._link.token_exists() is not False:
+                return False
+        now_ms = self._clock.now_ms()
+        events: list[AnyEvent] = []
+        cycle = max(state.cycle, token or 0)
+        with self._store.transaction() as tx:
+            if state.token_created:
+                cycle = self._settle(tx, state, token, now_ms, events)
+        if token is None:
+            self._link.create_token(cycle)
+            if self._link.take_token(wait_s) is None:
+                return False
+        if not state.token_created:
+            with self._store.transaction() as tx:
+                tx.set_cycle(cycle)
+                tx.set_token_created()
+        self._cycle = cycle
+        if events:
+            self._observe(events, None)
+        return True
+
+    def _settle(
+        self,
+        tx: StoreTransaction,
+        state: StoreState,
+        token: int | None,
+        now_ms: int,
+        events: list[AnyEvent],
+    ) -> int:
+        """Finish, undo or doubt the store's last cycle; return the number to go on from."""
+        verdict = judge_token(state, token)
+        unfinished = state.unfinished
+        cycle = max(state.cycle, token or 0)
+        if verdict is TokenVerdict.IN_DOUBT:
+            if unfinished is not None:
+                tx.settle_in_doubt(unfinished.cycle)
+                cycle = max(cycle, unfinished.cycle)
+            said = "the token is missing" if token is None else f"the token says {token}"
+            events.append(
+                CycleInDoubt(
+                    at_ms=now_ms,
+                    cycle=state.cycle if unfinished is None else unfinished.cycle,
+                    taken_count=0 if unfinished is None else unfinished.taken_count,
+                    sent_count=0 if unfinished is None else unfinished.sent_count,
+                    reason=f"{said}, the store's last finished cycle is {state.cycle}",
+                )
+            )
+            tx.set_cycle(cycle)
+        elif unfinished is not None:
+            committed = verdict is TokenVerdict.COMMITTED
+            if committed:
+                tx.finish_cycle(unfinished.cycle)
+            else:
+                tx.undo_cycle(unfinished.cycle)
+            events.append(
+                CycleRecovered(
+                    at_ms=now_ms,
+                    cycle=unfinished.cycle,
+                    verdict="committed" if committed else "rolled_back",
+                    taken_count=unfinished.taken_count,
+                    sent_count=unfinished.sent_count,
+                )
+            )
+        if events:
+            tx.record(events)
+        return cycle
+
+    # ------------------------------------------------------------------ turns
+
+    def turn(self, max_wait_s: float) -> bool:
+        """Do one cycle, or wait until there may be something to do.
+
+        Args:
+            max_wait_s: how long to wait at most when nothing is due and nothing has arrived.
+
+        Returns:
+            Whether a cycle ran.
+
+        Raises:
+            LinkLost: reconnect and `recover`.
+            StoreUnavailable: nothing happened; call again later.
+        """
+        deliveries = self._gather()
+        now_ms = self._clock.now_ms()
+        next_due_ms = self._store.next_due_ms()
+        is_due = next_due_ms is not None and next_due_ms <= now_ms
+        if deliveries or is_due:
+            return self._run_cycle(deliveries, now_ms)
+        if self._owes is not None:
+            self.settle_up()
+            return False
+        if next_due_ms is not None:
+            wait_ms = next_due_ms - now_ms
+            if self._wake_at is not None and wait_ms > NEAR_MS:
+                self._wake_at(next_due_ms)
+            else:
+                max_wait_s = min(max_wait_s, wait_ms / 1000)
+        self._link.wait(max_wait_s)
+        return False
+
+    def settle_up(self) -> None:
+        """Write to the store how the last cycle ended, if that has not been done yet."""
+        if self._owes is None:
+            return
+        with self._store.transaction() as tx:
+            self._pay(tx)
+        self._owes = None
+        self._crash_point("finished")
+
+    def _pay(self, tx: StoreTransaction) -> None:
+        if self._owes is None:
+            return
+        kind, cycle = self._owes
+        if kind == "finish":
+            tx.finish_cycle(cycle)
+        else:
+            tx.undo_cycle(cycle)
+
+    def _gather(self) -> list[Delivery]:
+        room = self._limits.max_taken - len(self._in_hand)
+        if room > 0:
+            self._in_hand.extend(self._link.receive(room))
+        return self._in_hand[: self._take_limit]
+
+    def _run_cycle(self, deliveries: list[Delivery], now_ms: int) -> bool:
+        started_s = self._clock.monotonic_s()
+        is_careful = self._send_limit < self._limits.max_sent
+        if is_careful:
+            # Why: on Artemis a refused commit counts as a failed delivery of what it would have
+            # accepted, so suspects are sent in cycles of their own.
+            if self._only_sends_next or not deliveries:
+                deliveries = []
+            self._only_sends_next = bool(deliveries)
+        if deliveries:
+            self._crash_point("gathered")
+        send_limit = 0 if is_careful and deliveries else self._send_limit
+        cycle = self._cycle + 1
+        taken, events = self._decide(deliveries, now_ms)
+        blocked: list[AnyEvent] = []
+        try:
+            with self._store.transaction() as tx:
+                self._pay(tx)
+                due = tx.claim_due(now_ms, send_limit) if send_limit else []
+                sent = self._sort_due(tx, due, now_ms, blocked)
+                events.extend([_sent_event(row, now_ms) for row in sent])
+                if blocked:
+                    tx.record(blocked)
+                if deliveries or sent:
+                    tx.record_cycle(cycle, taken, sent, events, self._backlog.changes)
+        except BaseException:
+            self._backlog.rollback()
+            raise
+        had_owed = self._owes is not None
+        self._owes = None
+        if had_owed:
+            self._crash_point("finished")
+        if blocked:
+            self._observe(blocked, None)
+        if not deliveries and not sent:
+            return False
+        self._crash_point("stored")
+        try:
+            self._link.commit_cycle(deliveries, [_resend(row) for row in sent], cycle)
+        except SendsRefused as refused:
+            self._fail(cycle)
+            self._refuse(sent, refused, now_ms)
+            return True
+        except CommitRefused as refused:
+            self._fail(cycle)
+            self._narrow(deliveries, sent, refused, now_ms)
+            return True
+        self._crash_point("committed")
+        self._succeed(cycle, deliveries, sent)
+        duration_s = self._clock.monotonic_s() - started_s
+        self._observe(events, CycleStats(len(deliveries), len(sent), duration_s))
+        return True
+
+    def _decide(
+        self, deliveries: Sequence[Delivery], now_ms: int
+    ) -> tuple[list[TakenRow], list[AnyEvent]]:
+        taken: list[TakenRow] = []
+        events: list[AnyEvent] = []
+        if not deliveries:
+            return taken, events
+        row_id = self._store.allocate_ids(len(deliveries))
+        judge = self._judge.judge
+        is_backlog = self._backlog.is_backlog
+        for delivery in deliveries:
+            verdict = judge(delivery, row_id, now_ms, is_backlog=is_backlog(delivery.source))
+            if verdict.row is not None:
+                taken.append(verdict.row)
+            events.extend(verdict.events)
+            row_id += 1
+        return taken, events
+
+    # ------------------------------------------------------------------ what may be sent
+
+    def _sort_due(
+        self,
+        tx: StoreTransaction,
+        due: Sequence[DueRow],
+        now_ms: int,
+        events: list[AnyEvent],
+    ) -> list[DueRow]:
+        """Return the rows to send now; postpone those whose destination can't take them."""
+        sendable: list[DueRow] = []
+        postponed: dict[tuple[int, str], list[int]] = {}
+        verdicts: dict[tuple[str, str, bool], tuple[int, str] | None] = {}
+        probed: set[str] = set()
+        for row in due:
+            key = (row.destination, row.encoding, row.is_final)
+            if key in verdicts:
+                verdict = verdicts[key]
+            else:
+                verdict = verdicts[key] = self._delay_of(row, now_ms, events)
+            blockage = self._blockages.get(row.destination)
+            if verdict is None and blockage is not None:
+                if row.destination in probed:
+                    wait_ms = max(blockage.delay_ms // 2, SHORTEST_PROBE_WAIT_MS)
+                    verdict = (now_ms + wait_ms, blockage.reason)
+                probed.add(row.destination)
+            if verdict is None:
+                sendable.append(row)
+            else:
+                postponed.setdefault(verdict, []).append(row.id)
+        for (due_at_ms, reason), ids in postponed.items():
+            tx.postpone(ids, due_at_ms, reason)
+        return sendable
+
+    def _delay_of(self, row: DueRow, now_ms: int, events: list[AnyEvent]) -> tuple[int, str] | None:
+        """Return until when a destination can't take rows and why; None = it can."""
+        blockage = self._blockages.get(row.destination)
+        if blockage is not None and now_ms < blockage.until_ms:
+            return blockage.until_ms, blockage.reason
+        problem = self._send_problem(row)
+        if problem is None:
+            return None
+        return self._block(row.destination, problem, now_ms, events)
+
+    def _send_problem(self, row: DueRow) -> str | None:
+        encoding = self._link.description.encoding
+        if row.encoding != encoding:
+            return f"it was taken as {row.encoding} and can't be sent over a link of {encoding}"
+        destination = parse_destination(row.destination)
+        if row.is_final:
+            problem = self._link.prepare_final(destination)
+            if problem is not None:
+                return problem
+        return self._link.route_problem(destination)
+
+    def _block(
+        self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]
+    ) -> tuple[int, str]:
+        blockage = self._blockages.block(destination, now_ms, reason)
+        events.append(
+            DestinationBlocked(
+                at_ms=now_ms,
+                destination=destination,
+                reason=reason,
+                retry_at_ms=blockage.until_ms,
+            )
+        )
+        return blockage.until_ms, reason
+
+    # ------------------------------------------------------------------ how it ended
+
+    def _succeed(self, cycle: int, deliveries: Sequence[Delivery], sent: Sequence[DueRow]) -> None:
+        self._cycle = cycle
+        self._owes = ("finish", cycle)
+        self._backlog.commit()
+        del self._in_hand[: len(deliveries)]
+        if len(self._blockages) or self._refusals:
+            for row in sent:
+                self._blockages.clear(row.destination)
+                self._refusals.pop(row.id, None)
+        if sent:
+            self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
+        if deliveries:
+            self._take_limit = min(self._take_limit * 2, self._limits.max_taken)
+
+    def _fail(self, cycle: int) -> None:
+        self._owes = ("undo", cycle)
+        self._backlog.rollback()
+
+    def _refuse(self, sent: Sequence[DueRow], refused: SendsRefused, now_ms: int) -> None:
+        """Postpone what the broker refused by itself; park what it refuses again and again."""
+        events: list[AnyEvent] = []
+        with self._store.transaction() as tx:
+            self._pay(tx)
+            for index, words in refused.refusals.items():
+                row = sent[index]
+                was_open = self._blockages.get(row.destination) is None
+                count = self._refusals.get(row.id, 0) + (1 if was_open else 0)
+                self._refusals[row.id] = count
+                if count >= REFUSALS_BEFORE_PARKING:
+                    self._refusals.pop(row.id)
+                    tx.park([row.id], words)
+                    events.append(_parked(row, words, now_ms))
+                    continue
+                until_ms, _reason = self._block_once(row, words, now_ms, events)
+                # Why: a little later than its neighbours, so that another one probes first.
+                tx.postpone([row.id], until_ms + 100 * count, words)
+            tx.record(events)
+        self._owes = None
+        self._send_limit = max(1, len(sent) - len(refused.refusals))
+        self._observe(events, None)
+
+    def _block_once(
+        self, row: DueRow, words: str, now_ms: int, events: list[AnyEvent]
+    ) -> tuple[int, str]:
+        blockage = self._blockages.get(row.destination)
+        if blockage is not None and now_ms < blockage.until_ms:
+            return blockage.until_ms, blockage.reason
+        return self._block(row.destination, words, now_ms, events)
+
+    def _narrow(
+        self,
+        deliveries: Sequence[Delivery],
+        sent: Sequence[DueRow],
+        refused: CommitRefused,
+        now_ms: int,
+    ) -> None:
+        """Cut the next cycles smaller, or settle the one send that is at fault."""
+        if not sent:
+            if len(deliveries) <= 1:
+                raise LinkLost(f"the broker won't let us accept a dead letter: {refused}")
+            self._take_limit = max(1, len(deliveries) // 2)
+            return
+        if len(sent) > 1:
+            self._send_limit = max(1, len(sent) // 2)
+            self._only_sends_next = True
+            return
+        if deliveries:
+            self._send_limit = 1
+            self._only_sends_next = True
+            if self._limits.max_sent > 1:
+                return
+        row = sent[0]
+        event: AnyEvent
+        with self._store.transaction() as tx:
+            self._pay(tx)
+            if refused.is_duplicate:
+                tx.remove([row.id])
+                event = DuplicateSuppressed(
+                    at_ms=now_ms,
+                    id=row.id,
+                    redelivery_id=row.redelivery_id,
+                    destination=row.destination,
+                    redelivery_count=row.redelivery_count,
+                )
+            else:
+                tx.park([row.id], str(refused))
+                event = _parked(row, str(refused), now_ms)
+            tx.record([event])
+        self._owes = None
+        self._observe([event], None)
+        self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
+
+
+def _sent_event(row: DueRow, now_ms: int) -> AnyEvent:
+    if row.is_final:
+        return DeadLettered(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            redelivery_count=row.redelivery_count,
+        )
+    return Resent(
+        at_ms=now_ms,
+        id=row.id,
+        redelivery_id=row.redelivery_id,
+        destination=row.destination,
+        redelivery_count=row.redelivery_count,
+        lateness_ms=max(0, now_ms - row.due_at_ms),
+    )
+
+
+def _parked(row: DueRow, reason: str, now_ms: int) -> Parked:
+    return Parked(
+        at_ms=now_ms,
+        id=row.id,
+        redelivery_id=row.redelivery_id,
+        destination=row.destination,
+        reason=reason,
+    )
+
+
+def _resend(row: DueRow) -> Resend:
+    return Resend(
+        destination=parse_destination(row.destination),
+        message=row.message,
+        duplicate_id=f"{row.redelivery_id}:{row.id}",
+        is_final=row.is_final,
+        redelivery_id=row.redelivery_id,
+        redelivery_count=row.redelivery_count,
+        redelivery_delay_ms=row.delay_ms,
+        expiration_ms=row.expiration_ms,
+    )

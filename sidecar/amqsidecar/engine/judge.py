@@ -1,0 +1,332 @@
+"""What becomes of one dead letter: the rules' decision and what the sidecar does besides.
+
+Pure: the same delivery, time and chance give the same verdict.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from amqsidecar.broker import Delivery
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.destination import Destination, DestinationKind, queue
+from amqsidecar.model.event import (
+    AnyEvent,
+    Discarded,
+    Exhausted,
+    Held,
+    Parked,
+    Received,
+    Returned,
+    Scheduled,
+)
+from amqsidecar.model.schedule import RowState, TakenRow
+from amqsidecar.plugin import Chance, Decider
+
+ADVISORY_PREFIX = "ActiveMQ.Advisory."
+LATEST_DUE_MS = 253_402_300_799_000
+"""The last second of the year 9999: a delay that would end later ends there."""
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator and the link have to say about verdicts.
+
+    Attributes:
+        instance: name of this sidecar's share of the schedule; prefix of redelivery ids.
+        encoding: how the link's messages are encoded.
+        final_suffix: added to the name of a dead-letter queue that the intake reads.
+        parks_topics: messages of topics are parked, because a re-send would reach every subscriber
+            (Classic); False = they are published again (Artemis sends to one subscription).
+    """
+
+    instance: str
+    encoding: str
+    final_suffix: str
+    parks_topics: bool
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of one dead letter.
+
+    Attributes:
+        row: what the schedule keeps; None = it is discarded.
+        events: what happened, in order.
+    """
+
+    row: TakenRow | None
+    events: tuple[AnyEvent, ...]
+
+
+class Judge:
+    """Asks the rules and turns their decision into a row and events."""
+
+    def __init__(
+        self,
+        decider: Decider,
+        is_intake: Callable[[Destination], bool],
+        settings: JudgeSettings,
+        chance: Chance,
+    ) -> None:
+        self._decider = decider
+        self._is_intake = is_intake
+        self._settings = settings
+        self._chance = chance
+
+    def judge(self, delivery: Delivery, row_id: int, now_ms: int, *, is_backlog: bool) -> Verdict:
+        """Return the verdict on a delivery.
+
+        Args:
+            delivery: the dead letter.
+            row_id: the number that its row gets.
+            now_ms: the time of intake; delays count from here.
+            is_backlog: it was in the queue before the sidecar came and is held for a person.
+        """
+        provenance = delivery.provenance
+        origin = provenance.origin
+        redelivery_id = provenance.redelivery_id or f"{self._settings.instance}-{row_id:012d}"
+        received = (Received if provenance.redelivery_count == 0 else Returned)(
+            at_ms=now_ms,
+            id=row_id,
+            redelivery_id=redelivery_id,
+            source=str(delivery.source),
+            origin=None if origin is None else str(origin),
+            cause=provenance.cause,
+            expired=provenance.expired,
+            redelivery_count=provenance.redelivery_count,
+            message_id=provenance.message_id,
+            size_bytes=len(delivery.message),
+        )
+        draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received)
+        reason = self._park_reason(delivery)
+        if reason is not None or origin is None:
+            return draft.park(origin or delivery.source, reason or "the message names no origin")
+        decision = self._decider.decide(
+            DeadLetter(
+                destination=_policy_destination(origin),
+                redelivery_count=provenance.redelivery_count,
+                persistent=provenance.persistent,
+                expired=provenance.expired,
+                is_store_duplicate=provenance.is_store_duplicate,
+            ),
+            self._chance,
+        )
+        return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
+
+    def _carry_out(
+        self, decision: Decision | None, origin: Destination, draft: "_Draft", *, is_backlog: bool
+    ) -> Verdict:
+        source = draft.delivery.source
+        match decision:
+            case Redeliver():
+                if self._settings.parks_topics and not origin.is_queue:
+                    return draft.park(
+                        origin,
+                        "its origin is a topic: a re-send would reach every subscriber; set "
+                        "policy.topics to republish if that is what you want",
+                    )
+                return draft.redeliver(origin, decision, is_backlog=is_backlog)
+            case DeadLetterTo():
+                return draft.exhaust(
+                    self._final(decision.destination, source),
+                    decision,
+                    is_backlog=is_backlog,
+                )
+            case Discard():
+                if is_backlog:
+                    final = self._final(source, source)
+                    return draft.hold(final, f"backlog; the rules say discard: {decision.rule}")
+                return draft.discard(origin, decision)
+            case None:
+                return draft.park(origin, "no plugin of the chain decided about it")
+            case _:
+                assert_never(decision)
+
+    def _park_reason(self, delivery: Delivery) -> str | None:
+        provenance = delivery.provenance
+        if provenance.problem is not None:
+            return provenance.problem
+        origin = provenance.origin
+        if origin is None:
+            return "the message does not tell where it came from"
+        if self._is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
+            return (
+                f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
+            )
+        if origin.name.startswith(ADVISORY_PREFIX):
+            return f"its origin {origin} is an advisory topic: advisories are not redelivered"
+        return None
+
+    def _final(self, decided: Destination, source: Destination) -> Destination:
+        """Return where a final dead letter goes: no queue that the intake reads, no topic."""
+        if not decided.is_queue:
+            decided = source
+        if not self._is_intake(decided):
+            return decided
+        return final_queue(decided, self._settings.final_suffix)
+
+
+def final_queue(dead_letter_queue: Destination, suffix: str) -> Destination:
+    """Return the final dead-letter queue that belongs to one that the intake reads."""
+    name = dead_letter_queue.name.rsplit("::", 1)[-1]
+    return queue(name if name.endswith(suffix) else name + suffix)
+
+
+def _policy_destination(origin: Destination) -> Destination:
+    """Return what policies know of an origin: the address, without `::queue`."""
+    if "::" not in origin.name:
+        return origin
+    return Destination(DestinationKind(origin.kind), origin.address)
+
+
+class _Draft:
+    """The parts of a verdict that don't depend on the decision."""
+
+    __slots__ = ("delivery", "now_ms", "received", "redelivery_id", "row_id", "settings")
+
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        delivery: Delivery,
+        row_id: int,
+        redelivery_id: str,
+        now_ms: int,
+        received: Received,
+    ) -> None:
+        self.settings = settings
+        self.delivery = delivery
+        self.row_id = row_id
+        self.redelivery_id = redelivery_id
+        self.now_ms = now_ms
+        self.received = received
+
+    def _row(
+        self,
+        state: RowState,
+        destination: str,
+        rule: str,
+        *,
+        due_at_ms: int,
+        is_final: bool = False,
+        redelivery_count: int,
+        delay_ms: int = 0,
+        expiration_ms: int = 0,
+    ) -> TakenRow:
+        provenance = self.delivery.provenance
+        return TakenRow(
+            id=self.row_id,
+            state=state,
+            due_at_ms=due_at_ms,
+            destination=destination,
+            is_final=is_final,
+            source=self.received.source,
+            redelivery_id=self.redelivery_id,
+            redelivery_count=redelivery_count,
+            delay_ms=delay_ms,
+            expiration_ms=expiration_ms,
+            rule=rule,
+            cause=provenance.cause,
+            message_id=provenance.message_id,
+            received_at_ms=self.now_ms,
+            encoding=self.settings.encoding,
+            message=self.delivery.message,
+        )
+
+    def park(self, destination: Destination, reason: str) -> Verdict:
+        count = self.delivery.provenance.redelivery_count
+        row = self._row(
+            RowState.PARKED,
+            str(destination),
+            reason,
+            due_at_ms=self.now_ms,
+            redelivery_count=count + 1,
+        )
+        event = Parked(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=row.destination,
+            reason=reason,
+        )
+        return Verdict(row, (self.received, event))
+
+    def redeliver(self, origin: Destination, decision: Redeliver, *, is_backlog: bool) -> Verdict:
+        delay_ms = max(0, decision.delay_ms)
+        due_at_ms = min(self.now_ms + delay_ms, LATEST_DUE_MS)
+        row = self._row(
+            RowState.HELD if is_backlog else RowState.WAITING,
+            str(origin),
+            decision.rule,
+            due_at_ms=due_at_ms,
+            redelivery_count=decision.redelivery_count,
+            delay_ms=delay_ms,
+        )
+        scheduled = Scheduled(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=row.destination,
+            delay_ms=delay_ms,
+            due_at_ms=due_at_ms,
+            redelivery_count=decision.redelivery_count,
+            rule=decision.rule,
+        )
+        if is_backlog:
+            return Verdict(row, (self.received, scheduled, self._held(row.destination, "backlog")))
+        return Verdict(row, (self.received, scheduled))
+
+    def exhaust(self, final: Destination, decision: DeadLetterTo, *, is_backlog: bool) -> Verdict:
+        row = self._row(
+            RowState.HELD if is_backlog else RowState.WAITING,
+            str(final),
+            decision.rule,
+            due_at_ms=self.now_ms,
+            is_final=True,
+            redelivery_count=self.delivery.provenance.redelivery_count,
+            expiration_ms=decision.expiration_ms,
+        )
+        exhausted = Exhausted(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=row.destination,
+            rule=decision.rule,
+            expiration_ms=decision.expiration_ms,
+            decided_destination=(
+                None if final == decision.destination else str(decision.destination)
+            ),
+        )
+        if is_backlog:
+            return Verdict(row, (self.received, exhausted, self._held(row.destination, "backlog")))
+        return Verdict(row, (self.received, exhausted))
+
+    def hold(self, final: Destination, reason: str) -> Verdict:
+        row = self._row(
+            RowState.HELD,
+            str(final),
+            reason,
+            due_at_ms=self.now_ms,
+            is_final=True,
+            redelivery_count=self.delivery.provenance.redelivery_count,
+        )
+        return Verdict(row, (self.received, self._held(row.destination, reason)))
+
+    def discard(self, origin: Destination, decision: Discard) -> Verdict:
+        event = Discarded(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=str(origin),
+            rule=decision.rule,
+        )
+        return Verdict(None, (self.received, event))
+
+    def _held(self, destination: str, reason: str) -> Held:
+        return Held(
+            at_ms=self.now_ms,
+            id=self.row_id,
+            redelivery_id=self.redelivery_id,
+            destination=destination,
+            reason=reason,
+        )
