@@ -11,6 +11,22 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
+from amqsidecar.policy.classic_rules import (
+    DeadLetterRules,
+    DeadLetterStrategy,
+    DiscardingDeadLetterStrategy,
+    DiscardingRules,
+    IndividualDeadLetterStrategy,
+    PolicyEntry,
+    RedeliveryEntry,
+    RedeliveryPolicy,
+    RedeliveryRules,
+    SharedDeadLetterStrategy,
+)
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.policy.discarding_decider import DiscardingDecider
+from amqsidecar.policy.option_reader import OptionReader
+from amqsidecar.policy.redelivery_decider import RedeliveryDecider
 from amqsidecar.policy.rule_source import RuleSource
 
 Chance = Callable[[], float]
@@ -56,15 +72,29 @@ __all__ = [
     "Chance",
     "ConfigError",
     "DeadLetter",
+    "DeadLetterDecider",
+    "DeadLetterRules",
+    "DeadLetterStrategy",
     "DeadLetterTo",
     "Decider",
     "Decision",
     "Destination",
     "DestinationKind",
     "Discard",
+    "DiscardingDeadLetterStrategy",
+    "DiscardingDecider",
+    "DiscardingRules",
+    "IndividualDeadLetterStrategy",
+    "OptionReader",
     "Plugin",
+    "PolicyEntry",
     "Problem",
     "Redeliver",
+    "RedeliveryDecider",
+    "RedeliveryEntry",
+    "RedeliveryPolicy",
+    "RedeliveryRules",
     "RuleSource",
+    "SharedDeadLetterStrategy",
     "parse_destination",
 ]

@@ -1,0 +1,58 @@
+"""Finds the plugins that are installed: entry points, by name."""
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.plugin import Plugin
+
+GROUP = "amqsidecar.plugins"
+"""The entry-point group, for ours and strangers' plugins alike."""
+
+BUILT_IN = ("redelivery", "discarding", "deadletter")
+"""Plugins that every installation has."""
+
+
+def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plugin]:
+    """Return every installed plugin by its name.
+
+    Args:
+        found: entry points to load; None = those of this Python environment.
+
+    Raises:
+        ConfigError: a plugin can't be loaded, is not a plugin, has a name that is taken, or a
+            built-in one is missing; with every problem found.
+    """
+    plugins: dict[str, Plugin] = {}
+    problems: list[Problem] = []
+    for entry_point in entry_points(group=GROUP) if found is None else found:
+        where = f"plugin {entry_point.name} ({entry_point.value})"
+        try:
+            plugin = entry_point.load()
+        except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything
+            problems.append(Problem(where, f"can't be loaded: {type(error).__name__}: {error}"))
+            continue
+        missing = [
+            name
+            for name in ("parse_options", "compile")
+            if not callable(getattr(plugin, name, None))
+        ]
+        if missing:
+            problems.append(Problem(where, f"is not a plugin: it lacks {' and '.join(missing)}"))
+        elif getattr(plugin, "name", None) != entry_point.name:
+            problems.append(
+                Problem(where, f"calls itself {getattr(plugin, 'name', None)!r}; both must agree")
+            )
+        elif entry_point.name in plugins:
+            problems.append(Problem(where, "another installed plugin has this name"))
+        else:
+            plugins[entry_point.name] = plugin
+    reported = {problem.where.split()[1] for problem in problems}
+    problems.extend(
+        Problem(f"plugin {name}", "is missing; install amqsidecar again, it belongs to it")
+        for name in BUILT_IN
+        if name not in plugins and name not in reported
+    )
+    if problems:
+        raise ConfigError(problems)
+    return plugins

@@ -1,0 +1,111 @@
+"""The broker's chain of interceptors: who is asked first about a dead letter.
+
+Source: org.apache.activemq.broker.BrokerService.addInterceptors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard
+from amqsidecar.policy.classic_rules import ClassicRules, PluginRules
+from amqsidecar.policy.redelivery_policy import Chance
+
+INNERMOST = "deadletter"
+"""Name of the plugin that stands for the broker's own dead-letter handling."""
+
+
+class Decider(Protocol):
+    """What the chain asks; see `amqsidecar.plugin.Decider`.
+
+    A decider may also have a method `passing_rule(dead_letter) -> str | None`: the rule by which it
+    passed a dead letter on. The chain writes it before the rule that decided in the end.
+    """
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        """Return what happens to a dead letter; None = not mine."""
+        ...
+
+
+class CompilesOptions(Protocol):
+    """The part of `amqsidecar.plugin.Plugin` that the chain uses."""
+
+    def compile(self, options: object) -> Decider:
+        """Return a decider for the options of one use of the plugin."""
+        ...
+
+
+class Chain:
+    """Asks the decider listed last first, as in the broker; the first answer wins."""
+
+    def __init__(self, deciders: Sequence[Decider]) -> None:
+        """Build the chain.
+
+        Args:
+            deciders: innermost first, so the dead-letter decider stands before all others.
+        """
+        self._asked: list[
+            tuple[
+                Callable[[DeadLetter, Chance | None], Decision | None],
+                Callable[[DeadLetter], str | None] | None,
+            ]
+        ] = [(it.decide, getattr(it, "passing_rule", None)) for it in reversed(deciders)]
+        self._prefixed = lru_cache(maxsize=4096)(_prefix_rule)
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        """Return the first answer; None = nobody had one."""
+        for position, (decide, _) in enumerate(self._asked):
+            decision = decide(dead_letter, chance)
+            if decision is not None:
+                return decision if not position else self._explain(dead_letter, decision, position)
+        return None
+
+    def _explain(self, dead_letter: DeadLetter, decision: Decision, position: int) -> Decision:
+        passed = []
+        for _, passing_rule in self._asked[:position]:
+            rule = None if passing_rule is None else passing_rule(dead_letter)
+            if rule is not None:
+                passed.append(rule)
+        if not passed:
+            return decision
+        if isinstance(decision, DeadLetterTo | Discard):
+            return self._prefixed(decision, " -> ".join(passed))
+        return _prefix_rule(decision, " -> ".join(passed))
+
+
+def _prefix_rule(decision: Decision, passed: str) -> Decision:
+    return replace(decision, rule=f"{passed} -> {decision.rule}")
+
+
+def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions]) -> Chain:
+    """Return the chain of an `activemq.xml`: its plugins around its dead-letter strategies.
+
+    Args:
+        rules: what the file says.
+        plugins: name in the entry-point group `amqsidecar.plugins` to plugin.
+
+    Raises:
+        ConfigError: a plugin is missing or refuses its options; with every problem found.
+    """
+    deciders: list[Decider] = []
+    problems: list[Problem] = []
+    innermost = PluginRules(
+        name=INNERMOST, options=rules.dead_letter, source=rules.dead_letter.source
+    )
+    for link in (innermost, *rules.plugins):
+        plugin = plugins.get(link.name)
+        if plugin is None:
+            known = ", ".join(sorted(plugins)) or "none"
+            what = f"there is no plugin named {link.name!r}; installed: {known}"
+            problems.append(Problem(str(link.source), what))
+            continue
+        try:
+            deciders.append(plugin.compile(link.options))
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+    return Chain(deciders)

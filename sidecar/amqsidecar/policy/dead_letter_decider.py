@@ -1,0 +1,150 @@
+"""Where does a dead letter belong that nobody redelivers? What the broker's strategies decide.
+
+Source: org.apache.activemq.broker.region.RegionBroker.sendToDeadLetterQueue;
+org.apache.activemq.broker.region.policy.{Abstract,Shared,Individual,Discarding}DeadLetterStrategy.
+"""
+
+from functools import lru_cache
+
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard
+from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.policy.classic_rules import (
+    DeadLetterRules,
+    DeadLetterStrategy,
+    DiscardingDeadLetterStrategy,
+    IndividualDeadLetterStrategy,
+    PolicyEntry,
+    SharedDeadLetterStrategy,
+)
+from amqsidecar.policy.destination_map import MEMO_SIZE, DestinationMap, describe_pattern
+from amqsidecar.policy.redelivery_decider import describe_rule
+from amqsidecar.policy.redelivery_policy import Chance
+from amqsidecar.policy.rule_source import DEFAULTS
+
+
+def find_dead_letter_queue(
+    strategy: DeadLetterStrategy, destination: Destination, subscription: str | None
+) -> Destination | None:
+    """Return the dead-letter destination that a strategy names; None = it keeps nothing.
+
+    Args:
+        strategy: the strategy of the destination.
+        destination: where the message died.
+        subscription: `clientId:name` of the durable subscription it died on; None = none.
+
+    Source: DeadLetterStrategy.getDeadLetterQueueFor.
+    """
+    match strategy:
+        case SharedDeadLetterStrategy():
+            return strategy.dead_letter_queue
+        case DiscardingDeadLetterStrategy():
+            return None
+        case IndividualDeadLetterStrategy():
+            return _individual_queue(strategy, destination, subscription)
+
+
+def _individual_queue(
+    strategy: IndividualDeadLetterStrategy, destination: Destination, subscription: str | None
+) -> Destination:
+    if destination.is_queue:
+        prefix, suffix = strategy.queue_prefix, strategy.queue_suffix
+        use_queue = strategy.use_queue_for_queue_messages
+    else:
+        prefix, suffix = strategy.topic_prefix, strategy.topic_suffix
+        use_queue = strategy.use_queue_for_topic_messages
+    name = prefix + destination.name
+    if strategy.destination_per_durable_subscriber and subscription is not None:
+        # Quirk (Classic 5.x): the subscription comes before the suffix.
+        name += f".{subscription}"
+    name += suffix
+    # Quirk (Classic 5.x): the composed text is read as a destination name, so blanks at its ends
+    # and everything from the first `?` are cut off.
+    name = name.split("?", 1)[0].strip()
+    return Destination(DestinationKind.QUEUE if use_queue else DestinationKind.TOPIC, name)
+
+
+class _CompiledStrategy:
+    """A strategy with its texts worked out."""
+
+    __slots__ = (
+        "_dead_letter",
+        "_destination_matters",
+        "_loop",
+        "_strategy",
+        "_where",
+        "find",
+        "refused",
+    )
+
+    def __init__(self, entry: PolicyEntry | None, pattern: str) -> None:
+        strategy = (entry and entry.dead_letter_strategy) or SharedDeadLetterStrategy()
+        self._strategy = strategy
+        is_default = entry is None or entry.dead_letter_strategy is None
+        # Why: an entry without a strategy has the broker's default; the entry is what was written.
+        source = entry.source if entry is not None and is_default else strategy.source
+        element = {
+            SharedDeadLetterStrategy: "sharedDeadLetterStrategy",
+            IndividualDeadLetterStrategy: "individualDeadLetterStrategy",
+            DiscardingDeadLetterStrategy: "discarding",
+        }[type(strategy)]
+        if is_default:
+            element += " (default)" if source != DEFAULTS else ""
+        self._where = describe_rule(f"{element} {pattern}".strip(), source)
+        self.refused = {
+            (persistent, expired): self._refuse(persistent=persistent, expired=expired)
+            for persistent in (True, False)
+            for expired in (True, False)
+        }
+        self.find = lru_cache(maxsize=MEMO_SIZE)(self._find)
+
+    def _refuse(self, *, persistent: bool, expired: bool) -> Discard | None:
+        """Return the refusal of a kind of message; None = it is wanted.
+
+        Source: AbstractDeadLetterStrategy.isSendToDeadLetterQueue.
+        """
+        strategy = self._strategy
+        if isinstance(strategy, DiscardingDeadLetterStrategy):
+            return Discard(self._where)
+        if not persistent and not strategy.process_non_persistent:
+            return Discard(f"{self._where} processNonPersistent=false")
+        if expired and not strategy.process_expired:
+            return Discard(f"{self._where} processExpired=false")
+        return None
+
+    def _find(self, destination: Destination, subscription: str | None) -> Decision:
+        dead_letter_queue = find_dead_letter_queue(self._strategy, destination, subscription)
+        if dead_letter_queue is None or dead_letter_queue == destination:
+            # Quirk (Classic 5.x): a message that dies in the very queue where its dead letters
+            # belong is acknowledged away.
+            return Discard(f"{self._where} died in its own dead-letter queue")
+        # Quirk (Classic 5.x): a negative expiration means the same as 0.
+        return DeadLetterTo(dead_letter_queue, max(0, self._strategy.expiration_ms), self._where)
+
+
+class DeadLetterDecider:
+    """Sends a dead letter to the destination of its strategy, or discards it; always answers.
+
+    The broker's audit, which refuses a message id that the strategy has seen before, is no part of
+    it: a message that the sidecar sends has a new id.
+    """
+
+    def __init__(self, rules: DeadLetterRules) -> None:
+        self._map = DestinationMap(
+            [
+                (entry.destinations, _CompiledStrategy(entry, describe_pattern(entry.destinations)))
+                for entry in rules.entries
+            ]
+        )
+        self._default = _CompiledStrategy(
+            rules.default_entry, "defaultEntry" if rules.default_entry is not None else ""
+        )
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
+        """Return where a dead letter belongs, or that it is discarded."""
+        del chance
+        strategy = self._map.find(dead_letter.destination) or self._default
+        refused = strategy.refused[dead_letter.persistent, dead_letter.expired]
+        if refused is not None:
+            return refused
+        return strategy.find(dead_letter.destination, dead_letter.subscription)
