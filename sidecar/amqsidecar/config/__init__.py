@@ -1,0 +1,1 @@
+"""Options: their schema, where they come from, and their reference."""

@@ -1,0 +1,105 @@
+"""The URL of a broker as a value."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from amqsidecar.config.secrets import STARS, Secret
+
+DEFAULT_PORTS: Final = {
+    "amqp": 5672,
+    "amqps": 5671,
+    "openwire": 61616,
+    "openwire+ssl": 61617,
+    "stomp": 61613,
+    "stomp+ssl": 61614,
+}
+"""Every scheme and the port that the brokers' own configurations give it."""
+
+_OTHER_SCHEMES: Final = {
+    "tcp": "openwire",
+    "nio": "openwire",
+    "ssl": "openwire+ssl",
+    "nio+ssl": "openwire+ssl",
+    "amqp+ssl": "amqps",
+    "amqp+nio": "amqp",
+    "stomps": "stomp+ssl",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUrl:
+    """Where a broker listens, and as whom we log in.
+
+    Attributes:
+        scheme: the wire; one of `DEFAULT_PORTS`.
+        user: None = anonymous.
+        password: None = none, or in `broker.password_file`.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    user: str | None = None
+    password: Secret | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the wire is encrypted."""
+        return self.scheme in ("amqps", "openwire+ssl", "stomp+ssl")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        login = ""
+        if self.user is not None:
+            login = f"{self.user}:{STARS}@" if self.password is not None else f"{self.user}@"
+        return f"{self.scheme}://{login}{host}:{self.port}"
+
+
+def parse_broker_url(text: str) -> BrokerUrl:
+    """Return the value of a URL such as `amqp://user:password@host:5672`.
+
+    Raises:
+        ValueError: it is not such a URL; the message never holds the text, which may have a
+            password in it.
+
+    Example:
+        >>> print(parse_broker_url("openwire://orders:geheim@broker"))
+        openwire://orders:********@broker:61616
+    """
+    scheme, separator, rest = text.strip().partition("://")
+    scheme = scheme.lower()
+    if text.strip().startswith("failover:"):
+        raise ValueError("write a list of URLs instead of failover:(...)")
+    if not separator:
+        raise ValueError("expected scheme://host:port, such as amqp://user:password@broker:5672")
+    if scheme in _OTHER_SCHEMES:
+        raise ValueError(f"the scheme {scheme}:// is written {_OTHER_SCHEMES[scheme]}:// here")
+    if scheme not in DEFAULT_PORTS:
+        raise ValueError(f"unknown scheme {scheme}://; known: {', '.join(DEFAULT_PORTS)}")
+    if scheme.startswith("stomp"):
+        raise ValueError(
+            f"{scheme}:// arrives with a later version; "
+            "use amqp:// for Artemis, openwire:// for Classic"
+        )
+    parts = urlsplit(f"//{rest}")
+    if parts.query or parts.fragment or parts.path not in ("", "/"):
+        raise ValueError(
+            "nothing may follow host:port; connection options are those under `broker`, and in a "
+            "user or password the characters / ? # @ : % are written as %2F %3F %23 %40 %3A %25"
+        )
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise ValueError("the port must be a number from 1 to 65535") from error
+    if not parts.hostname or port == 0:
+        raise ValueError("expected a host, and a port from 1 to 65535 where it is not the usual")
+    if parts.password and not parts.username:
+        raise ValueError("there is a password but no user")
+    return BrokerUrl(
+        scheme=scheme,
+        host=parts.hostname,
+        port=port or DEFAULT_PORTS[scheme],
+        user=unquote(parts.username) if parts.username else None,
+        password=Secret(unquote(parts.password)) if parts.password else None,
+    )

@@ -1,0 +1,316 @@
+"""File, environment and `--set` become one checked `Config`."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from amqsidecar.config.schema import Config, Section, known_options
+from amqsidecar.errors import ConfigError, Problem
+
+ENVIRONMENT_PREFIX: Final = "AMQSIDECAR_"
+
+# Quirk (Kubernetes): a Service called `amqsidecar` puts these into the environment of every pod.
+_SERVICE_VARIABLE: Final = re.compile(
+    r"(?:^|_)(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$"
+)
+
+_FREE_FORM: Final = "policy.rules"
+"""The one option whose content isn't described by the schema."""
+
+_PATHS: Final = (
+    "broker.password_file",
+    "broker.tls.ca_file",
+    "broker.tls.cert_file",
+    "broker.tls.key_file",
+    "policy.source",
+)
+
+_EXPECTED: Final = {
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "a text (put it in quotes if it looks like a number)",
+    "tuple_type": "a list",
+    "path_type": "the path of a file",
+}
+
+
+def load_config(
+    config_file: Path | None, sets: Sequence[str], environ: Mapping[str, str]
+) -> Config:
+    """Return the options: those of the file, overridden by the environment, overridden by `sets`.
+
+    Relative paths in the file start at its folder, others at the working directory. No other file
+    is opened, so that a configuration can be read where its secrets are not; see `check_files`.
+
+    Args:
+        config_file: YAML; None = no file.
+        sets: `dotted.key=value`, the value in YAML.
+        environ: `AMQSIDECAR_DOTTED__KEY` to a value in YAML; other variables are ignored.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    merger = _Merger()
+    if config_file is not None:
+        merger.add_file(config_file)
+    merger.add_environment(environ)
+    merger.add_sets(sets)
+    config = merger.build()
+    if merger.problems or config is None:
+        raise ConfigError(merger.problems)
+    return config
+
+
+def check_files(config: Config) -> list[Problem]:
+    """Return what is wrong with the files that the options name; `run` refuses to start then."""
+    problems = []
+    for key in _PATHS:
+        path = _lookup(config, key)
+        if not isinstance(path, Path):
+            continue
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            reason = error.strerror or str(error)
+            problems.append(Problem(config.origin(key), f"{key}: {path} can't be read: {reason}"))
+    return problems
+
+
+class _Merger:
+    """Collects values, where each comes from, and everything that is wrong."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._values: dict[str, object] = {}
+        self._origins: dict[str, str] = {}
+
+    def add_file(self, path: Path) -> None:
+        from ruamel.yaml import YAML  # noqa: PLC0415 - most commands have no file to read
+        from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - as above
+
+        try:
+            tree = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            self._fail(str(path), f"can't be read: {error.strerror or error}")
+        except UnicodeDecodeError:
+            self._fail(str(path), "can't be read: it is not UTF-8")
+        except MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+            self._fail(where, f"is not YAML: {error.problem or error.context}")
+        except YAMLError as error:
+            self._fail(str(path), f"is not YAML: {str(error).splitlines()[0]}")
+        else:
+            if isinstance(tree, Mapping):
+                self._add_tree(tree, "", path)
+            elif tree is not None:
+                self._fail(f"{path}:1", "expected options, such as `broker:`")
+
+    def _add_tree(self, tree: Mapping[Any, object], prefix: str, path: Path) -> None:
+        for name, value in tree.items():
+            key = f"{prefix}{name}"
+            where = f"{path}:{_line(tree, name)}"
+            if _is_section(key):
+                if isinstance(value, Mapping):
+                    self._add_tree(value, f"{key}.", path)
+                elif value is not None:
+                    self._fail(where, f"{key}: expected options below it, found {value!r}")
+            elif key not in known_options():
+                self._fail(where, _unknown(key))
+            elif value is not None:
+                if key in _PATHS and isinstance(value, str) and value:
+                    value = str(path.parent / value)  # noqa: PLW2901 - the same option, completed
+                self._put(key, value, where)
+
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        for name in sorted(environ):
+            if not name.startswith(ENVIRONMENT_PREFIX):
+                continue
+            rest = name.removeprefix(ENVIRONMENT_PREFIX)
+            key = rest.lower().replace("__", ".")
+            if key in known_options() or _is_section(key):
+                self._put_text(key, environ[name], f"environment variable {name}")
+            elif not _SERVICE_VARIABLE.search(rest):
+                names = {_variable(known): known for known in known_options()}
+                near = get_close_matches(name, names, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                self._fail(f"environment variable {name}", f"there is no such option{hint}")
+
+    def add_sets(self, sets: Sequence[str]) -> None:
+        for text in sets:
+            key, separator, value = text.partition("=")
+            key = key.strip()
+            where = f"--set {key}"
+            if not separator:
+                self._fail("--set", f"expected dotted.key=value, found {_shown(key, text)}")
+            elif key in known_options() or _is_section(key):
+                self._put_text(key, value, where)
+            elif key.startswith(f"{_FREE_FORM}."):
+                self._fail(where, f"only the whole of `{_FREE_FORM}` can be set here")
+            else:
+                self._fail(where, _unknown(key))
+
+    def _put_text(self, key: str, text: str, where: str) -> None:
+        if _wants_text(key) and not text.lstrip().startswith(("[", "{", '"', "'", "- ")):
+            # Why: a URL, a pattern or an empty value means itself and needs no quotes.
+            self._put(key, text.strip(), where)
+            return
+        value = _parse_value(text)
+        if _is_section(key):
+            if not isinstance(value, Mapping):
+                first = next(known for known in known_options() if known.startswith(f"{key}."))
+                self._fail(where, f"{key}: is a group of options; set one, such as `{first}`")
+                return
+            for name, item in value.items():
+                inner = f"{key}.{name}"
+                if inner in known_options():
+                    self._put(inner, item, where)
+                else:
+                    self._fail(where, _unknown(inner))
+            return
+        self._put(key, value, where)
+
+    def _put(self, key: str, value: object, where: str) -> None:
+        self._values[key] = value
+        self._origins[key] = where
+
+    def build(self) -> Config | None:
+        """Return the options, or None where something is wrong; see `problems`."""
+        tree: dict[str, Any] = {}
+        for key, value in self._values.items():
+            branch = tree
+            *parents, leaf = key.split(".")
+            for parent in parents:
+                branch = branch.setdefault(parent, {})
+            branch[leaf] = value
+        sections: dict[str, Section] = {}
+        for name, field in Config.model_fields.items():
+            kind = field.annotation
+            assert isinstance(kind, type)  # noqa: S101 - the schema has no other
+            assert issubclass(kind, Section)  # noqa: S101 - as above
+            try:
+                built = kind.model_validate(tree.get(name, {}))
+            except ValidationError as error:
+                details = error.errors(include_url=False)
+                self.problems.extend(self._explain(name, detail) for detail in details)
+                continue
+            sections[name] = built
+            for key, what in built.problems():
+                self._fail(self._where(f"{name}.{key}"), f"{name}.{key}: {what}")
+        if self.problems:
+            return None
+        return Config.model_validate(sections).with_origins(self._origins)
+
+    def _where(self, key: str) -> str:
+        return self._origins.get(key, key)
+
+    def _explain(self, section: str, detail: ErrorDetails) -> Problem:
+        location = [section, *(str(part) for part in detail["loc"])]
+        key = next(
+            (
+                candidate
+                for length in range(len(location), 0, -1)
+                if (candidate := ".".join(location[:length])) in known_options()
+            ),
+            ".".join(location),
+        )
+        found = detail["input"]
+        kind, context = detail["type"], detail.get("ctx", {})
+        if kind == "value_error":
+            what = str(context["error"])
+        elif kind in _EXPECTED:
+            what = f"expected {_EXPECTED[kind]}, found {_shown(key, found)}"
+        elif kind == "enum":
+            what = f"expected {context['expected'].replace("'", '')}, found {_shown(key, found)}"
+        elif kind == "string_pattern_mismatch":
+            what = f"{found!r} doesn't fit the pattern {context['pattern']}"
+        else:
+            message = detail["msg"].replace("Input should be", "expected")
+            what = f"{message[:1].lower()}{message[1:]}, found {_shown(key, found)}"
+        return Problem(self._where(key), f"{key}: {what}")
+
+    def _fail(self, where: str, what: str) -> None:
+        self.problems.append(Problem(where, what))
+
+
+def _shown(key: str, found: object) -> str:
+    """Return a wrong value for a message; never one that could hold a password."""
+    if key.startswith("broker.url") or "://" in str(found):
+        return "something else"
+    text = repr(found)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _variable(key: str) -> str:
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "__")
+
+
+def _line(tree: Mapping[Any, object], name: object) -> int:
+    """Return the 1-based line of a key in a mapping of the YAML reader."""
+    position = getattr(tree, "lc", None)
+    try:
+        line: int = position.key(name)[0] if position is not None else 0
+    except KeyError:  # the key came in by a YAML merge
+        line = position.line if position is not None else 0
+    return line + 1
+
+
+def _sections() -> Iterator[str]:
+    for key in known_options():
+        *parents, _ = key.split(".")
+        for length in range(1, len(parents) + 1):
+            yield ".".join(parents[:length])
+
+
+def _is_section(key: str) -> bool:
+    return key in set(_sections())
+
+
+def _unknown(key: str) -> str:
+    """Return a sentence about a key that doesn't exist, with the nearest one that does."""
+    known = [*known_options(), *dict.fromkeys(_sections())]
+    near = get_close_matches(key, known, n=1, cutoff=0.7)
+    if not near:
+        last = key.rsplit(".", 1)[-1]
+        near = [option for option in known if option.rsplit(".", 1)[-1] == last][:1]
+    if near:
+        return f"{key}: there is no such option; did you mean `{near[0]}`?"
+    parent = key.rsplit(".", 1)[0] + "." if "." in key else ""
+    parent = parent if _is_section(parent.rstrip(".")) else ""
+    below = {name.removeprefix(parent).split(".")[0] for name in known if name.startswith(parent)}
+    return f"{key}: there is no such option; known here: {', '.join(sorted(below))}"
+
+
+def _wants_text(key: str) -> bool:
+    """Tell whether an option takes a text, so that a value on a command line needs no quotes."""
+    field = known_options().get(key)
+    return field is not None and not any(
+        kind in str(field.annotation) for kind in ("int", "bool", "Mapping")
+    )
+
+
+def _parse_value(text: str) -> object:
+    """Return what YAML makes of a value in the environment or on a command line."""
+    if re.fullmatch("[1-9][0-9]{0,17}|0", text):
+        return int(text)
+    from ruamel.yaml import YAML  # noqa: PLC0415 - most values are texts or plain numbers
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+
+    try:
+        value: object = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return text
+    return value
+
+
+def _lookup(config: Config, key: str) -> object:
+    value: object = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value

@@ -1,0 +1,568 @@
+"""Every option: type, default, unit, help, and why the default is what it is.
+
+Nothing else in the project has a default of its own. `reference.py` prints this tree; `load.py`
+fills it. A validator raises ValueError with a sentence that says what is expected; what is wrong
+between several options is said by `problems`, which names the option to change.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+)
+
+from amqsidecar.broker import BrokerKind
+from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
+from amqsidecar.config.secrets import Secret
+from amqsidecar.errors import ConfigError, Problem
+
+KeyedProblem = tuple[str, str]
+"""The dotted key of an option, and what is wrong with it."""
+
+
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    why: str = "",
+    unit: str = "",
+    **constraints: Any,
+) -> Any:
+    """Declare an option.
+
+    Args:
+        default: what holds when nobody sets it.
+        help_text: one or more sentences for operators.
+        why: where the default comes from; "" = it speaks for itself.
+        unit: of a number.
+        constraints: of pydantic's `Field`, such as `ge`.
+    """
+    extra: dict[str, Any] = {"why": why, "unit": unit}
+    return Field(default, description=help_text, json_schema_extra=extra, **constraints)
+
+
+def section(kind: type["Section"], help_text: str) -> Any:
+    """Declare a group of options."""
+    return Field(default_factory=kind, description=help_text)
+
+
+class Section(BaseModel):
+    """Base of all groups of options: frozen, unknown keys are errors, numbers are not guessed."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+        validate_default=False,
+        allow_inf_nan=False,
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield what is wrong between options that are right each by itself."""
+        yield from ()
+
+
+StrictInt = Annotated[int, Field(strict=True)]
+StrictBool = Annotated[bool, Field(strict=True)]
+
+
+class KindChoice(StrEnum):
+    """Which broker product is expected."""
+
+    AUTO = "auto"
+    CLASSIC = "classic"
+    ARTEMIS = "artemis"
+
+
+class Backlog(StrEnum):
+    """What happens to dead letters that were there before the sidecar."""
+
+    HOLD = "hold"
+    PROCESS = "process"
+
+
+class TopicPolicy(StrEnum):
+    """What happens to a dead letter of a plain topic on Classic."""
+
+    PARK = "park"
+    REPUBLISH = "republish"
+
+
+class LogLevel(StrEnum):
+    """The least important line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+def _as_urls(value: object) -> tuple[BrokerUrl, ...]:
+    if isinstance(value, tuple) and all(isinstance(item, BrokerUrl) for item in value):
+        return value
+    if value is None or value == "":
+        return ()
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, Sequence) or not all(isinstance(item, str) for item in items):
+        raise ValueError("expected a URL or a list of URLs")
+    urls = []
+    for number, item in enumerate(items, start=1):
+        try:
+            urls.append(parse_broker_url(item))
+        except ValueError as error:
+            if len(items) == 1:
+                raise
+            raise ValueError(f"entry {number}: {error}") from error
+    return tuple(urls)
+
+
+def _as_texts(value: object) -> object:
+    if isinstance(value, str):
+        return (value,) if value else ()
+    return () if value is None else value
+
+
+def _as_rules(value: object) -> object:
+    if value is None or isinstance(value, Mapping):
+        return value
+    raise ValueError("expected a mapping in the policy format")
+
+
+def _as_path(value: object) -> object:
+    return None if value == "" else value
+
+
+_STORES_TO_COME: Final = {
+    "postgresql": "a store in PostgreSQL",
+    "postgres": "a store in PostgreSQL",
+    "broker": "keeping the schedule in the broker",
+}
+
+
+def _checked_store_url(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 - pydantic wants it
+            "expected a text such as sqlite:///var/lib/amqsidecar/schedule.db"
+        )
+    scheme, _, path = value.partition(":")
+    if scheme in _STORES_TO_COME:
+        raise ValueError(
+            f"{_STORES_TO_COME[scheme]} arrives with a later version; use sqlite:///path/of/file.db"
+        )
+    if scheme != "sqlite" or not path:
+        raise ValueError("expected sqlite:///path/of/file.db")
+    if path.startswith("//") and not path.startswith("///"):
+        raise ValueError("write sqlite:/// with three slashes, then the path of the file")
+    if path.strip("/") in ("", ":memory:") or path.endswith("/"):
+        raise ValueError("expected the path of a file behind sqlite:///; a schedule must persist")
+    return value
+
+
+def _refused_journal(value: object) -> str:
+    if value in (None, ""):
+        return ""
+    raise ValueError("the journal arrives with a later version; leave this empty")
+
+
+def _checked_listen(value: object) -> str:
+    if value in (None, ""):
+        return ""
+    if not isinstance(value, str):
+        raise ValueError("expected address:port, such as 127.0.0.1:9464")  # noqa: TRY004 - as above
+    split_listen(value)
+    return value
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    """Return address and port of a text such as `127.0.0.1:9464` or `[::1]:9464`.
+
+    Raises:
+        ValueError: it is not such a text.
+
+    Example:
+        >>> split_listen("[::1]:9464")
+        ('::1', 9464)
+    """
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("expected address:port, such as 127.0.0.1:9464")
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        ip_address(host)
+    except ValueError as error:
+        raise ValueError(
+            "expected an IP address before the port, such as 127.0.0.1:9464; "
+            "0.0.0.0 or [::] listen on all interfaces"
+        ) from error
+    return host, int(port)
+
+
+BrokerUrls = Annotated[
+    tuple[BrokerUrl, ...],
+    BeforeValidator(_as_urls, json_schema_input_type=str | list[str]),
+    PlainSerializer(lambda urls: [str(url) for url in urls], return_type=list[str]),
+]
+Texts = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_as_texts, json_schema_input_type=str | list[str]),
+]
+# Why: the YAML reader's mappings know their lines; a validated copy wouldn't.
+Rules = Annotated[
+    Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
+]
+OptionalPath = Annotated[Path | None, BeforeValidator(_as_path, json_schema_input_type=str | None)]
+
+
+class TlsOptions(Section):
+    """How the broker is verified, and how we show who we are."""
+
+    ca_file: OptionalPath = option(
+        None,
+        "PEM file of the authorities that may sign the broker's certificate; empty = those of the "
+        "system.",
+    )
+    cert_file: OptionalPath = option(
+        None, "PEM file of our own certificate, where the broker asks for one (mTLS)."
+    )
+    key_file: OptionalPath = option(
+        None, "PEM file of the key of `cert_file`; empty = it is in `cert_file`."
+    )
+    verify: StrictBool = option(
+        True,
+        "Whether the broker's certificate and host name are checked. `false` lets anyone in "
+        "between read and change messages.",
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield a key without its certificate."""
+        if self.key_file is not None and self.cert_file is None:
+            yield "key_file", "needs `cert_file`, the certificate that belongs to the key"
+        if self.ca_file is not None and not self.verify:
+            yield "verify", "is false, so `ca_file` would do nothing; remove one of them"
+
+
+class BrokerOptions(Section):
+    """The broker and how to reach it."""
+
+    url: BrokerUrls = option(
+        (),
+        "Where the broker listens: `amqp://user:password@host:5672`. Schemes: `amqp`, `amqps` "
+        "(Artemis), `openwire`, `openwire+ssl` (Classic); `stomp`, `stomp+ssl` arrive with a "
+        "later version. May be a list: this version uses the first entry, the others are kept for "
+        "failover in a later version. Special characters in user and password are "
+        "percent-encoded. `run` needs it.",
+        why="which broker can't be guessed",
+    )
+    kind: KindChoice = option(
+        KindChoice.AUTO,
+        "The broker product. `auto` asks the broker.",
+        why="the broker tells it reliably",
+    )
+    password_file: OptionalPath = option(
+        None,
+        "File that holds the password of the user in `url`, such as a mounted secret. It is read "
+        "at each connect, so a changed secret counts from then on; a line end at its end is "
+        "ignored.",
+    )
+    tls: TlsOptions = section(TlsOptions, "TLS; counts for `amqps` and `openwire+ssl`.")
+    connect_timeout_s: StrictInt = option(
+        10,
+        "How long a connect with log-in may take before it is tried again.",
+        why="longer than a slow name look-up, shorter than a probe's patience",
+        unit="seconds",
+        ge=1,
+        le=600,
+    )
+    idle_timeout_s: StrictInt = option(
+        30,
+        "A connection on which nothing arrives for so long is given up; we write in time for the "
+        "broker's limit of the same kind.",
+        why="Classic's own maxInactivityDuration",
+        unit="seconds",
+        ge=2,
+        le=3600,
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield what doesn't fit the URL."""
+        if len({url.scheme for url in self.url}) > 1:
+            yield "url", "all entries of a list need the same scheme"
+        if self.kind is KindChoice.ARTEMIS and any("openwire" in url.scheme for url in self.url):
+            yield "url", "openwire:// is for Classic; attach to Artemis by amqp:// or amqps://"
+        if self.password_file is not None:
+            if any(url.password is not None for url in self.url):
+                yield "password_file", "there is a password in `url` too; remove one of them"
+            if any(url.user is None for url in self.url):
+                yield "password_file", "needs the user in `url`, such as amqp://user@host:5672"
+        for key, problem in self.tls.problems():
+            yield f"tls.{key}", problem
+
+    @property
+    def expected_kind(self) -> BrokerKind | None:
+        """The product that the operator named; None = whichever it is."""
+        return None if self.kind is KindChoice.AUTO else BrokerKind(self.kind.value)
+
+    def password(self) -> Secret | None:
+        """Return the password of the first URL, read from `password_file` now where it is set.
+
+        Raises:
+            ConfigError: the file can't be read or is empty.
+        """
+        if self.password_file is None:
+            return self.url[0].password if self.url else None
+        try:
+            text = self.password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"{self.password_file} can't be read: {_reason(error)}"
+            raise ConfigError([Problem("broker.password_file", what)]) from error
+        if not text:
+            what = f"{self.password_file} is empty"
+            raise ConfigError([Problem("broker.password_file", what)])
+        return Secret(text)
+
+
+class IntakeOptions(Section):
+    """What is read."""
+
+    queues: Texts = option(
+        (),
+        "Dead-letter queues to read from; on Classic with the broker's wildcards, such as "
+        "`DLQ.>`. Empty = find them from the live broker.",
+        why="the broker knows its dead-letter queues",
+    )
+    backlog: Backlog = option(
+        Backlog.HOLD,
+        "What happens to dead letters that a queue already holds when the sidecar reads it for "
+        "the first time: `hold` = kept until a person releases them, where they are more than "
+        "`backlog_threshold`; `process` = decided like any other.",
+        why="a year of old failures must not be re-sent by starting a tool",
+    )
+    backlog_threshold: StrictInt = option(
+        100,
+        "Up to so many old dead letters of a queue are processed even with `backlog: hold`.",
+        why="a handful of them is today's trouble, not a backlog",
+        unit="messages",
+        ge=0,
+    )
+    prefetch: StrictInt = option(
+        0,
+        "How many dead letters the broker may hand over ahead of their cycle, over all queues; 0 "
+        "= what suits the broker.",
+        why="Artemis counts those in hand as failed when the link breaks, Classic doesn't",
+        unit="messages",
+        ge=0,
+        le=100_000,
+    )
+
+
+class PolicyOptions(Section):
+    """The rules."""
+
+    source: OptionalPath = option(
+        None,
+        "File with the rules: the broker's own `activemq.xml` or `broker.xml`, or a `.yaml` in "
+        "our policy format. A relative path in a configuration file starts at that file's folder.",
+    )
+    rules: Rules = option(
+        TopicPolicy.PARK,
+        "Classic: what happens to a dead letter of a plain topic: `park` = kept for a person; "
+        "`republish` = sent to the topic again, so that all its subscribers get it again.",
+        why="one subscriber's failure is not the others' message",
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield two sets of rules."""
+        if self.source is not None and self.rules is not None:
+            yield "rules", "`source` is set too; remove one of them"
+
+
+class RedeliveryOptions(Section):
+    """What redeliveries look like."""
+
+    final_suffix: str = option(
+        ".exhausted",
+        "Where the rules' dead-letter queue is one that the sidecar reads, messages that are "
+        "given up go to the queue of that name plus this suffix, so that none circles.",
+        why="sorts beside its queue",
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+    )
+
+
+class CycleOptions(Section):
+    """How much is done in one exactly-once unit of work."""
+
+    max_messages: StrictInt = option(
+        0,
+        "How many messages one cycle takes and sends at most; 0 = what suits the broker.",
+        why="measured: it differs between brokers",
+        unit="messages",
+        ge=0,
+        le=100_000,
+    )
+    max_wait_ms: StrictInt = option(
+        1000,
+        "How long the service sleeps at most while nothing arrives and nothing is due; so late it "
+        "sees what `retry` and the like changed in the store.",
+        why="a person doesn't notice a second; sixty wake-ups a minute cost nothing",
+        unit="milliseconds",
+        ge=1,
+        le=60_000,
+    )
+
+
+class StoreOptions(Section):
+    """The persistent schedule."""
+
+    url: Annotated[str, BeforeValidator(_checked_store_url)] = option(
+        "sqlite:///var/lib/amqsidecar/schedule.db",
+        "Where waiting messages are kept: `sqlite:///path/of/file.db` (always an absolute path), "
+        "or `sqlite:file.db` in the working directory. `postgresql://` and `broker:` arrive with "
+        "a later version.",
+        why="one file on a volume, nothing else to run",
+    )
+    instance: str = option(
+        "",
+        "Name of this sidecar's share of the schedule; the private queue in the broker is named "
+        "after it. Empty = made once by the store.",
+        why="with one file for one sidecar there is nothing to tell apart",
+        pattern=r"^[A-Za-z0-9_-]{0,64}$",
+    )
+
+
+class JournalOptions(Section):
+    """The history as files for analysis."""
+
+    path: Annotated[str, BeforeValidator(_refused_journal)] = option(
+        "",
+        "Folder or object-store URL of the journal; empty = off. Arrives with a later version.",
+        why="needs an operator's decision on space",
+    )
+
+
+class HistoryOptions(Section):
+    """How long `show` can tell what happened."""
+
+    keep_days: StrictInt = option(
+        30,
+        "Events older than this are removed from the store.",
+        why="a month covers the usual post-mortem",
+        unit="days",
+        ge=1,
+        le=36_500,
+    )
+    max_events: StrictInt = option(
+        1_000_000,
+        "The oldest events beyond so many are removed earlier.",
+        why="some hundred megabytes",
+        unit="events",
+        ge=1000,
+    )
+
+
+class HttpOptions(Section):
+    """Metrics and health."""
+
+    listen: Annotated[str, BeforeValidator(_checked_listen)] = option(
+        "127.0.0.1:9464",
+        "Address and port of `/metrics`, `/healthz` and `/readyz`; port 0 = any free one; empty = "
+        "off. Beyond loopback, too, nothing but these three is served in this version.",
+        why=(
+            "the port that OpenTelemetry gave to Prometheus exporters; loopback can't be open by "
+            "accident"
+        ),
+    )
+
+
+class LogOptions(Section):
+    """The log on standard error."""
+
+    level: LogLevel = option(LogLevel.INFO, "The least important lines that are written.")
+    format: LogFormat = option(
+        LogFormat.JSON,
+        "`json` for collectors, `text` for people.",
+        why="containers' logs are collected",
+    )
+
+
+class DiscoveryOptions(Section):
+    """Finding dead-letter queues."""
+
+    interval_s: StrictInt = option(
+        60,
+        "How often the broker is asked for new dead-letter queues and changed settings.",
+        why="new queues are rare, the question is cheap",
+        unit="seconds",
+        ge=1,
+        le=86_400,
+    )
+
+
+class Config(Section):
+    """All options; what `load_config` returns."""
+
+    broker: BrokerOptions = section(BrokerOptions, "The broker and how to reach it.")
+    intake: IntakeOptions = section(IntakeOptions, "What is read.")
+    policy: PolicyOptions = section(PolicyOptions, "The rules.")
+    redelivery: RedeliveryOptions = section(RedeliveryOptions, "What redeliveries look like.")
+    cycle: CycleOptions = section(CycleOptions, "How much one exactly-once unit of work does.")
+    store: StoreOptions = section(StoreOptions, "The persistent schedule.")
+    journal: JournalOptions = section(JournalOptions, "The history as files for analysis.")
+    history: HistoryOptions = section(HistoryOptions, "How long `show` can tell what happened.")
+    http: HttpOptions = section(HttpOptions, "Metrics and health.")
+    log: LogOptions = section(LogOptions, "The log on standard error.")
+    discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    def origin(self, key: str) -> str:
+        """Return where an option was set, such as `sidecar.yaml:12`; the key itself if nowhere."""
+        return self._origins.get(key, key)
+
+    def with_origins(self, origins: Mapping[str, str]) -> "Config":
+        """Return the same options, with the places where they were set."""
+        copy = self.model_copy()
+        copy._origins = dict(origins)  # noqa: SLF001 - a copy of ourselves
+        return copy
+
+
+@lru_cache(maxsize=1)
+def known_options() -> Mapping[str, Any]:
+    """Return each option's dotted key with its pydantic field, in the order of the schema."""
+
+    def walk(kind: type[Section], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, field in kind.model_fields.items():
+            nested = field.annotation
+            if isinstance(nested, type) and issubclass(nested, Section):
+                yield from walk(nested, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", field
+
+    return dict(walk(Config, ""))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
