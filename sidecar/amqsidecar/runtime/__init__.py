@@ -1,0 +1,1 @@
+"""The shell: connects, reconnects, drives the engine, and keeps the clock."""

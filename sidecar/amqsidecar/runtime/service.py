@@ -1,0 +1,273 @@
+"""The service: owns the link, reconnects, and drives the engine until it is told to stop."""
+
+from collections.abc import Callable, Sequence
+from threading import Event as Flag
+
+import msgspec
+import structlog
+
+from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.clock import Clock
+from amqsidecar.engine.backlog import BacklogGate
+from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.cycle import CycleEngine, Limits, Observer
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.errors import BrokerRefused, LinkLost, StoreUnavailable
+from amqsidecar.plugin import Chance, Decider
+from amqsidecar.runtime.service_clock import ServiceClock
+from amqsidecar.store import Store
+
+LONGEST_WAIT_S = 0.5
+"""How long a turn waits at most: what another process changed in the store is seen after this."""
+
+TOKEN_WAIT_S = 2.0
+"""How long one attempt to get the token takes."""
+
+CLASSIC_COUNT_LIMIT = 400
+"""Classic's browsers see no further (maxBrowsePageSize)."""
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator decides about a service.
+
+    Attributes:
+        intake_queues: empty = discover.
+        holds_backlog: hold dead letters that were there before the sidecar.
+        backlog_threshold: a queue that holds no more is no backlog.
+        final_suffix: see `JudgeSettings`.
+        parks_topics: see `JudgeSettings`; acts on Classic only.
+        prefetch: 0 = by broker.
+        max_messages: bound of one cycle; 0 = by broker.
+        discovery_interval_s: how often dead-letter queues are looked for again.
+        first_backoff_s, max_backoff_s: waits between attempts to connect.
+    """
+
+    intake_queues: tuple[IntakeQueue, ...] = ()
+    holds_backlog: bool = True
+    backlog_threshold: int = 100
+    final_suffix: str = ".exhausted"
+    parks_topics: bool = True
+    prefetch: int = 0
+    max_messages: int = 0
+    discovery_interval_s: float = 30.0
+    first_backoff_s: float = 0.5
+    max_backoff_s: float = 30.0
+
+
+class ServiceHealth:
+    """What the service says of itself; the methods are called in the service's thread."""
+
+    def link_up(self) -> None:
+        """The link is up, the token is ours, the intake reads."""
+
+    def link_down(self, reason: str) -> None:
+        """Nothing is read or sent for now."""
+
+    def store_ok(self) -> None:
+        """The store takes writes."""
+
+    def store_failed(self, reason: str) -> None:
+        """The store does not take writes; nothing is read or sent for now."""
+
+    def reconnected(self) -> None:
+        """A link that had been up is up again."""
+
+
+MakeDecider = Callable[[Link], Decider]
+"""Rules may come from the live broker, so they are made when the link is open."""
+
+MakeIntake = Callable[[Link], Sequence[IntakeQueue]]
+"""Finds the dead-letter queues to read; called again and again."""
+
+
+class Service:
+    """One sidecar: one store, one link at a time."""
+
+    def __init__(
+        self,
+        *,
+        make_link: Callable[[], Link],
+        make_decider: MakeDecider,
+        find_intake: MakeIntake,
+        store: Store,
+        clock: Clock,
+        chance: Chance,
+        settings: ServiceSettings,
+        health: ServiceHealth,
+        observe: Observer,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        self._make_link = make_link
+        self._make_decider = make_decider
+        self._find_intake = find_intake
+        self._store = store
+        self._clock = clock
+        self._chance = chance
+        self._settings = settings
+        self._health = health
+        self._observe = observe
+        self._crash_point = crash_point
+        self._stop = Flag()
+        self._look_again = Flag()
+        self._link: Link | None = None
+        self._blockages = Blockages()
+        self._was_up = False
+        self.service_clock = ServiceClock(self.wake)
+
+    # ------------------------------------------------------------------ for other threads
+
+    def stop(self) -> None:
+        """Finish the running cycle, then leave `run`; may be called from a signal handler."""
+        self._stop.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """End a running wait."""
+        link = self._link
+        if link is not None:
+            link.wake()
+
+    def look_again(self) -> None:
+        """Look for dead-letter queues again, soon."""
+        self._look_again.set()
+        self.wake()
+
+    # ------------------------------------------------------------------ the service's own thread
+
+    def run(self) -> None:
+        """Run until `stop`.
+
+        Raises:
+            BrokerRefused: the first attempt to connect was refused for good.
+        """
+        self.service_clock.start()
+        self.service_clock.every(self._settings.discovery_interval_s, "discovery", self.look_again)
+        backoff_s = self._settings.first_backoff_s
+        try:
+            while not self._stop.is_set():
+                self._was_up, was_up_before = False, self._was_up
+                try:
+                    self._run_link(has_been_up=was_up_before)
+                except LinkLost as lost:
+                    reason = f"the link is lost: {lost}"
+                except StoreUnavailable as failed:
+                    reason = f"the store fails: {failed}"
+                    self._health.store_failed(str(failed))
+                except BrokerRefused as refused:
+                    if not was_up_before and not self._was_up:
+                        raise
+                    reason = f"the broker refuses: {refused}"
+                else:
+                    return
+                if self._was_up:
+                    backoff_s = self._settings.first_backoff_s
+                else:
+                    self._was_up = was_up_before
+                pause_s = backoff_s * (0.5 + self._chance())
+                backoff_s = min(backoff_s * 2, self._settings.max_backoff_s)
+                self._health.link_down(reason)
+                log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
+                self._stop.wait(pause_s)
+        finally:
+            self.service_clock.stop()
+
+    def _run_link(self, *, has_been_up: bool) -> None:
+        self._store.close()
+        state = self._store.open()
+        self._health.store_ok()
+        link = self._make_link()
+        self._link = link
+        try:
+            link.open(f"amqsidecar.token.{state.instance}")
+            engine, names = self._make_engine(link, state.instance)
+            is_waiting_told = False
+            while not engine.recover(state, TOKEN_WAIT_S):
+                if self._stop.is_set():
+                    return
+                if not is_waiting_told:
+                    log.warning(
+                        "token_not_ours",
+                        instance=state.instance,
+                        meaning="another process, or the broker for a dead one, still holds the "
+                        "token of this instance; nothing is taken until it is free",
+                    )
+                    is_waiting_told = True
+            self._attach(link, names)
+            self._was_up = True
+            self._health.link_up()
+            if has_been_up:
+                self._health.reconnected()
+            log.info(
+                "link_up",
+                broker=link.description.kind.value,
+                version=link.description.version,
+                instance=state.instance,
+            )
+            self._drive(engine, link, names)
+            engine.settle_up()
+        finally:
+            self._link = None
+            link.close()
+
+    def _drive(self, engine: CycleEngine, link: Link, names: IntakeNames) -> None:
+        while not self._stop.is_set():
+            engine.turn(LONGEST_WAIT_S)
+            if self._look_again.is_set():
+                self._look_again.clear()
+                self._attach(link, names)
+
+    def _attach(self, link: Link, names: IntakeNames) -> None:
+        queues = tuple(self._settings.intake_queues or self._find_intake(link))
+        if queues == names.queues:
+            return
+        log.info("intake", queues=[item.destination.name for item in queues])
+        names.replace(queues)
+        link.attach(queues, self._settings.prefetch or 2 * self._max_messages(link))
+
+    def _max_messages(self, link: Link) -> int:
+        if self._settings.max_messages:
+            return self._settings.max_messages
+        # Why: on Classic consumers stalled at transactions of more than one page (wire facts 9).
+        return 200 if link.description.kind is BrokerKind.CLASSIC else 1000
+
+    def _make_engine(self, link: Link, instance: str) -> tuple[CycleEngine, IntakeNames]:
+        settings = self._settings
+        kind = link.description.kind
+        is_classic = kind is BrokerKind.CLASSIC
+        names = IntakeNames(kind)
+        judge = Judge(
+            self._make_decider(link),
+            names.covers,
+            JudgeSettings(
+                instance=instance,
+                encoding=link.description.encoding,
+                final_suffix=settings.final_suffix,
+                parks_topics=is_classic and settings.parks_topics,
+            ),
+            self._chance,
+        )
+        backlog = BacklogGate(
+            self._store.holds(),
+            lambda source: link.count(IntakeQueue(source), 1_000_000_000),
+            holds=settings.holds_backlog,
+            threshold=settings.backlog_threshold,
+            count_limit=CLASSIC_COUNT_LIMIT if is_classic else None,
+        )
+        bound = self._max_messages(link)
+        engine = CycleEngine(
+            link=link,
+            store=self._store,
+            judge=judge,
+            backlog=backlog,
+            clock=self._clock,
+            limits=Limits(max_taken=bound, max_sent=bound),
+            observe=self._observe,
+            blockages=self._blockages,
+            wake_at=self.service_clock.wake_at,
+            crash_point=self._crash_point,
+        )
+        return engine, names
