@@ -227,7 +227,8 @@ class _Merger:
         elif kind in _EXPECTED:
             what = f"expected {_EXPECTED[kind]}, found {_shown(key, found)}"
         elif kind == "enum":
-            what = f"expected {context['expected'].replace("'", '')}, found {_shown(key, found)}"
+            choices = context["expected"].replace("'", "")
+            what = f"expected {choices}, found {_shown(key, found)}"
         elif kind == "string_pattern_mismatch":
             what = f"{found!r} doesn't fit the pattern {context['pattern']}"
         else:

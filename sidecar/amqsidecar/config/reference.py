@@ -22,8 +22,8 @@ by `--set`:
 | command line | `--set broker.url=amqp://broker` |
 
 Lists are written in YAML everywhere: `--set 'intake.queues=[DLQ, ExpiryQueue]'`. A null in the file
-means that the option is not set. Relative paths in the file start at the file's folder. Durations are
-whole numbers in the unit that the option's name ends with.
+means that the option is not set. Relative paths in the file start at the file's folder. Durations
+are whole numbers in the unit that the option's name ends with.
 """
 
 
