@@ -1,0 +1,1 @@
+"""Links: one broker contract, one module family per wire."""

@@ -1,0 +1,178 @@
+"""Reads and edits the marshalled properties of an OpenWire message without unmarshalling the map.
+
+The map is an int count and then, per entry, a name (two length bytes, modified UTF-8), a type byte
+and a value. Entries that stay are copied as bytes.
+
+Source: ActiveMQ Classic, org.apache.activemq.util.MarshallingSupport.marshalPrimitiveMap.
+"""
+
+from collections.abc import Container, Sequence
+from struct import Struct, error
+
+from amqsidecar.errors import UndecodableMessage
+
+PropertyValue = str | int | None
+
+_UNSIGNED_SHORT = Struct(">H")
+_UNSIGNED_INT = Struct(">I")
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_read_short = _UNSIGNED_SHORT.unpack_from
+_read_int = _UNSIGNED_INT.unpack_from
+
+_BOOLEAN, _INTEGER, _LONG_TYPE, _STRING, _BYTE_ARRAY, _MAP, _LIST, _BIG_STRING = (
+    *(1, 5, 6),
+    *range(9, 14),
+)
+# Why: by type byte; null, boolean, byte, char, short, int, long, double, float.
+_FIXED_SIZES = (0, 1, 1, 2, 2, 4, 8, 8, 4)
+_INTEGER_SIZES = {_BOOLEAN: 1, 2: 1, 4: 2, _INTEGER: 4, _LONG_TYPE: 8}
+_DEPTH_MAX = 100
+# Precedent: MarshallingSupport.marshalString writes longer texts as BIG_STRING.
+_STRING_CHARACTERS_MAX = 8191
+_SCHEDULED = b"AMQ_SCHEDULED_"
+
+
+def decode_text(data: bytes) -> str:
+    """Return the text of Java's modified UTF-8; malformed parts become replacement characters."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        pass
+    # Why: Java writes U+0000 as two bytes and a character beyond U+FFFF as two surrogates.
+    try:
+        pairs = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+    return pairs.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
+
+
+def encode_text(text: str) -> bytes:
+    """Return Java's modified UTF-8 of a text."""
+    if text.isascii():
+        return text.encode("ascii").replace(b"\0", b"\xc0\x80")
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = "".join(chr(units[at] << 8 | units[at + 1]) for at in range(0, len(units), 2))
+    return pairs.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+
+
+def string_entry(name: str, value: str) -> bytes:
+    """Return the encoded map entry of a text property."""
+    data = encode_text(value)
+    if len(value) <= _STRING_CHARACTERS_MAX:
+        return b"%b\x09%b%b" % (_name(name), _UNSIGNED_SHORT.pack(len(data)), data)
+    return b"%b\x0d%b%b" % (_name(name), _UNSIGNED_INT.pack(len(data)), data)
+
+
+def int_entry(name: str, value: int) -> bytes:
+    """Return the encoded map entry of an int property."""
+    return b"%b\x05%b" % (_name(name), _INT.pack(value))
+
+
+def long_entry(name: str, value: int) -> bytes:
+    """Return the encoded map entry of a long property."""
+    return b"%b\x06%b" % (_name(name), _LONG.pack(value))
+
+
+def _name(name: str) -> bytes:
+    data = encode_text(name)
+    return _UNSIGNED_SHORT.pack(len(data)) + data
+
+
+def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes, PropertyValue]:
+    """Return those properties that are present among the wanted ones, by name.
+
+    Integers and booleans of every width become int, texts str, all else None.
+
+    Raises:
+        UndecodableMessage: the map is not well formed.
+    """
+    found: dict[bytes, PropertyValue] = {}
+    if not data:
+        return found
+    try:
+        count = _INT.unpack_from(data)[0]
+        at = 4
+        for _ in range(count):
+            value_at = at + 2 + _read_short(data, at)[0]
+            name = data[at + 2 : value_at]
+            at = _end_of_value(data, value_at, 0)
+            if name in wanted:
+                found[name] = _value(data, value_at, at)
+    except (error, IndexError) as cause:
+        raise UndecodableMessage("the properties end in the middle of an entry") from cause
+    if at > len(data):
+        raise UndecodableMessage("the properties end in the middle of a value")
+    return found
+
+
+def edit_properties(data: bytes | None, removed: Container[bytes], added: Sequence[bytes]) -> bytes:
+    """Return the map without some entries and with others; all else is copied byte for byte.
+
+    Entries that would make the broker's own scheduler delay the message are always cut out.
+
+    Args:
+        data: the map; None = the message has none.
+        removed: names to cut out.
+        added: encoded entries to append; their names must be among the removed ones.
+
+    Raises:
+        UndecodableMessage: the map is not well formed.
+    """
+    pieces = [b""]
+    kept = 0
+    if data:
+        try:
+            count = _INT.unpack_from(data)[0]
+            kept = max(count, 0)
+            at = kept_from = 4
+            for _ in range(count):
+                start = at
+                value_at = at + 2 + _read_short(data, at)[0]
+                name = data[at + 2 : value_at]
+                at = _end_of_value(data, value_at, 0)
+                if name in removed or name.startswith(_SCHEDULED):
+                    pieces.append(data[kept_from:start])
+                    kept_from = at
+                    kept -= 1
+            pieces.append(data[kept_from:at])
+        except (error, IndexError) as cause:
+            raise UndecodableMessage("the properties end in the middle of an entry") from cause
+        if at > len(data):
+            raise UndecodableMessage("the properties end in the middle of a value")
+    pieces += added
+    pieces[0] = _INT.pack(kept + len(added))
+    return b"".join(pieces)
+
+
+def _end_of_value(data: bytes, at: int, depth: int) -> int:
+    """Return where the value ends whose type byte is at `at`; the end may lie beyond the data."""
+    code = data[at]
+    if code < _STRING:
+        return at + 1 + _FIXED_SIZES[code]
+    if code == _STRING:
+        return at + 3 + int(_read_short(data, at + 1)[0])
+    if code in (_BYTE_ARRAY, _BIG_STRING):
+        return at + 5 + int(_read_int(data, at + 1)[0])
+    if code not in (_MAP, _LIST):
+        raise UndecodableMessage(f"a property has the unknown type {code}")
+    if depth == _DEPTH_MAX:
+        raise UndecodableMessage(f"a property is nested deeper than {_DEPTH_MAX} levels")
+    count = _INT.unpack_from(data, at + 1)[0]
+    at += 5
+    for _ in range(count):
+        if code == _MAP:
+            at += 2 + _read_short(data, at)[0]
+        at = _end_of_value(data, at, depth + 1)
+    return at
+
+
+def _value(data: bytes, at: int, end: int) -> PropertyValue:
+    code = data[at]
+    if code == _STRING:
+        return decode_text(data[at + 3 : end])
+    if code == _BIG_STRING:
+        return decode_text(data[at + 5 : end])
+    if code in _INTEGER_SIZES:
+        return int.from_bytes(data[at + 1 : end], "big", signed=True)
+    return None
