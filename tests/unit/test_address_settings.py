@@ -285,9 +285,9 @@ def test_two_equal_wild_matches_come_in_the_order_of_the_hash_map() -> None:
     matches = ["qu*e", "q*ue", "*que", "que*"]
     for order in (matches, matches[::-1]):
         assert _order(_compiled(*order), "quxue") == ["qu*e", "q*ue"]
-    assert _java_hash_map_order(
-        ["ü*\U0001f600", "a.*", *matches, "*.b", "x*", "y*", "z*", "w*"]
-    ) == [*["z*", "y*", "x*", "*que", "w*", "qu*e", "que*", "a.*", "q*ue", "*.b", "ü*\U0001f600"]]
+    keys = [*matches, "ü*\U0001f600", "a.*", "*.b", "x*", "y*", "z*", "w*"]
+    printed = "z* y* x* *que w* qu*e que* a.* q*ue *.b ü*\U0001f600"
+    assert " ".join(_java_hash_map_order(keys)) == printed
 
 
 def test_lookup_needs_no_pass_over_a_thousand_entries() -> None:

@@ -1,0 +1,94 @@
+"""Loads a policy, whatever it is written in, and compiles it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.plugin import Decider, Plugin
+from amqsidecar.policy.artemis_decider import compile_artemis
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.chain import compile_classic
+from amqsidecar.policy.classic_rules import ClassicRules, PluginRules, RedeliveryRules
+from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.activemq_xml import read_activemq_xml
+from amqsidecar.policy_source.broker_xml import read_broker_xml
+from amqsidecar.policy_source.jms_uri import PREFIX, read_jms_uri
+from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
+from amqsidecar.policy_source.xml_file import local_name, read_xml
+
+INLINE = RuleSource("policy.rules")
+"""Where rules stand that are written in the configuration itself."""
+
+
+def load_policy(
+    policy: str | Path | Mapping[str, object],
+    plugins: Mapping[str, Plugin],
+    environment: Mapping[str, str] | None = None,
+) -> ClassicRules | ArtemisRules:
+    """Return the rules of a policy; what it is written in is found out by looking at it.
+
+    Args:
+        policy: a file (XML of either broker, or YAML), a connection URI with
+            `jms.redeliveryPolicy.*`, or the mapping under `policy.rules`.
+        plugins: name to plugin.
+        environment: where `${…}` in XML is looked up; None = the process's environment.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if isinstance(policy, Mapping):
+        return read_policy_mapping(policy, INLINE, plugins)
+    if PREFIX in str(policy):
+        return _rules_of_uri(str(policy))
+    path = Path(policy)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        what = f"can't be read: {error.strerror or error}; check policy.source"
+        raise ConfigError([Problem(str(policy), what)]) from error
+    return parse_policy(
+        str(policy), data, plugins, os.environ if environment is None else environment
+    )
+
+
+def parse_policy(
+    path: str, data: bytes, plugins: Mapping[str, Plugin], environment: Mapping[str, str]
+) -> ClassicRules | ArtemisRules:
+    """Return the rules that the bytes of a policy file write.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if path.lower().endswith((".yaml", ".yml")) or not _looks_like_xml(path, data):
+        return read_policy_mapping(read_yaml(path, data), RuleSource(path), plugins)
+    root = read_xml(path, data)
+    if local_name(root) in ("configuration", "core", "address-settings"):
+        folder = Path(path).parent
+        return read_broker_xml(path, data, environment, lambda href: (folder / href).read_bytes())
+    return read_activemq_xml(path, data, environment)
+
+
+def compile_policy(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) -> Decider:
+    """Return the decider of a set of rules; all work that needs no message is done here.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if isinstance(rules, ArtemisRules):
+        return compile_artemis(rules)
+    return compile_classic(rules, plugins)
+
+
+def _looks_like_xml(path: str, data: bytes) -> bool:
+    start = data.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")[:1]
+    return start == b"<" or path.lower().endswith(".xml")
+
+
+def _rules_of_uri(uri: str) -> ClassicRules:
+    policy = read_jms_uri(uri)
+    rules = RedeliveryRules(default_entry=policy, source=policy.source)
+    return ClassicRules(
+        plugins=(PluginRules(name="redelivery", options=rules, source=policy.source),),
+        source=policy.source,
+    )
