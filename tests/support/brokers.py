@@ -134,6 +134,7 @@ class Broker(ABC):
                 # Why: an interrupt at the terminal is for the program that owns the broker.
                 start_new_session=True,
             )
+            weakref.finalize(self, _end, self._process)
             try:
                 eventually(
                     lambda: self._has_started(log_offset),
@@ -262,6 +263,12 @@ class Broker(ABC):
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
 
 
 class ClassicBroker(Broker):

@@ -186,6 +186,7 @@ def fetch_everything(report: Callable[[str], None]) -> None:
         ("JMS clients", jms_client_jars),
         ("broker launcher", lambda: compiled("ClassicLauncher.java", classic_6_jars())),
         ("broker tether", lambda: compiled("Tether.java")),
+        ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
     ]
     for number, (label, fetch) in enumerate(steps, start=1):
         report(f"[{number}/{len(steps)}] {label} ...")

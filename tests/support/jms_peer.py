@@ -1,0 +1,696 @@
+"""Real JMS applications for tests, demo and benchmarks: OpenWire, Artemis Core and qpid-jms.
+
+    peer = JmsPeer.of(broker, "openwire")
+    sent = peer.produce("orders", count=3)
+    peer.fail("orders", messages=24, deliveries=1)
+    dead = peer.consume("ActiveMQ.DLQ", count=24)
+
+All peers of a Python process share one JVM, so that a peer costs nothing. A destination is the
+name of a queue, `queue://NAME` or `topic://NAME`.
+"""
+
+import atexit
+import itertools
+import json
+import subprocess
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from support import maven
+from support.brokers import Broker
+
+ALL_TYPES = ("Text", "Bytes", "Map", "Object", "Stream", "Message", "NullText", "EmptyText")
+
+# Why: they differ between two deliveries of the same message.
+NOT_COMPARED = frozenset({"JMSMessageID", "JMSTimestamp", "JMSDestination"})
+
+_JAVA_TYPES = {bool: "Boolean", int: "Long", float: "Double", str: "String", type(None): "null"}
+
+
+class PeerError(RuntimeError):
+    """The JMS client or the broker refused a command; the message holds the Java trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A property with its Java type, such as `Typed("Short", 7)`."""
+
+    java_type: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class JmsMessage:
+    """A message as a JMS client sees it.
+
+    Attributes:
+        type: Text, Bytes, Map, Object, Stream or Message.
+        body: Text: text or None; Bytes: hex; Map: typed value by name; Stream: list of typed
+            values; Object: class, text and serialised hex; Message: None. A typed value is
+            `[Java type, value]`.
+        body_error: what the client said when the body could not be read; None: it could.
+        headers: by JMS name, `JMSMessageID` and so on; destinations in canonical form.
+        properties: `[Java type, value]` by name, without those of group and delivery count.
+        delivery_count: 1-based.
+        received_at_ms: wall clock; for a sent message the time of sending.
+    """
+
+    type: str
+    java_class: str
+    body: Any
+    body_error: str | None
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    group_id: str | None
+    group_seq: int | None
+    delivery_count: int | None
+    received_at_ms: int
+
+    @classmethod
+    def parse(cls, line: Mapping[str, Any]) -> Self:
+        """Return the message that the Java side has described."""
+        count = line["deliveryCount"]
+        return cls(
+            type=line["type"],
+            java_class=line["javaClass"],
+            body=line.get("body"),
+            body_error=line.get("bodyError"),
+            headers=line["headers"],
+            properties=line["properties"],
+            group_id=line["groupId"],
+            group_seq=line["groupSeq"],
+            delivery_count=None if count is None else int(count),
+            received_at_ms=line["receivedAtMs"],
+        )
+
+    @property
+    def message_id(self) -> str:
+        """The JMSMessageID."""
+        return str(self.headers["JMSMessageID"])
+
+    @property
+    def test_id(self) -> str | None:
+        """The id that `produce` and `fill` gave, which no broker changes."""
+        return self.value("testId")
+
+    def value(self, name: str) -> Any:
+        """Return a property without its type, None when it is missing."""
+        pair = self.properties.get(name)
+        return None if pair is None else pair[1]
+
+    def differences(
+        self,
+        other: Self,
+        *,
+        without_headers: Iterable[str] = NOT_COMPARED,
+        without_properties: Iterable[str] = (),
+    ) -> list[str]:
+        """Return each field in which the other message differs, as `field: mine != other's`."""
+        ours, theirs = self._fields(), other._fields()
+        skipped = {*without_headers, *(f"property {name}" for name in without_properties)}
+        return [
+            f"{name}: {ours.get(name, 'missing')!r} != {theirs.get(name, 'missing')!r}"
+            for name in sorted(ours.keys() | theirs.keys())
+            if name not in skipped and ours.get(name, "missing") != theirs.get(name, "missing")
+        ]
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "body": self.body,
+            "body error": self.body_error,
+            "group id": self.group_id,
+            # Why: OpenWire says 0 where the others say nothing.
+            "group sequence": self.group_seq or 0,
+            **self.headers,
+            **{f"property {name}": pair for name, pair in self.properties.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many messages went through, and how fast."""
+
+    count: int
+    batch: int
+    elapsed_s: float
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One thing that a flaky consumer reports.
+
+    Attributes:
+        outcome: `succeeding` or `failing` on receipt; `succeeded` or `failed` when the broker was
+            told; `disconnected` when the connection was lost or could not be made.
+        id: the `testId`, else the JMSMessageID.
+        delivery: how often this consumer has seen the message, 1-based.
+        delivery_count: JMSXDeliveryCount.
+        redelivery_count: `amqsidecarRedeliveryCount`, None when missing.
+        message: the whole message when `full` was asked for, on receipt only.
+    """
+
+    outcome: str
+    at_ms: int = 0
+    id: str = ""
+    delivery: int = 0
+    message_id: str = ""
+    delivery_count: int | None = None
+    redelivery_count: int | None = None
+    why: str = ""
+    message: JmsMessage | None = None
+
+
+class PeerProcess:
+    """One JVM that runs JMS clients on command."""
+
+    def __init__(self, jvm_flags: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC")) -> None:
+        """Start the JVM; it ends with this process."""
+        jars = maven.jms_client_jars()
+        classes = maven.compiled("Peer.java", jars)
+        # Why: a file, because nobody reads a pipe while the JVM writes warnings into it.
+        self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [maven.tool("java"), *jvm_flags, "-cp", f"{classes}:{jars}/*", "Peer"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._consumers: dict[str, Callable[[dict[str, Any]], None]] = {}
+        self._has_ended = False
+        threading.Thread(target=self._read, name="jms-peer", daemon=True).start()
+
+    def call(self, op: str, *, timeout_s: float = 300.0, **arguments: Any) -> Any:
+        """Perform one command and return its result."""
+        number = next(self._ids)
+        given = {key: value for key, value in arguments.items() if value is not None}
+        line = json.dumps({"id": number, "op": op, **given}) + "\n"
+        with self._lock:
+            assert self._process.stdin is not None
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+            answered = self._answered.wait_for(
+                lambda: number in self._answers or self._has_ended, timeout_s
+            )
+            if not answered:
+                raise PeerError(f"{op} {given}: no answer within {timeout_s:g} s")
+            if number not in self._answers:
+                raise PeerError(f"{op} {given}: the JVM has ended\n{self.errors()}")
+            answer = self._answers.pop(number)
+        if "error" in answer:
+            raise PeerError(f"{op} {given}\n{answer['error']}\n{answer['trace']}")
+        return answer["result"]
+
+    def on_event(self, consumer: str, receive: Callable[[dict[str, Any]], None]) -> None:
+        """Give the events of a background consumer to a function, on the reader's thread."""
+        self._consumers[consumer] = receive
+
+    def errors(self) -> str:
+        """Return the end of what the JVM wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        """End the JVM, and every connection with it, without a word to the brokers."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        self._process.wait(30)
+
+    def kill(self) -> None:
+        """End the JVM with SIGKILL, as the crash of an application does."""
+        self._process.kill()
+        self.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                answer = json.loads(line)
+                if "consumer" in answer:
+                    self._consumers[answer["consumer"]](answer["event"])
+                    continue
+                with self._answered:
+                    self._answers[answer["id"]] = answer
+                    self._answered.notify_all()
+        with self._answered:
+            self._has_ended = True
+            self._answered.notify_all()
+
+
+_shared: PeerProcess | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_process() -> PeerProcess:
+    """Return the JVM that all peers of this process use; start it on first use."""
+    global _shared  # noqa: PLW0603
+    with _shared_lock:
+        if _shared is None or _shared._has_ended:
+            _shared = PeerProcess()
+            atexit.register(_shared.close)
+        return _shared
+
+
+@dataclass
+class JmsPeer:
+    """A JMS application with one provider at one broker; holds no connection between commands.
+
+    Attributes:
+        provider: openwire, core or qpid.
+        url: the client's own URL, without login.
+        url_options: options that every connection gets, by name.
+        process: the JVM to use; its own makes it possible to kill the application alone.
+    """
+
+    provider: str
+    url: str
+    user: str = "admin"
+    password: str = "admin"
+    url_options: Mapping[str, Any] = field(default_factory=dict)
+    process: PeerProcess = field(default_factory=shared_process)
+
+    @classmethod
+    def of(cls, broker: Broker, provider: str, **options: Any) -> Self:
+        """Return a peer of a running broker.
+
+        Args:
+            broker: Classic or Artemis.
+            provider: Classic: openwire, qpid, or qpid-jms for the connector with
+                `transport.transformer=jms`. Artemis: core, qpid or openwire.
+            options: further attributes.
+        """
+        url = broker.jms_url(provider)
+        return cls(
+            provider.removesuffix("-jms"),
+            url,
+            user=broker.user,
+            password=broker.password,
+            **options,
+        )
+
+    # Producing.
+
+    def produce(
+        self,
+        destination: str,
+        types: str | Sequence[str] = ALL_TYPES,
+        *,
+        count: int = 1,
+        properties: Mapping[str, Any] | None = None,
+        sample_properties: bool = True,
+        test_id: str | None = None,
+        ttl_ms: int = 0,
+        persistent: bool = True,
+        priority: int = 7,
+        correlation_id: str | None = "correlation-1",
+        reply_to: str | None = "reply.queue",
+        jms_type: str | None = "my.type",
+        group: str | None = "group-1",
+        group_seq: int | None = None,
+        text: str | None = None,
+        body_size: int = 0,
+        delivery_delay_ms: int | None = None,
+        transacted: bool = False,
+    ) -> list[JmsMessage]:
+        """Send `count` messages of each type, and return them as the sender sees them.
+
+        Args:
+            types: one or more of ALL_TYPES.
+            properties: further ones; a `Typed` keeps its Java type, an int becomes a long.
+            sample_properties: one property of each Java type, odd texts, null and empty.
+            test_id: prefix of the property `testId`, which differs for each message; None: random.
+            text: body of Text messages.
+            body_size: size of Text and Bytes bodies; 0: a small body with odd characters.
+        """
+        names = [types] if isinstance(types, str) else list(types)
+        prefix = test_id or f"t{uuid.uuid4().hex[:8]}"
+        lines = self._call(
+            "produce",
+            destination=destination,
+            types=names,
+            count=count,
+            properties=_typed(properties),
+            sampleProperties=sample_properties,
+            testIds=[f"{prefix}-{number}" for number in range(count * len(names))],
+            ttlMs=ttl_ms,
+            persistent=persistent,
+            priority=priority,
+            correlationId=correlation_id,
+            replyTo=reply_to,
+            jmsType=jms_type,
+            group=group,
+            groupSeq=group_seq,
+            text=text,
+            bodySize=body_size,
+            deliveryDelayMs=delivery_delay_ms,
+            transacted=transacted,
+        )
+        return [JmsMessage.parse(line) for line in lines]
+
+    def fill(
+        self,
+        destination: str,
+        count: int,
+        *,
+        size: int = 1024,
+        batch: int = 500,
+        test_id: str = "n",
+        properties: Mapping[str, Any] | None = None,
+        persistent: bool = True,
+        ttl_ms: int = 0,
+        per_second: float = 0,
+    ) -> Rate:
+        """Send many persistent Text messages fast, in transactions of `batch`.
+
+        Each has `testId` = `test_id` and its number, and the number as int property `n`.
+
+        Args:
+            size: characters per body.
+            per_second: pace; 0: as fast as it goes. Use `batch=1` with it.
+        """
+        return self._rate(
+            "fill",
+            destination=destination,
+            count=count,
+            size=size,
+            batch=batch,
+            testIdPrefix=test_id,
+            sampleProperties=False,
+            properties=_typed(properties),
+            persistent=persistent,
+            ttlMs=ttl_ms,
+            perSecond=per_second,
+        )
+
+    # Consuming.
+
+    def consume(
+        self,
+        destination: str,
+        count: int | None = None,
+        *,
+        wait_ms: int | None = None,
+        transacted: bool = False,
+        selector: str | None = None,
+        client_id: str | None = None,
+        subscription: str | None = None,
+    ) -> list[JmsMessage]:
+        """Receive and acknowledge until `count` messages are there or none came for `wait_ms`.
+
+        Args:
+            count: None: all there are.
+            wait_ms: None: 10 s when a count is given, else 500 ms.
+            subscription: name of a durable subscription, which needs the client id, too.
+        """
+        if wait_ms is None:
+            wait_ms = 500 if count is None else 10_000
+        lines = self._call(
+            "consume",
+            destination=destination,
+            count=count,
+            waitMs=wait_ms,
+            transacted=transacted,
+            selector=selector,
+            clientId=client_id,
+            subscription=subscription,
+        )
+        return [JmsMessage.parse(line) for line in lines]
+
+    def browse(
+        self, queue: str, *, limit: int | None = None, selector: str | None = None
+    ) -> list[JmsMessage]:
+        """Return the messages of a queue without taking them; Classic shows the first 400."""
+        lines = self._call("browse", destination=queue, limit=limit, selector=selector)
+        return [JmsMessage.parse(line) for line in lines]
+
+    def drain(
+        self, destination: str, count: int | None = None, *, batch: int = 100, wait_ms: int = 2000
+    ) -> Rate:
+        """Consume many messages fast, in transactions, timed from the first to the last."""
+        return self._rate(
+            "drain", destination=destination, count=count, batch=batch, waitMs=wait_ms
+        )
+
+    def move(self, source: str, to: str, count: int, *, batch: int, wait_ms: int = 5000) -> Rate:
+        """Move messages to another queue in transactions of `batch`, as a plain JMS client does."""
+        return self._rate(
+            "move", destination=source, to=to, count=count, batch=batch, waitMs=wait_ms
+        )
+
+    # Topic subscriptions.
+
+    def durable_subscribe(self, topic: str, client_id: str, name: str) -> None:
+        """Make a durable subscription and go offline."""
+        self._call("subscribe", destination=_topic(topic), clientId=client_id, subscription=name)
+
+    def durable_unsubscribe(self, client_id: str, name: str) -> None:
+        """Remove a durable subscription."""
+        self._call("unsubscribe", clientId=client_id, subscription=name)
+
+    def consume_durable(
+        self, topic: str, client_id: str, name: str, count: int | None = None, **options: Any
+    ) -> list[JmsMessage]:
+        """Consume from a durable subscription, as `consume` does."""
+        return self.consume(_topic(topic), count, client_id=client_id, subscription=name, **options)
+
+    def fail_durable(
+        self, topic: str, client_id: str, name: str, **options: Any
+    ) -> list[JmsMessage]:
+        """Fail what a durable subscription delivers, as `fail` does."""
+        return self.fail(_topic(topic), client_id=client_id, subscription=name, **options)
+
+    # Failing.
+
+    def fail(
+        self,
+        destination: str,
+        how: str = "rollback",
+        *,
+        messages: int | None = None,
+        deliveries: int | None = None,
+        max_redeliveries: int = 0,
+        wait_ms: int | None = None,
+        quiet_ms: int | None = None,
+        within_ms: int = 120_000,
+        selector: str | None = None,
+        client_id: str | None = None,
+        subscription: str | None = None,
+    ) -> list[JmsMessage]:
+        """Fail every delivery, and return each of them in order.
+
+        Ends when `messages` different ones were seen `deliveries` times each and nothing came for
+        `quiet_ms`, or when nothing came for `wait_ms`.
+
+        Args:
+            how: `rollback`, `recover`, `listener` (it throws), `close` (the connection, before the
+                commit), or `reject` (qpid only: AMQP outcome rejected).
+            deliveries: None: not looked at, then it ends by `wait_ms` unless messages is given.
+            max_redeliveries: the client's own limit (OpenWire, qpid), after which it tells the
+                broker to give the message up. Core has none: the broker's max-delivery-attempts,
+                and a `recover` counts twice there.
+            wait_ms: None: 10 s when messages is given, else 1 s.
+            quiet_ms: None: 500 ms where the client only gives up at the next delivery (qpid, and
+                `close`), else 0.
+            within_ms: an error when it has not ended by then.
+        """
+        if self.provider == "qpid" and how == "listener":
+            raise ValueError(
+                "qpid-jms releases a message whose listener throws, so that no broker ever gives "
+                "it up: fail in another way, or start_flaky_consumer"
+            )
+        if wait_ms is None:
+            wait_ms = 1000 if messages is None else 10_000
+        if quiet_ms is None:
+            quiet_ms = 500 if self.provider == "qpid" or how == "close" else 0
+        lines = self._call(
+            "fail",
+            destination=destination,
+            how=how,
+            messages=messages,
+            deliveries=1 if deliveries is None and messages is not None else deliveries,
+            waitMs=wait_ms,
+            quietMs=quiet_ms,
+            withinMs=within_ms,
+            selector=selector,
+            clientId=client_id,
+            subscription=subscription,
+            url=self._url(self._limit(max_redeliveries, how)),
+        )
+        return [JmsMessage.parse(line) for line in lines]
+
+    def start_flaky_consumer(
+        self,
+        destination: str,
+        *,
+        failures: int = 0,
+        failures_property: str | None = None,
+        how: str = "rollback",
+        max_redeliveries: int = 0,
+        full: bool = False,
+        selector: str | None = None,
+        client_id: str | None = None,
+        subscription: str | None = None,
+    ) -> "FlakyConsumer":
+        """Start a consumer in the background that fails the first deliveries of each message.
+
+        It counts by `testId`, else by JMSMessageID, reports each delivery, and reconnects for ever.
+
+        Args:
+            failures: how many deliveries of a message fail before one succeeds; -1: all.
+            failures_property: int property that says it per message, where a message has it.
+            how: as in `fail`.
+            max_redeliveries: as in `fail`; 0: one failure makes a dead letter.
+            full: report whole messages.
+        """
+        return FlakyConsumer(
+            self.process,
+            provider=self.provider,
+            user=self.user,
+            password=self.password,
+            url=self._url(self._limit(max_redeliveries, how)),
+            destination=destination,
+            failures=failures,
+            failuresProperty=failures_property,
+            how=how,
+            full=full,
+            selector=selector,
+            clientId=client_id,
+            subscription=subscription,
+        )
+
+    def _limit(self, max_redeliveries: int, how: str) -> dict[str, Any]:
+        if self.provider == "openwire":
+            return {
+                "jms.redeliveryPolicy.maximumRedeliveries": max_redeliveries,
+                "jms.redeliveryPolicy.initialRedeliveryDelay": 0,
+                "jms.redeliveryPolicy.redeliveryDelay": 0,
+            }
+        if self.provider == "qpid":
+            return {
+                "jms.redeliveryPolicy.maxRedeliveries": max_redeliveries,
+                "jms.redeliveryPolicy.outcome": "REJECTED",
+                # Why: Classic counts a lost connection against every message on its way.
+                **({"jms.prefetchPolicy.all": 0} if how == "close" else {}),
+            }
+        return {}
+
+    def _url(self, options: Mapping[str, Any]) -> str:
+        own = {"jms.deserializationPolicy.allowList": "*"} if self.provider == "qpid" else {}
+        merged = {**own, **options, **self.url_options}
+        text = "&".join(f"{name}={value}" for name, value in merged.items())
+        return f"{self.url}?{text}" if text else self.url
+
+    def _call(self, op: str, **arguments: Any) -> Any:
+        arguments.setdefault("url", self._url({}))
+        return self.process.call(
+            op, provider=self.provider, user=self.user, password=self.password, **arguments
+        )
+
+    def _rate(self, op: str, **arguments: Any) -> Rate:
+        result = self._call(op, **arguments)
+        return Rate(result["count"], result["batch"], result["elapsedS"], result["perSecond"])
+
+
+class FlakyConsumer:
+    """A JMS consumer in the background that fails on purpose; a context manager that stops it."""
+
+    def __init__(self, process: PeerProcess, **arguments: Any) -> None:
+        """Start it; returns when it has connected."""
+        self._process = process
+        self._name = uuid.uuid4().hex
+        self._events: list[Delivery] = []
+        self._changed = threading.Condition()
+        process.on_event(self._name, self._receive)
+        process.call("start_flaky", name=self._name, **arguments)
+
+    def events(self, outcome: str | None = None) -> list[Delivery]:
+        """Return what was reported so far, in order; only one kind of outcome when it is named."""
+        with self._changed:
+            return [one for one in self._events if outcome in (None, one.outcome)]
+
+    def succeeded(self) -> list[str]:
+        """Return the ids of the messages that succeeded, in order; twice when it happened twice."""
+        return [one.id for one in self.events("succeeded")]
+
+    def wait_for(
+        self,
+        condition: Callable[[list[Delivery]], bool],
+        *,
+        within_s: float = 60.0,
+        what: str = "condition on the flaky consumer's events",
+    ) -> list[Delivery]:
+        """Wait until the condition holds for the events, and return them."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: condition(self._events), within_s):
+                last = "\n".join(str(one) for one in self._events[-10:])
+                raise TimeoutError(f"{what}: not within {within_s:g} s; last events:\n{last}")
+            return list(self._events)
+
+    def wait_for_successes(self, count: int, *, within_s: float = 60.0) -> list[str]:
+        """Wait until `count` different messages have succeeded, and return all successes."""
+        self.wait_for(
+            lambda events: len({one.id for one in events if one.outcome == "succeeded"}) >= count,
+            within_s=within_s,
+            what=f"{count} messages succeed",
+        )
+        return self.succeeded()
+
+    def stop(self) -> None:
+        """Stop after the delivery in hand."""
+        if not self._process.call("stop_flaky", name=self._name, waitMs=30_000):
+            raise PeerError("the flaky consumer did not stop within 30 s: is the broker paused?")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _receive(self, event: Mapping[str, Any]) -> None:
+        count = event.get("deliveryCount")
+        message = event.get("message")
+        delivery = Delivery(
+            outcome=event["outcome"],
+            at_ms=event.get("atMs", 0),
+            id=event.get("id", ""),
+            delivery=event.get("delivery", 0),
+            message_id=event.get("messageId", ""),
+            delivery_count=None if count is None else int(count),
+            redelivery_count=event.get("amqsidecarRedeliveryCount"),
+            why=event.get("why", ""),
+            message=None if message is None else JmsMessage.parse(message),
+        )
+        with self._changed:
+            self._events.append(delivery)
+            self._changed.notify_all()
+
+
+def _topic(name: str) -> str:
+    return name if name.startswith("topic://") else f"topic://{name}"
+
+
+def _typed(properties: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if properties is None:
+        return None
+    return {
+        name: [value.java_type, value.value]
+        if isinstance(value, Typed)
+        else [_JAVA_TYPES[type(value)], value]
+        for name, value in properties.items()
+    }
