@@ -422,10 +422,10 @@ class CycleOptions(Section):
         le=100_000,
     )
     max_wait_ms: StrictInt = option(
-        1000,
+        500,
         "How long the service sleeps at most while nothing arrives and nothing is due; so late it "
         "sees what `retry` and the like changed in the store.",
-        why="a person doesn't notice a second; sixty wake-ups a minute cost nothing",
+        why="a person hardly notices it, and two wake-ups a second cost nothing",
         unit="milliseconds",
         ge=1,
         le=60_000,

@@ -1,0 +1,1 @@
+"""Subscribers of the event stream: metrics, log, health."""

@@ -1,0 +1,95 @@
+"""Whether the sidecar lives, is ready, and why not."""
+
+from enum import StrEnum
+from threading import Lock
+
+import msgspec
+
+from amqsidecar import __version__
+
+
+class TokenState(StrEnum):
+    """Whether this process owns its instance."""
+
+    UNKNOWN = "unknown"
+    AWAITED = "awaited"
+    OURS = "ours"
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """What a probe gets.
+
+    Attributes:
+        is_good: False = the probe fails.
+        body: JSON.
+    """
+
+    is_good: bool
+    body: bytes
+
+
+class _Part(msgspec.Struct):
+    is_good: bool = False
+    reason: str = "not tried yet"
+
+
+class Health:
+    """The last word of each part of the service; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._link = _Part()
+        self._store = _Part()
+        self._token = TokenState.UNKNOWN
+        self._token_reason = ""
+
+    def link_up(self) -> None:
+        """The link is up, the token is ours, dead letters are read."""
+        with self._lock:
+            self._link = _Part(is_good=True, reason="")
+            self._token, self._token_reason = TokenState.OURS, ""
+
+    def link_down(self, reason: str) -> None:
+        """Nothing is read or sent for now."""
+        with self._lock:
+            self._link = _Part(is_good=False, reason=reason)
+            self._token, self._token_reason = TokenState.UNKNOWN, ""
+
+    def store_ok(self) -> None:
+        """The store takes writes."""
+        with self._lock:
+            self._store = _Part(is_good=True, reason="")
+
+    def store_failed(self, reason: str) -> None:
+        """The store takes no writes; nothing is read or sent for now."""
+        with self._lock:
+            self._store = _Part(is_good=False, reason=reason)
+
+    def token_awaited(self, reason: str) -> None:
+        """The broker is reached, but another process still holds the token."""
+        with self._lock:
+            self._token, self._token_reason = TokenState.AWAITED, reason
+
+    def healthz(self) -> HealthAnswer:
+        """Answer whether the process lives: whoever asks has the answer."""
+        return HealthAnswer(is_good=True, body=_json({"status": "ok", "version": __version__}))
+
+    def readyz(self) -> HealthAnswer:
+        """Answer whether messages can be taken and sent: link up and store writable.
+
+        The body is `{"status": "ready" | "not ready", "link": {"up", "reason"},
+        "store": {"ok", "reason"}, "token": {"state", "reason"}}`.
+        """
+        with self._lock:
+            is_ready = self._link.is_good and self._store.is_good
+            answer = {
+                "status": "ready" if is_ready else "not ready",
+                "link": {"up": self._link.is_good, "reason": self._link.reason},
+                "store": {"ok": self._store.is_good, "reason": self._store.reason},
+                "token": {"state": self._token.value, "reason": self._token_reason},
+            }
+        return HealthAnswer(is_good=is_ready, body=_json(answer))
+
+
+def _json(answer: object) -> bytes:
+    return msgspec.json.encode(answer) + b"\n"
