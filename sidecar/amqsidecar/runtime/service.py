@@ -19,11 +19,13 @@ from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
 
-LONGEST_WAIT_S = 0.5
-"""How long a turn waits at most: what another process changed in the store is seen after this."""
-
 TOKEN_WAIT_S = 2.0
 """How long one attempt to get the token takes."""
+
+HELD_ELSEWHERE = (
+    "another process, or the broker for a dead one, still holds the token of this instance; "
+    "nothing is taken until it is free"
+)
 
 CLASSIC_COUNT_LIMIT = 400
 """Classic's browsers see no further (maxBrowsePageSize)."""
@@ -42,6 +44,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         parks_topics: see `JudgeSettings`; acts on Classic only.
         prefetch: 0 = by broker.
         max_messages: bound of one cycle; 0 = by broker.
+        max_wait_s: how long a turn waits at most; what another process changed in the store is
+            seen after this.
         discovery_interval_s: how often dead-letter queues are looked for again.
         first_backoff_s, max_backoff_s: waits between attempts to connect.
     """
@@ -53,6 +57,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     parks_topics: bool = True
     prefetch: int = 0
     max_messages: int = 0
+    max_wait_s: float = 1.0
     discovery_interval_s: float = 30.0
     first_backoff_s: float = 0.5
     max_backoff_s: float = 30.0
@@ -66,6 +71,9 @@ class ServiceHealth:
 
     def link_down(self, reason: str) -> None:
         """Nothing is read or sent for now."""
+
+    def token_awaited(self, reason: str) -> None:
+        """The link is up, but the token isn't ours yet."""
 
     def store_ok(self) -> None:
         """The store takes writes."""
@@ -90,7 +98,7 @@ class Service:
     def __init__(
         self,
         *,
-        make_link: Callable[[], Link],
+        make_link: Callable[[str], Link],
         make_decider: MakeDecider,
         find_intake: MakeIntake,
         store: Store,
@@ -179,7 +187,7 @@ class Service:
         self._store.close()
         state = self._store.open()
         self._health.store_ok()
-        link = self._make_link()
+        link = self._make_link(state.instance)
         self._link = link
         try:
             link.open(f"amqsidecar.token.{state.instance}")
@@ -189,12 +197,8 @@ class Service:
                 if self._stop.is_set():
                     return
                 if not is_waiting_told:
-                    log.warning(
-                        "token_not_ours",
-                        instance=state.instance,
-                        meaning="another process, or the broker for a dead one, still holds the "
-                        "token of this instance; nothing is taken until it is free",
-                    )
+                    self._health.token_awaited(HELD_ELSEWHERE)
+                    log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                     is_waiting_told = True
             self._attach(link, names)
             self._was_up = True
@@ -215,7 +219,7 @@ class Service:
 
     def _drive(self, engine: CycleEngine, link: Link, names: IntakeNames) -> None:
         while not self._stop.is_set():
-            engine.turn(LONGEST_WAIT_S)
+            engine.turn(self._settings.max_wait_s)
             if self._look_again.is_set():
                 self._look_again.clear()
                 self._attach(link, names)

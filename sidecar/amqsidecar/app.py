@@ -1,0 +1,306 @@
+"""The composition root: the only module that names a concrete link and wires the service."""
+
+import os
+import random
+import signal
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import cast
+
+import structlog
+
+from amqsidecar import __version__
+from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.clock import Clock, SystemClock
+from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
+from amqsidecar.engine import crash_points
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.cycle import CycleStats
+from amqsidecar.engine.intake import dead_letter_queues_of, named_queues
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.http.server import HttpServer
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.plugin import Decider, Plugin
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.chain import compile_classic
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    PluginRules,
+    RedeliveryPolicy,
+    RedeliveryRules,
+)
+from amqsidecar.policy_source.load import compile_policy, load_policy
+from amqsidecar.runtime.housekeeping import Housekeeping
+from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
+from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
+from amqsidecar.stores.open import open_store
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.logs import LogEvents, configure_logs
+from amqsidecar.telemetry.metrics import Metrics
+
+log = structlog.get_logger("amqsidecar.app")
+
+BROKER_DEFAULTS = ClassicRules(
+    plugins=(
+        PluginRules(
+            name="redelivery",
+            options=RedeliveryRules(default_entry=RedeliveryPolicy()),
+        ),
+    )
+)
+"""What acts on Classic when no policy is given: the broker's own default redelivery policy."""
+
+CRASH_POINT_VARIABLE = "AMQSIDECAR_CRASH_POINT"
+"""For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time."""
+
+
+def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | ArtemisRules | None:
+    """Return the rules that the configuration names; None = none are named.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if config.policy.source is not None:
+        return load_policy(config.policy.source, plugins)
+    if config.policy.rules is not None:
+        return load_policy(config.policy.rules, plugins)
+    return None
+
+
+def make_link(config: Config, clock: Clock, instance: str) -> Link:
+    """Return the link that the broker's URL asks for, not yet opened."""
+    url = config.broker.url[0]
+    secret = config.broker.password()
+    password = None if secret is None else secret.reveal()
+    if url.scheme.startswith("openwire"):
+        from amqsidecar.brokers.openwire_link import OpenWireLink  # noqa: PLC0415 - one wire only
+
+        return OpenWireLink(
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            password=password,
+            clock=clock,
+            instance=instance,
+            ssl_context=_ssl_context(config) if url.uses_tls else None,
+            connect_timeout_s=config.broker.connect_timeout_s,
+            inactivity_ms=config.broker.idle_timeout_s * 1000,
+        )
+    from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
+
+    return AmqpArtemisLink(
+        host=url.host,
+        port=url.port,
+        user=url.user,
+        password=password,
+        clock=clock,
+        instance=instance,
+        tls=_ssl_context(config) if url.uses_tls else None,
+        connect_timeout_s=config.broker.connect_timeout_s,
+        idle_timeout_s=config.broker.idle_timeout_s,
+    )
+
+
+def _ssl_context(config: Config) -> ssl.SSLContext:
+    tls = config.broker.tls
+    context = ssl.create_default_context(cafile=tls.ca_file)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert_file is not None:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+    return context
+
+
+class _Rules:
+    """The rules of a running service: given ones, or what suits the broker that answered."""
+
+    def __init__(self, config: Config) -> None:
+        self._plugins = load_plugins()
+        self._config = config
+        self._given = load_rules(config, self._plugins)
+        self._decider = None if self._given is None else compile_policy(self._given, self._plugins)
+        self._live: LivePolicy | None = None
+        for warning in () if self._given is None else self._given.warnings:
+            log.warning("policy_warning", meaning=warning)
+
+    def decider(self, link: Link) -> Decider:
+        expected = self._config.broker.expected_kind
+        kind = link.description.kind
+        if expected is not None and expected is not kind:
+            raise BrokerRefused(
+                f"the broker is {kind.value}, but broker.kind says {expected.value}"
+            )
+        if self._decider is not None:
+            return self._decider
+        if kind is BrokerKind.ARTEMIS:
+            log.info("policy", source="the broker's own address settings, read live")
+            self._live = LivePolicy(cast(TellsSettings, link))
+            return self._live
+        log.info("policy", source="none given: the broker's default redelivery policy for all")
+        return compile_classic(BROKER_DEFAULTS, self._plugins)
+
+    def intake(self, link: Link) -> Sequence[IntakeQueue]:
+        if self._live is not None:
+            self._live.forget()
+        found = link.discover()
+        if found or link.description.kind is BrokerKind.ARTEMIS:
+            return found
+        rules = self._given if isinstance(self._given, ClassicRules) else BROKER_DEFAULTS
+        queues, doubts = dead_letter_queues_of(rules)
+        for doubt in doubts:
+            log.warning("intake_incomplete", meaning=doubt)
+        return queues
+
+
+def _crash_point(environ: Mapping[str, str]) -> CrashPoint:
+    wish = environ.get(CRASH_POINT_VARIABLE, "")
+    if not wish:
+        return crash_points.no_crash
+    name, _, count = wish.partition(":")
+    if name not in crash_points.NAMES or not count.isdigit():
+        what = f"expected one of {', '.join(crash_points.NAMES)} and a count, such as stored:3"
+        raise ConfigError([Problem(CRASH_POINT_VARIABLE, what)])
+    left = int(count)
+
+    def hit(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hit
+
+
+def service_settings(config: Config) -> ServiceSettings:
+    """Return what a service needs to know of the configuration."""
+    return ServiceSettings(
+        intake_queues=named_queues(config.intake.queues),
+        holds_backlog=config.intake.backlog is Backlog.HOLD,
+        backlog_threshold=config.intake.backlog_threshold,
+        final_suffix=config.redelivery.final_suffix,
+        parks_topics=config.policy.topics is TopicPolicy.PARK,
+        prefetch=config.intake.prefetch,
+        max_messages=config.cycle.max_messages,
+        max_wait_s=config.cycle.max_wait_ms / 1000,
+        discovery_interval_s=config.discovery.interval_s,
+    )
+
+
+class _Health(ServiceHealth):
+    """Tells health answers and metrics what the service says of itself."""
+
+    def __init__(self, health: Health, metrics: Metrics) -> None:
+        self._health = health
+        self._metrics = metrics
+
+    def link_up(self) -> None:
+        self._health.link_up()
+        self._metrics.set_link_up(True)
+
+    def link_down(self, reason: str) -> None:
+        self._health.link_down(reason)
+        self._metrics.set_link_up(False)
+
+    def token_awaited(self, reason: str) -> None:
+        self._health.token_awaited(reason)
+
+    def store_ok(self) -> None:
+        self._health.store_ok()
+
+    def store_failed(self, reason: str) -> None:
+        self._health.store_failed(reason)
+
+    def reconnected(self) -> None:
+        self._metrics.reconnected()
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGTERM and SIGINT while the block runs."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _http(config: Config, health: Health, metrics: Metrics) -> Iterator[str]:
+    """Serve metrics and health while the block runs; gives the address, "" = off."""
+    if not config.http.listen:
+        yield ""
+        return
+    server = HttpServer(health, metrics.render)
+    host, port = server.start(*split_listen(config.http.listen))
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.stop()
+
+
+def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
+    """Run the service until SIGTERM or SIGINT; return the exit code.
+
+    Raises:
+        ConfigError: the configuration or the policy can't be used.
+        BrokerRefused: the broker refuses us for good at the first attempt.
+        StoreError: the store can't be opened.
+    """
+    if not config.broker.url:
+        what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
+        raise ConfigError([Problem("broker.url", what)])
+    clock = SystemClock()
+    configure_logs(config.log.level, config.log.format)
+    crash_point = _crash_point(environ)
+    rules = _Rules(config)
+    metrics, health, log_events = Metrics(), Health(), LogEvents(clock)
+
+    def observe(events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
+        metrics.observe(events)
+        log_events.observe(events)
+        if stats is not None:
+            metrics.cycle_finished(stats.duration_s, stats.taken + stats.sent)
+
+    store = open_store(config, clock)
+    store.lock_for_service()
+    try:
+        service = Service(
+            make_link=lambda instance: make_link(config, clock, instance),
+            make_decider=rules.decider,
+            find_intake=rules.intake,
+            store=store,
+            clock=clock,
+            chance=random.Random().random,  # noqa: S311 - spreads load, protects nothing
+            settings=service_settings(config),
+            health=_Health(health, metrics),
+            observe=observe,
+            crash_point=crash_point,
+        )
+        housekeeping = Housekeeping(
+            open_store=lambda: open_store(config, clock),
+            clock=clock,
+            gauges=metrics,
+            keep_ms=config.history.keep_days * 86_400_000,
+            max_events=config.history.max_events,
+        )
+        with _http(config, health, metrics) as address, _signals(service.stop):
+            housekeeping.plan(service.service_clock)
+            log.info("started", version=__version__, http=address)
+            try:
+                service.run()
+            finally:
+                housekeeping.close()
+    finally:
+        store.close()
+    log.info("stopped")
+    return 0

@@ -1,0 +1,67 @@
+"""Artemis's own address settings, asked of the live broker per address."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import Decision
+from amqsidecar.plugin import Chance, Decider
+from amqsidecar.policy.artemis_decider import compile_artemis
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
+from amqsidecar.policy.rule_source import RuleSource
+
+JSON_KEYS = {
+    "maxDeliveryAttempts": "max_delivery_attempts",
+    "redeliveryDelay": "redelivery_delay_ms",
+    "redeliveryMultiplier": "redelivery_delay_multiplier",
+    "redeliveryCollisionAvoidanceFactor": "redelivery_collision_avoidance_factor",
+    "maxRedeliveryDelay": "max_redelivery_delay_ms",
+    "deadLetterAddress": "dead_letter_address",
+    "autoCreateDeadLetterResources": "auto_create_dead_letter_resources",
+    "deadLetterQueuePrefix": "dead_letter_queue_prefix",
+    "deadLetterQueueSuffix": "dead_letter_queue_suffix",
+    "expiryAddress": "expiry_address",
+}
+"""Key of `getAddressSettingsAsJSON` to our field; what is unset there is unset here."""
+
+
+class TellsSettings(Protocol):
+    """A link that can ask the broker for the merged settings of addresses."""
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return what `getAddressSettingsAsJSON` says of each address, in order."""
+        ...
+
+
+class LivePolicy:
+    """Decides by what the broker says of an address; asks once per address until `forget`."""
+
+    def __init__(self, link: TellsSettings) -> None:
+        self._link = link
+        self._deciders: dict[str, Decider] = {}
+
+    def forget(self) -> None:
+        """Ask again from now on."""
+        self._deciders.clear()
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        """Return what the broker's settings say; see `plugin.Decider`.
+
+        Raises:
+            LinkLost: the broker could not be asked.
+        """
+        address = dead_letter.destination.address
+        decider = self._deciders.get(address)
+        if decider is None:
+            decider = self._deciders[address] = self._ask(address)
+        return decider.decide(dead_letter, chance)
+
+    def _ask(self, address: str) -> Decider:
+        (answer,) = self._link.address_settings([address])
+        values = {ours: answer[key] for key, ours in JSON_KEYS.items() if key in answer}
+        entry = AddressSettingEntry(
+            match="#",
+            settings=AddressSettings(**values),
+            source=RuleSource(f"the broker's settings of {address}, read live"),
+        )
+        return compile_artemis(ArtemisRules(entries=(entry,)))

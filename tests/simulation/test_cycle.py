@@ -1,0 +1,242 @@
+"""The cycle against a broker in memory and the real SQLite store: one claim per test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.errors import LinkLost
+from amqsidecar.model.event import (
+    CycleInDoubt,
+    CycleRecovered,
+    DestinationBlocked,
+    DuplicateSuppressed,
+    Held,
+    Parked,
+    Returned,
+    Scheduled,
+)
+from amqsidecar.model.schedule import RowFilter, RowState
+from support.memory_broker import Killed, StoredMessage
+from simulation.world import DLQ, CountingRules, World
+
+ALL = RowFilter()
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    made = World(tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+def kinds(world: World, kind: type) -> list:
+    return [event for event in world.events if type(event) is kind]
+
+
+def test_a_dead_letter_comes_back_after_its_delay(world: World) -> None:
+    world.die("a")
+    world.run(1)
+    assert world.bodies("orders") == []
+    started = world.clock.now_ms()
+    while not world.bodies("orders"):
+        world.run(1)
+    assert world.clock.now_ms() - started >= 1_000
+    assert world.broker.queue("orders")[0].redelivery_count == 1
+    assert world.store.tallies() == [] or all(t.count == 0 for t in world.store.tallies())
+
+
+def test_after_the_last_redelivery_it_goes_to_the_final_queue(world: World) -> None:
+    world.die("a")
+    for _ in range(2):
+        world.run(10)
+        assert world.bodies("orders") == ["a"]
+        world.die_again("orders")
+    world.run(10)
+    assert world.bodies("orders") == []
+    assert world.bodies("DLQ.exhausted") == ["a"]
+    assert [event.redelivery_count for event in kinds(world, Returned)] == [1, 2]
+    assert len({event.redelivery_id for event in world.events}) == 1
+
+
+def test_what_the_rules_discard_is_accepted_and_gone(world: World) -> None:
+    world.die("a", origin="discard.me")
+    world.run(5)
+    assert world.bodies(DLQ) == []
+    assert world.store.count_rows(ALL) == 0
+    assert world.events[-1].rule == "discard rule"
+
+
+def test_a_message_without_origin_is_parked_whole(world: World) -> None:
+    world.broker.queue(DLQ).append(StoredMessage(b"a"))
+    world.run(5)
+    (row,) = world.store.list_rows(ALL, 10)
+    assert row.state is RowState.PARKED
+    assert world.store.message(row.id) == b"a"
+
+
+@pytest.mark.parametrize("point", ["gathered", "stored", "committed", "finished"])
+def test_killed_at_each_crash_point_nothing_is_lost_or_doubled(tmp_path: Path, point: str) -> None:
+    world = World(tmp_path)
+    world.crash_at = lambda name: name == point
+    for number in range(25):
+        world.die(f"m{number}")
+    world.start()
+    kills = 0
+    for _ in range(200):
+        try:
+            world.run(3)
+        except Killed:
+            kills += 1
+            world.kill()
+            world.crash_at = lambda name: name == point and kills < 8
+            world.start()
+    assert kills == 8
+    world.run(60)
+    assert sorted(world.bodies("orders")) == sorted(f"m{number}" for number in range(25))
+    assert world.bodies(DLQ) == []
+    assert world.store.count_rows(ALL) == 0
+    world.kill()
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"), [("lost_before", "rolled_back"), ("lost_after", "committed")]
+)
+def test_a_link_lost_in_the_commit_is_settled_by_the_token(
+    world: World, fault: str, verdict: str
+) -> None:
+    faults = [fault]
+    world.broker.commit_fault = lambda: faults.pop() if faults else None
+    world.die("a")
+    with pytest.raises(LinkLost):
+        world.run(5)
+    world.connect()
+    assert [event.verdict for event in kinds(world, CycleRecovered)] == [verdict]
+    world.run(10)
+    assert world.bodies("orders") == ["a"]
+
+
+def test_a_missing_token_keeps_what_was_taken_and_sends_again(world: World) -> None:
+    world.rules.delay_ms = 0
+    world.broker.commit_fault = iter([None, "lost_after"]).__next__
+    world.die("a")
+    with pytest.raises(LinkLost):
+        world.run(5)
+    assert world.bodies("orders") == ["a"]
+    world.broker.commit_fault = lambda: None
+    world.broker.tokens.clear()
+    world.broker.seen_duplicate_ids.clear()
+    world.connect()
+    (doubt,) = kinds(world, CycleInDoubt)
+    assert "missing" in doubt.reason
+    world.run(10)
+    assert world.bodies("orders") == ["a", "a"], "at worst a copy, never a loss"
+
+
+def test_a_duplicate_that_the_broker_knows_counts_as_sent(world: World) -> None:
+    world.rules.delay_ms = 0
+    world.broker.commit_fault = iter([None, "lost_after"]).__next__
+    for number in range(5):
+        world.die(f"m{number}")
+    with pytest.raises(LinkLost):
+        world.run(5)
+    world.broker.commit_fault = lambda: None
+    world.broker.tokens.clear()
+    world.connect()
+    world.run(60)
+    assert sorted(world.bodies("orders")) == [f"m{number}" for number in range(5)]
+    assert len(kinds(world, DuplicateSuppressed)) == 5
+    assert world.store.count_rows(ALL) == 0
+
+
+def test_one_poisonous_send_among_many_is_parked_and_the_others_go(world: World) -> None:
+    world.broker.refuse_commit = lambda sends: (
+        "can't store it" if any(send.message == b"m7" for send in sends) else None
+    )
+    for number in range(30):
+        world.die(f"m{number}")
+    world.run(300)
+    assert len(world.bodies("orders")) == 29
+    (row,) = world.store.list_rows(ALL, 10)
+    assert (row.state, world.store.message(row.id)) == (RowState.PARKED, b"m7")
+    assert kinds(world, Parked)[-1].reason == "can't store it"
+
+
+def test_a_refused_send_alone_does_not_stop_the_others(world: World) -> None:
+    world.broker.refuse_send = lambda resend: (
+        "too large" if resend.message == b"m7" else None
+    )
+    for number in range(30):
+        world.die(f"m{number}")
+    for _ in range(40):
+        world.die("more")
+        world.run(20)
+    assert "m7" not in world.bodies("orders")
+    assert len(world.bodies("orders")) >= 60
+    rows = world.store.list_rows(RowFilter(state=RowState.PARKED), 10)
+    assert [world.store.message(row.id) for row in rows] == [b"m7"]
+
+
+def test_what_does_not_route_waits_and_goes_when_it_does(world: World) -> None:
+    world.broker.unroutable.add("orders")
+    world.die("a")
+    world.die("b", origin="invoices")
+    world.run(20)
+    assert world.bodies("invoices") == ["b"]
+    assert world.bodies("orders") == []
+    assert kinds(world, DestinationBlocked)[0].reason == "no such queue"
+    world.broker.unroutable.clear()
+    world.clock.advance(60_000)
+    world.run(20)
+    assert world.bodies("orders") == ["a"]
+
+
+def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:
+    world = World(tmp_path, threshold=3)
+    for number in range(12):
+        world.die(f"old{number}")
+    world.start()
+    world.run(5)
+    world.die("new")
+    world.run(10)
+    assert world.bodies("orders") == ["new"]
+    assert world.store.count_rows(RowFilter(state=RowState.HELD)) == 12
+    assert len(kinds(world, Held)) == 12
+    world.kill()
+    world.start()
+    world.die("newer")
+    world.run(10)
+    assert world.bodies("orders") == ["new", "newer"]
+    assert world.store.release(ALL, world.clock.now_ms(), "test") == 12
+    world.run(10)
+    assert len(world.bodies("orders")) == 14
+    world.kill()
+
+
+def test_undone_takes_leave_no_event(world: World) -> None:
+    faults = ["lost_before"]
+    world.broker.commit_fault = lambda: faults.pop() if faults else None
+    world.die("a")
+    with pytest.raises(LinkLost):
+        world.run(5)
+    world.connect()
+    world.run(10)
+    (scheduled,) = kinds(world, Scheduled)
+    history = world.store.history(scheduled.redelivery_id)
+    assert [type(event).__name__ for event in history] == ["Received", "Scheduled", "Resent"]
+
+
+def test_nothing_is_sent_early_and_an_idle_turn_waits_until_the_next_due_time(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, CountingRules(delay_ms=40))
+    world.start()
+    world.die("a")
+    world.run(2)
+    world.link.waits.clear()
+    while not world.bodies("orders"):
+        world.run(1)
+    assert len(world.link.waits) <= 2
+    world.kill()

@@ -1,0 +1,140 @@
+"""A world of one sidecar, one broker in memory, one real store, and one clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.engine.backlog import BacklogGate
+from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.cycle import CycleEngine, CycleStats, Limits
+from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.plugin import Chance
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
+from support.virtual_clock import VirtualClock
+
+DLQ = "DLQ"
+
+
+class CountingRules:
+    """Redelivers `maximum` times after `delay_ms`, then gives up; discards what is named so."""
+
+    def __init__(self, maximum: int = 2, delay_ms: int = 1_000) -> None:
+        self.maximum = maximum
+        self.delay_ms = delay_ms
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
+        if dead_letter.destination.name.startswith("discard"):
+            return Discard("discard rule")
+        if dead_letter.redelivery_count < self.maximum:
+            return Redeliver(self.delay_ms, dead_letter.redelivery_count + 1, "counting rule")
+        return DeadLetterTo(queue(DLQ), 0, "counting rule: exhausted")
+
+
+class World:
+    """Restartable: `start` builds everything anew but the broker, the store's file, and time."""
+
+    def __init__(self, folder: Path, rules: CountingRules | None = None, **limits: int) -> None:
+        self.path = folder / "schedule.db"
+        self.broker = MemoryBroker()
+        self.clock = VirtualClock()
+        self.rules = rules or CountingRules()
+        self.limits = Limits(
+            max_taken=limits.get("max_taken", 10), max_sent=limits.get("max_sent", 10)
+        )
+        self.threshold = limits.get("threshold", 1_000_000)
+        self.events: list[AnyEvent] = []
+        self.stats: list[CycleStats] = []
+        self.crash_at: Callable[[str], bool] = lambda _name: False
+        self.store: SqliteStore | None = None
+        self.link: MemoryLink | None = None
+        self.engine: CycleEngine | None = None
+
+    def start(self) -> CycleEngine:
+        """Start the sidecar's process."""
+        self.store = SqliteStore(self.path, clock=self.clock)
+        return self.connect()
+
+    def connect(self) -> CycleEngine:
+        """Connect the running process to the broker (again)."""
+        assert self.store is not None
+        self.store.close()
+        state = self.store.open()
+        self.link = link = MemoryLink(self.broker)
+        link.open("token")
+        link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
+        link.attach([IntakeQueue(queue(DLQ))], 100)
+        judge = Judge(
+            self.rules,
+            lambda destination: destination.name == DLQ,
+            JudgeSettings(
+                instance=state.instance,
+                encoding=ENCODING,
+                final_suffix=".exhausted",
+                parks_topics=True,
+            ),
+            random.Random(1).random,
+        )
+        backlog = BacklogGate(
+            self.store.holds(),
+            lambda source: link.count(IntakeQueue(source), 1_000_000),
+            holds=True,
+            threshold=self.threshold,
+        )
+        self.engine = CycleEngine(
+            link=link,
+            store=self.store,
+            judge=judge,
+            backlog=backlog,
+            clock=self.clock,
+            limits=self.limits,
+            observe=self._observe,
+            blockages=Blockages(),
+            crash_point=self._crash_point,
+        )
+        assert self.engine.recover(state, 1.0)
+        return self.engine
+
+    def _observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
+        self.events.extend(events)
+        if stats is not None:
+            self.stats.append(stats)
+
+    def _crash_point(self, name: str) -> None:
+        if self.crash_at(name):
+            raise Killed(name)
+
+    def kill(self) -> None:
+        """The process dies: the broker takes back what it had in hand."""
+        if self.link is not None:
+            self.link.close()
+        if self.store is not None:
+            self.store.close()
+        self.engine = None
+
+    def die(self, body: str, origin: str = "orders") -> None:
+        """Let the broker dead-letter a message."""
+        self.broker.die(DLQ, StoredMessage(body.encode()), queue(origin))
+
+    def die_again(self, name: str) -> None:
+        """Let everything in a destination fail again."""
+        waiting = self.broker.queue(name)
+        while waiting:
+            self.broker.die(DLQ, waiting.popleft(), Destination(queue(name).kind, name))
+
+    def bodies(self, name: str) -> list[str]:
+        """Return the bodies in a queue of the broker."""
+        return [message.body.decode() for message in self.broker.queue(name)]
+
+    def run(self, turns: int = 50) -> None:
+        """Let the sidecar turn."""
+        assert self.engine is not None
+        for _ in range(turns):
+            self.engine.turn(0.5)
