@@ -1,0 +1,377 @@
+"""The link to Apache Artemis over AMQP 1.0.
+
+What keeps messages whole here, each measured on the broker (`wire-facts.md`, `spec-artemis.md`):
+
+- Deliveries are accepted under the transaction but settled only after the commit: after an abort they
+  are still in hand, and can be accepted by the next transaction.
+- Accepts, that of the token too, are sent only after every send was taken: each transaction that
+  fails with accepts in it counts as a failed delivery of them, and ten destroy a dead letter's origin.
+- The discharge is sent only after that, for it overtakes sends that wait for credit.
+- Links are closed before the connection: what is in hand then goes back uncounted.
+- Nothing is ever rejected, modified or released on a dead-letter queue.
+"""
+
+import ssl
+from collections.abc import Sequence
+from typing import Final, TypeVar
+from uuid import uuid4
+
+import cproton
+
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import InHand, Receiver
+from amqsidecar.brokers.amqp_message import read_provenance
+from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
+from amqsidecar.brokers.amqp_token import Token
+from amqsidecar.brokers.amqp_transaction import Coordinator
+from amqsidecar.brokers.artemis_management import ArtemisManagement
+from amqsidecar.brokers.artemis_routes import ArtemisRoutes
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost, SendsRefused
+from amqsidecar.model.destination import Destination
+
+ENCODING: Final = "amqp/1.0"
+_TOKEN_INDEX = -1
+_TOKEN_TIMEOUT_S = 15.0
+# Why: few at first, so that a link that breaks again and again counts few failed deliveries.
+_WINDOW_START = 32
+# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
+_HELD_BYTES_MAX = 128 * 1024 * 1024
+
+
+class AmqpArtemisLink:
+    """One AMQP connection to one Artemis broker; see `Link` of the broker contract."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        user: str,
+        password: str,
+        clock: Clock,
+        instance: str,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout_s: float = 10.0,
+        idle_timeout_s: float = 30.0,
+    ) -> None:
+        """Prepare a link; nothing is connected yet.
+
+        Args:
+            host: of the broker; also the name its certificate has to carry.
+            port: of an acceptor that speaks AMQP.
+            user: "" = anonymous, or the client certificate tells.
+            password: sent as it is (SASL PLAIN).
+            clock: where the time comes from.
+            instance: name of this sidecar, part of the unique container id.
+            tls: None = plain TCP.
+            connect_timeout_s: for TCP, login and each attach.
+            idle_timeout_s: a peer that is silent for so long is taken for dead.
+        """
+        self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
+        self._clock = clock
+        self._instance = instance
+        self._timeout_s = connect_timeout_s
+        self._connection = AmqpConnection(
+            host=host,
+            port=port,
+            user=user,
+            password=password,
+            clock=clock,
+            tls=tls,
+            connect_timeout_s=connect_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+        )
+        self._management: ArtemisManagement | None = None
+        self._routes: ArtemisRoutes | None = None
+        self._coordinator: Coordinator | None = None
+        self._pool: SenderPool | None = None
+        self._token: Token | None = None
+        self._intake: dict[IntakeQueue, Receiver] = {}
+        self._retired: list[Receiver] = []
+        self._link_number = 0
+        self._turn = 0
+        self._window = _WINDOW_START
+        self._share = 0
+        self._held_bytes = 0
+        self._mean_bytes = 1024.0
+
+    def open(self, token_queue: str) -> None:
+        """Connect, log in, prepare transactions and begin to wait for the token."""
+        connection = self._connection
+        connection.open(f"amqsidecar-{self._instance}-{uuid4().hex[:12]}")
+        told = connection.remote_properties()
+        if "artemis" not in told.get("product", "").lower():
+            product = told.get("product") or "an unknown product"
+            raise BrokerRefused(
+                f"{connection.place} is {product}, not Apache Artemis; for ActiveMQ Classic use an "
+                "openwire:// URL"
+            )
+        self.description = BrokerDescription(BrokerKind.ARTEMIS, told.get("version", ""), ENCODING)
+        self._coordinator = Coordinator(connection)
+        self._management = ArtemisManagement(connection)
+        self._coordinator.prepare(self._timeout_s)
+        self._management.prepare(self._timeout_s)
+        self._routes = ArtemisRoutes(self._management, self._clock, token_queue)
+        self._pool = SenderPool(connection)
+        self._token = Token(connection, self._management, self._coordinator, token_queue)
+        self._token.open(self._timeout_s)
+        self._coordinator.declare_ahead()
+
+    def close(self) -> None:
+        """Give everything in hand back without counting it as a failure, then disconnect."""
+        parts = [
+            part
+            for part in (
+                *self._intake.values(),
+                *self._retired,
+                self._token,
+                self._pool,
+                self._management,
+                self._coordinator,
+            )
+            if part is not None
+        ]
+        for part in parts:
+            part.close()
+        self._connection.close(lambda: all(part.is_closed for part in parts))
+        self._intake.clear()
+        self._retired.clear()
+
+    # Intake
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these; may be called again."""
+        routes = _opened(self._routes)
+        for queue in [queue for queue in self._intake if queue not in queues]:
+            self._retire(self._intake.pop(queue))
+        for queue in queues:
+            if queue not in self._intake:
+                self._intake[queue] = self._attach_one(queue)
+        waiting = list(self._intake.values())
+        self._connection.run_until(
+            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
+        )
+        for queue, receiver in list(self._intake.items()):
+            # Why: a refused attach is answered before it is closed with the reason.
+            if not receiver.is_open:
+                self._retire(self._intake.pop(queue))
+                words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
+                raise BrokerRefused(f"{queue.destination} can't be read: {words}")
+        routes.set_intake(queues)
+        self._share = max(1, prefetch // len(queues)) if queues else 0
+        self._top_up()
+        self._connection.pump(0)
+
+    def _attach_one(self, queue: IntakeQueue) -> Receiver:
+        name = queue.destination.name
+        self._link_number += 1
+        return Receiver(
+            self._connection,
+            f"amqsidecar-intake-{self._link_number}",
+            name,
+            # Why: with a plain name the broker makes an anycast queue where there is none; a fully
+            # qualified one names a queue that exists, of either type.
+            capability=None if "::" in name else "queue",
+        )
+
+    def _retire(self, receiver: Receiver) -> None:
+        """Stop reading; what the engine holds of it can still be accepted."""
+        handed_over = receiver.in_hand_count - len(receiver.arrived)
+        self._held_bytes -= sum(in_hand.size_bytes for in_hand, _ in receiver.arrived)
+        receiver.arrived.clear()
+        if handed_over:
+            self._retired.append(receiver)
+        else:
+            receiver.close()
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order; never blocks."""
+        self._connection.pump(0)
+        receivers = list(self._intake.items())
+        deliveries: list[Delivery] = []
+        self._turn += 1
+        for at in range(len(receivers)):
+            queue, receiver = receivers[(self._turn + at) % len(receivers)]
+            if len(deliveries) >= limit:
+                break
+            if receiver.arrived:
+                self._hand_over(queue, receiver, limit - len(deliveries), deliveries)
+        return deliveries
+
+    def _hand_over(
+        self, queue: IntakeQueue, receiver: Receiver, limit: int, deliveries: list[Delivery]
+    ) -> None:
+        read_origin = _opened(self._routes).read_origin
+        for in_hand, message in receiver.take_arrived(limit):
+            self._held_bytes += in_hand.size_bytes
+            self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
+            provenance = read_provenance(message, expires=queue.expires, read_origin=read_origin)
+            deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
+
+    def _top_up(self) -> None:
+        """Let the broker hand over as much as prefetch, window and held bytes allow."""
+        share = min(self._share, self._window)
+        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
+        for receiver in self._intake.values():
+            wanted = share - receiver.credit - receiver.in_hand_count
+            if wanted > 0 and (wanted * 4 >= share or receiver.in_hand_count == 0):
+                credit = min(wanted, max(room, 1 if receiver.in_hand_count == 0 else 0))
+                if credit > 0:
+                    receiver.flow(credit)
+                    room -= credit
+
+    @property
+    def _has_arrived(self) -> bool:
+        return any(receiver.arrived for receiver in self._intake.values())
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over."""
+        connection = self._connection
+        connection.run_until(lambda: self._has_arrived or connection.was_woken, timeout_s)
+        connection.was_woken = False
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        self._connection.wake()
+
+    # Token
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the cycle number of the token once the broker hands it over; None = not in time."""
+        return _opened(self._token).take(timeout_s)
+
+    def token_exists(self) -> bool | None:
+        """Tell whether the token queue holds a token, handed out or not; None = can't be told."""
+        return _opened(self._token).exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns."""
+        _opened(self._token).create(cycle)
+
+    # Transactions
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, and exchange the token in one broker transaction; durable when it returns."""
+        coordinator = _opened(self._coordinator)
+        own = _opened(self._token)
+        held = self._held(accepts)
+        own.take_for_commit(_TOKEN_TIMEOUT_S)
+        transaction = coordinator.begin()
+        try:
+            work = TransactionSends(
+                self._connection, _opened(self._pool), transaction, self._clock.now_ms()
+            )
+            work.send_all(sends)
+            if not work.refusals:
+                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(token))
+                work.wait_for_answers()
+        except BaseException:
+            # Why: the transaction is neither committed nor undone; only a new connection is clean.
+            self._connection.poison(LinkLost("a transaction was interrupted"))
+            raise
+        if _TOKEN_INDEX in work.refusals:
+            coordinator.abort(transaction)
+            raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
+        if work.refusals:
+            coordinator.abort(transaction)
+            raise SendsRefused(work.refusals)
+        for in_hand in held:
+            transaction.accept(in_hand)
+        own.accept(transaction)
+        words = coordinator.commit(transaction)
+        if words is not None:
+            is_duplicate = "duplicate" in words.lower()
+            raise CommitRefused(
+                f"the broker refused the commit: {words}", is_duplicate=is_duplicate
+            )
+        own.committed(token)
+        self._settle(held)
+
+    def _held(self, accepts: Sequence[Delivery]) -> list[InHand]:
+        held: list[InHand] = []
+        for delivery in accepts:
+            in_hand = delivery.handle
+            if not isinstance(in_hand, InHand) or not in_hand.is_valid:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            held.append(in_hand)
+        return held
+
+    def _settle(self, held: list[InHand]) -> None:
+        for in_hand in held:
+            self._held_bytes -= in_hand.size_bytes
+            in_hand.receiver.settle(in_hand)
+        if held:
+            self._window = min(self._window * 2, 1 << 20)
+        for receiver in [one for one in self._retired if one.in_hand_count == 0]:
+            self._retired.remove(receiver)
+            receiver.close()
+        self._top_up()
+
+    # Destinations
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
+        return _opened(self._routes).problem(destination)
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the dead-letter queues that the live broker has; empty where it can't tell."""
+        return _opened(self._routes).discover()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait in a dead-letter queue, counting no further than `at_most`."""
+        management = _opened(self._management)
+        name = queue.destination.name
+        if management.missing is None:
+            return min(management.message_count(name.split("::")[-1]) or 0, at_most)
+        return self._browse_count(queue, at_most)
+
+    def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
+        self._link_number += 1
+        browser = Receiver(
+            self._connection,
+            f"amqsidecar-browse-{self._link_number}",
+            queue.destination.name,
+            is_browsing=True,
+        )
+        counted = 0
+        try:
+            while counted < at_most:
+                asked = min(100, at_most - counted)
+                browser.drain(asked)
+                self._connection.run_until(
+                    lambda: browser.is_drained or browser.refusal, self._timeout_s
+                )
+                seen = browser.take_arrived(asked)
+                for in_hand, _ in seen:
+                    browser.settle(in_hand, cproton.PN_ACCEPTED)
+                counted += len(seen)
+                if len(seen) < asked:
+                    break
+        finally:
+            browser.close()
+        return counted
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
+        if _opened(self._management).missing is None:
+            return _opened(self._routes).prepare_final(destination)
+        sender = _opened(self._pool).get(destination)
+        self._connection.run_until(
+            lambda: sender.credit > 0 or sender.refusal is not None, self._timeout_s
+        )
+        if sender.credit > 0:
+            return None
+        return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
+
+
+_Part = TypeVar("_Part")
+
+
+def _opened(part: _Part | None) -> _Part:
+    if part is None:
+        raise LinkLost("the link is not open")
+    return part

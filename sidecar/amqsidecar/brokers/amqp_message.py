@@ -1,0 +1,366 @@
+"""Reads the past of a dead letter from its AMQP bytes, makes the bytes of a redelivery; sans-IO.
+
+Where Artemis keeps the origin depends on who made the message: annotations `x-opt-ORIG-*` for AMQP
+producers, application properties `_AMQ_ORIG_*` for all others. A message that came over AMQP once
+may have old ones of the second kind, so annotations win (`spec-artemis.md` 5).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from amqsidecar.broker import (
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    Resend,
+)
+from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.model.provenance import Provenance
+
+PROPERTY_CAUSE: Final = "amqsidecarCause"
+"""Application property in which a consumer may say why it failed; Artemis itself keeps no cause."""
+
+PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
+"""Where a producer's own `_AMQ_DUPL_ID` is kept while ours stands in its place."""
+
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+ANYCAST: Final = 1
+MULTICAST: Final = 0
+TTL_MS_MAX: Final = 2**32 - 1
+
+ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
+
+_ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
+_ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
+_STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
+_OURS = frozenset((PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY))
+
+
+class Origin(NamedTuple):
+    """The queue that a dead letter left, as the broker wrote it down.
+
+    Attributes:
+        address: without `::queue`.
+        queue: None = the broker found no queue for it (`send-to-dla-on-no-route`).
+        routing_type: `ANYCAST`, `MULTICAST`, or None = the message carried none.
+    """
+
+    address: str
+    queue: str | None
+    routing_type: int | None
+
+
+OriginReader = Callable[[Origin], tuple[Destination | None, str | None]]
+"""Returns where an origin is, or the sentence why it can't be told or is wrong."""
+
+
+@lru_cache(maxsize=4096)
+def _name(key: bytes) -> str:
+    """Return the text of an encoded key; "" when it is no text."""
+    value = amqp.scalar(key)
+    return value if isinstance(value, str) else ""
+
+
+def _pairs(section: bytes | None) -> dict[str, bytes]:
+    """Return a map section as key text to encoded value."""
+    if section is None:
+        return {}
+    items = amqp.elements(section)
+    return dict(zip(map(_name, items[::2]), items[1::2], strict=True))
+
+
+def read_provenance(message: bytes, *, expires: bool, read_origin: OriginReader) -> Provenance:
+    """Return what a dead letter tells about its past; never raises.
+
+    Args:
+        message: encoded AMQP message.
+        expires: whether it was found in a queue for expired messages.
+        read_origin: turns what the broker wrote into a destination.
+
+    Source: Artemis, Message.referenceOriginalMessage; AMQPMessageSupport.toAnnotationName.
+    """
+    try:
+        return _read_provenance(message, expires, read_origin)
+    except UndecodableMessage as undecodable:
+        return Provenance(expired=expires, problem=f"it can't be taken apart: {undecodable}")
+
+
+def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -> Provenance:
+    sections = amqp.split(message)
+    annotations = _pairs(sections.get(amqp.MESSAGE_ANNOTATIONS))
+    properties = _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
+    origin = _origin(annotations, properties)
+    destination: Destination | None = None
+    problem: str | None = "it does not tell where it comes from"
+    if origin is not None:
+        destination, problem = read_origin(origin)
+    expired = expires or "x-opt-ACTUAL-EXPIRY" in annotations
+    if not expired and properties:
+        expired = any(name in properties for name in _ACTUAL_EXPIRIES)
+    return Provenance(
+        origin=destination,
+        cause=_text(properties.get(PROPERTY_CAUSE)),
+        expired=expired,
+        message_id=_message_id(sections.get(amqp.PROPERTIES)),
+        redelivery_id=_text(properties.get(PROPERTY_REDELIVERY_ID)),
+        redelivery_count=_count(properties.get(PROPERTY_REDELIVERY_COUNT)),
+        persistent=_is_durable(sections.get(amqp.HEADER)),
+        problem=problem,
+    )
+
+
+def _origin(annotations: dict[str, bytes], properties: dict[str, bytes]) -> Origin | None:
+    address = annotations.get("x-opt-ORIG-ADDRESS")
+    if address is not None:
+        return _parse_origin(
+            address,
+            annotations.get("x-opt-ORIG-QUEUE", amqp.NULL),
+            annotations.get("x-opt-ORIG-ROUTING-TYPE", amqp.NULL),
+        )
+    for prefix in _ORIGIN_PREFIXES:
+        address = properties.get(prefix + "ADDRESS")
+        if address is not None:
+            return _parse_origin(
+                address,
+                properties.get(prefix + "QUEUE", amqp.NULL),
+                properties.get(prefix + "ROUTING_TYPE", amqp.NULL),
+            )
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _parse_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
+    address_text = _text(address)
+    if not address_text:
+        return None
+    number = amqp.scalar(routing_type)
+    known = number if number in (ANYCAST, MULTICAST) and not isinstance(number, bool) else None
+    return Origin(
+        # Quirk (Artemis): a message sent by fully qualified name carries that name as its address.
+        address_text.split("::", 1)[0],
+        _text(queue) or None,
+        int(known) if isinstance(known, int) else None,
+    )
+
+
+def _text(element: bytes | None) -> str | None:
+    if element is None:
+        return None
+    value = amqp.scalar(element)
+    return value if isinstance(value, str) else None
+
+
+def _count(element: bytes | None) -> int:
+    if element is None:
+        return 0
+    try:
+        value = amqp.scalar(element)
+        if isinstance(value, str):
+            value = int(value[:20])
+    except (UndecodableMessage, ValueError):
+        return 0
+    return value if type(value) is int and 0 <= value < 2**31 else 0
+
+
+def _is_durable(header: bytes | None) -> bool:
+    if header is None:
+        return False
+    items = amqp.elements(header)
+    return bool(items) and amqp.scalar(items[0]) is True
+
+
+def _message_id(properties: bytes | None) -> str | None:
+    """Return the message id as text, other types than strings as Qpid JMS shows them.
+
+    Source: Qpid JMS, AmqpMessageIdHelper.
+    """
+    if properties is None:
+        return None
+    items = amqp.elements(properties)
+    if not items or items[0] == amqp.NULL:
+        return None
+    value = amqp.scalar(items[0])
+    if isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    return f"ID:AMQP_ULONG:{value}"
+
+
+def encode_resend(resend: Resend, now_ms: int) -> bytes:
+    """Return the message to send: a redelivery without its death, or a final dead letter.
+
+    Body, footers, delivery annotations, message id, group, correlation and every property that is
+    not the broker's or ours are the same bytes as in `resend.message`.
+
+    Args:
+        resend: what to send.
+        now_ms: the time, for the expiration of a final dead letter.
+
+    Raises:
+        UndecodableMessage: the message can't be taken apart.
+    """
+    sections = amqp.split(resend.message)
+    address = resend.destination.address
+    expires_in_ms = resend.expiration_ms if resend.is_final and resend.expiration_ms > 0 else 0
+    if amqp.HEADER in sections:
+        sections[amqp.HEADER] = _header(sections[amqp.HEADER], expires_in_ms)
+    elif expires_in_ms:
+        sections[amqp.HEADER] = _header(amqp.make_list(amqp.HEADER, []), expires_in_ms)
+    annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
+    if annotations is not None:
+        _replace(
+            sections, amqp.MESSAGE_ANNOTATIONS, _annotations(amqp.elements(annotations), resend)
+        )
+    message_id = _message_id(sections.get(amqp.PROPERTIES))
+    properties = sections.get(amqp.PROPERTIES)
+    if properties is not None or expires_in_ms:
+        items = [] if properties is None else amqp.elements(properties)
+        expires_at_ms = now_ms + expires_in_ms if expires_in_ms else 0
+        sections[amqp.PROPERTIES] = _properties(items, address, expires_at_ms)
+    application = sections.get(amqp.APPLICATION_PROPERTIES)
+    sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
+        amqp.APPLICATION_PROPERTIES,
+        _application_properties(
+            [] if application is None else amqp.elements(application), resend, message_id
+        ),
+    )
+    return amqp.join(sections)
+
+
+def _replace(sections: dict[int, bytes], code: int, items: list[bytes]) -> None:
+    if items:
+        sections[code] = amqp.make_map(code, items)
+    else:
+        del sections[code]
+
+
+@lru_cache(maxsize=256)
+def _header(header: bytes, expires_in_ms: int) -> bytes:
+    # Why: durable and priority stay. A delivery count of ours would be shown once only, and makes
+    # clients with a limit of their own reject at once; Artemis has cleared the time to live.
+    items = amqp.elements(header)[:2]
+    if 0 < expires_in_ms <= TTL_MS_MAX:
+        items += [amqp.NULL] * (2 - len(items))
+        items.append(amqp.unsigned(expires_in_ms))
+    return amqp.make_list(amqp.HEADER, items)
+
+
+def _properties(items: list[bytes], address: str, expires_at_ms: int) -> bytes:
+    items += [amqp.NULL] * (3 - len(items))
+    items[2] = amqp.string(address)
+    if expires_at_ms:
+        items += [amqp.NULL] * (9 - len(items))
+        items[8] = amqp.timestamp(expires_at_ms)
+    elif len(items) > 8:
+        items[8] = amqp.NULL
+    return amqp.make_list(amqp.PROPERTIES, items)
+
+
+def _annotations(items: list[bytes], resend: Resend) -> list[bytes]:
+    kept: list[bytes] = []
+    for at in range(0, len(items), 2):
+        key, value = items[at], items[at + 1]
+        fate = _annotation_fate(key)
+        if fate == "always" or (fate == "redelivery" and not resend.is_final):
+            continue
+        if fate == "kind" and not resend.is_final:
+            is_topic = resend.destination.kind is DestinationKind.TOPIC
+            value = amqp.byte(1 if is_topic else 0)
+        kept += (key, value)
+    return kept
+
+
+@lru_cache(maxsize=1024)
+def _annotation_fate(key: bytes) -> str:
+    """Return when an annotation is stripped ("always", "redelivery"), or "kind", or "" = kept."""
+    name = _name(key)
+    if name.startswith("x-opt-delivery-") or name == "x-opt-routing-type":
+        return "always"
+    if name.startswith("x-opt-ORIG-") or name == "x-opt-ACTUAL-EXPIRY":
+        return "redelivery"
+    if name == "x-opt-jms-dest":
+        return "kind"
+    return ""
+
+
+def _application_properties(
+    items: list[bytes], resend: Resend, message_id: str | None
+) -> list[bytes]:
+    fates = [_property_fate(key) for key in items[::2]]
+    dropped = {_OURS_BEFORE, _OURS_PLAIN}
+    if not resend.is_final:
+        dropped.add(_DEATH)
+        if _STOMP in fates and _is_stomp_made(items, message_id):
+            dropped.add(_STOMP)
+    if _OURS_BEFORE in fates:
+        # Why: then the duplicate id on it is ours, from the redelivery before.
+        dropped.add(_DUPLICATE)
+    kept: list[bytes] = []
+    for at, fate in zip(range(0, len(items), 2), fates, strict=True):
+        key, value = items[at], items[at + 1]
+        if fate in dropped or (fate == _COUNT and value == amqp.NULL):
+            continue
+        kept += (_KEY_ORIGINAL_DUPLICATE_ID if fate == _DUPLICATE else key, value)
+    kept += (
+        _KEY_REDELIVERY_ID,
+        amqp.string(resend.redelivery_id),
+        _KEY_REDELIVERY_COUNT,
+        amqp.integer(resend.redelivery_count),
+        _KEY_REDELIVERY_DELAY,
+        amqp.long(resend.redelivery_delay_ms),
+        _KEY_DUPLICATE_ID,
+        amqp.string(resend.duplicate_id),
+    )
+    if message_id is not None and _ORIGINAL_ID not in fates:
+        kept += (_KEY_ORIGINAL_MESSAGE_ID, amqp.string(message_id))
+    return kept
+
+
+_KEY_REDELIVERY_ID = amqp.string(PROPERTY_REDELIVERY_ID)
+_KEY_REDELIVERY_COUNT = amqp.string(PROPERTY_REDELIVERY_COUNT)
+_KEY_REDELIVERY_DELAY = amqp.string(PROPERTY_REDELIVERY_DELAY)
+_KEY_DUPLICATE_ID = amqp.string(DUPLICATE_ID)
+_KEY_ORIGINAL_DUPLICATE_ID = amqp.string(PROPERTY_ORIGINAL_DUPLICATE_ID)
+_KEY_ORIGINAL_MESSAGE_ID = amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID)
+
+_KEEP, _OURS_BEFORE, _OURS_PLAIN, _DEATH, _DUPLICATE, _COUNT, _STOMP, _ORIGINAL_ID = range(8)
+
+
+@lru_cache(maxsize=4096)
+def _property_fate(key: bytes) -> int:
+    """Return what happens to an application property, by its encoded name."""
+    name = _name(key)
+    if name == PROPERTY_REDELIVERY_ID:
+        return _OURS_BEFORE
+    if name in _OURS:
+        return _OURS_PLAIN
+    if name.startswith((*_ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in _ACTUAL_EXPIRIES:
+        return _DEATH
+    return {
+        DUPLICATE_ID: _DUPLICATE,
+        # Quirk (Artemis): the AMQP view of a Core message that failed has it as null.
+        "JMSXDeliveryCount": _COUNT,
+        PROPERTY_ORIGINAL_MESSAGE_ID: _ORIGINAL_ID,
+    }.get(name, _STOMP if name in _STOMP_LEFTOVERS else _KEEP)
+
+
+def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:
+    """Return whether the frame headers among the properties are Artemis's own leftovers.
+
+    Artemis keeps every header of a STOMP SEND as a property. An application may use the same names,
+    so all must fit: origin among the properties, no message id, `destination` is the origin.
+    """
+    if message_id is not None:
+        return False
+    found = dict(zip(map(_name, items[::2]), items[1::2], strict=True))
+    destination = _text(found.get("destination"))
+    address = _text(found.get("_AMQ_ORIG_ADDRESS"))
+    return bool(address) and destination is not None and destination.endswith(address or "")

@@ -1,0 +1,242 @@
+"""The token of an instance over AMQP: commit record and fence in one message.
+
+The queue is exclusive where it could be made so: then the broker hands tokens to one connection
+only, until that is gone. A token that was handed out often without being exchanged (a sidecar that
+crashes and starts again and again) is replaced by a fresh one with the same number, because the
+broker gives up on any message that was delivered too often.
+"""
+
+from typing import Any
+
+import cproton
+
+from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import (
+    InHand,
+    Receiver,
+    Sender,
+    is_answered,
+    refusal_words,
+)
+from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
+from amqsidecar.brokers.artemis_management import ArtemisManagement
+from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
+
+_TIMEOUT_S = 15.0
+_STRAY_MAX = 64
+_NOT_A_TOKEN = -1
+
+
+class Token:
+    """The token queue of this instance, and the token when it is in our hand.
+
+    Attributes:
+        sender: link to the token queue.
+    """
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        management: ArtemisManagement,
+        coordinator: Coordinator,
+        queue: str,
+    ) -> None:
+        self._connection = connection
+        self._management = management
+        self._coordinator = coordinator
+        self._queue = queue
+        self._receiver: Receiver | None = None
+        self._held: tuple[InHand, int] | None = None
+        self._expected: int | None = None
+        self.sender: Sender
+
+    def open(self, timeout_s: float) -> None:
+        """Make the queue where it can be made, attach to it, and begin to wait for the token.
+
+        Raises:
+            BrokerRefused: the queue can't be used; the message names it.
+        """
+        if self._management.missing is None:
+            self._management.create_queue(
+                self._queue, self._queue, is_anycast=True, is_exclusive=True
+            )
+        self.sender = Sender(
+            self._connection, "amqsidecar-token-sender", self._queue, capability="queue"
+        )
+        receiver = self._receiver = Receiver(
+            self._connection, "amqsidecar-token", self._queue, capability="queue"
+        )
+        receiver.flow(1)
+        sender = self.sender
+        self._connection.run_until(
+            lambda: (
+                (receiver.is_open and sender.credit > 0)
+                or receiver.refusal is not None
+                or sender.refusal is not None
+            ),
+            timeout_s,
+        )
+        refusal = receiver.refusal or sender.refusal
+        if refusal is not None:
+            raise BrokerRefused(f"the token queue {self._queue} can't be used: {refusal}")
+        if not receiver.is_open:
+            raise LinkLost(f"no answer about the token queue {self._queue} in {timeout_s:g} s")
+
+    def take(self, timeout_s: float) -> int | None:
+        """Return the number of the token once it is in hand; None = not in time."""
+        if self._held is None:
+            self._collect(timeout_s)
+        return None if self._held is None else self._held[1]
+
+    def _collect(self, timeout_s: float) -> None:
+        receiver = self._own_receiver()
+        if receiver.credit == 0:
+            receiver.flow(1)
+        self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
+        if receiver.refusal is not None:
+            raise LinkLost(f"the token queue {self._queue} was closed: {receiver.refusal}")
+        if not receiver.arrived:
+            return
+        receiver.drain(_STRAY_MAX)
+        self._connection.run_until(lambda: receiver.is_drained, _TIMEOUT_S)
+        receiver.end_drain()
+        found = [
+            (number, at, in_hand, message)
+            for at, (in_hand, message) in enumerate(receiver.take_arrived(_STRAY_MAX + 1))
+            for number in (_number(message),)
+        ]
+        highest = max(found, key=lambda one: one[:2])
+        for one in found:
+            if one is not highest or one[0] == _NOT_A_TOKEN:
+                receiver.settle(one[2], cproton.PN_ACCEPTED)
+        self._connection.pump(0)
+        number, _, in_hand, message = highest
+        if number == _NOT_A_TOKEN:
+            return
+        self._held = (in_hand, number)
+        if _delivery_count(message) > 0:
+            self._renew(number)
+
+    def _renew(self, number: int) -> None:
+        """Replace the token by a fresh one of the same number, in one transaction."""
+        transaction = self._coordinator.begin()
+        delivery = self.sender.send(self.encode(number), transaction.send_state)
+        self._connection.run_until(lambda: is_answered(delivery), _TIMEOUT_S)
+        refusal = transaction.refusal(delivery)
+        cproton.pn_delivery_settle(delivery)
+        if refusal is not None:
+            self._coordinator.abort(transaction)
+            return
+        self.accept(transaction)
+        if self._coordinator.commit(transaction) is None:
+            self.committed(number)
+            self.take_for_commit(_TIMEOUT_S)
+
+    def take_for_commit(self, timeout_s: float) -> None:
+        """Make sure that the token is in hand, and that it is the one we sent last.
+
+        Raises:
+            LinkLost: it is not; someone else has it.
+        """
+        if self._held is not None:
+            return
+        receiver = self._own_receiver()
+        expected = self._expected
+        if expected is None:
+            raise LinkLost("the token was never taken")
+        self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
+        arrived = receiver.take_arrived(1)
+        if not arrived:
+            words = receiver.refusal or f"not handed over in {timeout_s:g} s"
+            raise LinkLost(f"token {expected} is not in hand ({words}); another instance has it")
+        in_hand, message = arrived[0]
+        number = _number(message)
+        if number != expected:
+            raise LinkLost(f"token {number} came where {expected} was sent; another instance runs")
+        self._held = (in_hand, number)
+
+    def accept(self, transaction: Transaction) -> None:
+        """Take the token under a transaction and let the broker hand over the next one."""
+        receiver = self._own_receiver()
+        if receiver.credit == 0:
+            receiver.flow(1)
+        if self._held is not None:
+            transaction.accept(self._held[0])
+
+    def committed(self, number: int) -> None:
+        """Take note that the token was exchanged; the new one is on its way."""
+        if self._held is not None:
+            self._own_receiver().settle(self._held[0])
+        self._held = None
+        self._expected = number
+
+    def exists(self) -> bool | None:
+        """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        if self._held is not None:
+            return True
+        if self._management.missing is not None:
+            return None
+        return bool(self._management.message_count(self._queue))
+
+    def create(self, number: int) -> None:
+        """Put a token into the queue; durable when this returns.
+
+        If the process dies inside, the queue holds no token or this one.
+
+        Raises:
+            BrokerRefused: the broker does not take it.
+            LinkLost: no answer in time.
+        """
+        sender = self.sender
+        self._connection.run_until(lambda: sender.credit > 0 or sender.refusal, _TIMEOUT_S)
+        if sender.credit <= 0:
+            reason = sender.refusal or "no credit"
+            raise BrokerRefused(f"the token queue {self._queue} takes no token: {reason}")
+        delivery = sender.send(self.encode(number))
+        if not self._connection.run_until(lambda: is_answered(delivery), _TIMEOUT_S):
+            raise LinkLost(f"no answer about the first token in {_TIMEOUT_S:g} s")
+        words = refusal_words(delivery)
+        cproton.pn_delivery_settle(delivery)
+        if words is not None:
+            raise BrokerRefused(f"the token queue {self._queue} takes no token: {words}")
+
+    @staticmethod
+    def encode(number: int) -> bytes:
+        """Return the message that is token `number`."""
+        return amqp.make_list(amqp.HEADER, [b"\x41"]) + b"\x00\x53\x77" + amqp.long(number)
+
+    def _own_receiver(self) -> Receiver:
+        if self._receiver is None:
+            raise LinkLost("the link is not open")
+        return self._receiver
+
+    def close(self) -> None:
+        """Begin to close the links; the token goes back."""
+        if self._receiver is not None:
+            self._receiver.close()
+            self.sender.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed the links."""
+        return self._receiver is None or (self._receiver.is_closed and self.sender.is_closed)
+
+
+def _number(message: bytes) -> int:
+    """Return the number of a token; `_NOT_A_TOKEN` for any other message."""
+    try:
+        body = amqp.split(message).get(amqp.VALUE, b"")
+        value: Any = amqp.scalar(body[3:])
+    except UndecodableMessage:
+        return _NOT_A_TOKEN
+    return value if type(value) is int and value >= 0 else _NOT_A_TOKEN
+
+
+def _delivery_count(message: bytes) -> int:
+    try:
+        items = amqp.elements(amqp.split(message).get(amqp.HEADER, b""))
+        value = amqp.scalar(items[4]) if len(items) > 4 else 0
+    except UndecodableMessage:
+        return 0
+    return value if type(value) is int else 0

@@ -1,0 +1,286 @@
+"""Asks Artemis about itself by messages to its management address.
+
+A request is a message whose application properties name a resource and an operation or attribute and
+whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What the
+user may not ask is not an error here: `missing` tells it as a sentence.
+
+Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import cproton
+
+from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
+from amqsidecar.errors import UndecodableMessage
+
+ADDRESS = "activemq.management"
+_TIMEOUT_S = 15.0
+_IN_FLIGHT_MAX = 50
+# Bound: brokers with more queues are read page by page.
+_PAGE_SIZE = 500
+_PAGES_MAX = 2000
+
+
+class Question(NamedTuple):
+    """One thing to ask.
+
+    Attributes:
+        resource: `broker`, `queue.NAME` or `address.NAME`.
+        operation: its name; "" = `attribute` is asked for.
+        arguments: of the operation.
+        attribute: its name.
+    """
+
+    resource: str
+    operation: str = ""
+    arguments: tuple[object, ...] = ()
+    attribute: str = ""
+
+
+class Answer(NamedTuple):
+    """What the broker said.
+
+    Attributes:
+        value: the result; on failure the broker's words.
+        is_ok: whether it is a result.
+    """
+
+    value: Any
+    is_ok: bool
+
+
+class QueueRow(NamedTuple):
+    """A queue as `listQueues` tells of it."""
+
+    name: str
+    address: str
+    is_anycast: bool
+    filter: str
+    message_count: int
+
+
+class ArtemisManagement:
+    """Questions and answers over one connection."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        """Begin to attach to the management address, with a temporary queue for the answers."""
+        self._connection = connection
+        self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
+        self._receiver = Receiver(connection, "amqsidecar-management-replies", None)
+        self._receiver.flow(_IN_FLIGHT_MAX * 2)
+        self._number = 0
+        self.missing: str | None = None
+        """Why nothing can be asked, as a sentence; None = it can. Valid after `prepare`."""
+
+    def prepare(self, timeout_s: float) -> None:
+        """Wait until the broker agreed or refused, and find out whether we may ask.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ends = (self._sender, self._receiver)
+        self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
+        refusal = self._sender.refusal or self._receiver.refusal
+        if refusal is None and not all(end.is_open for end in ends):
+            refusal = "no answer"
+        if refusal is None:
+            answer = self.ask(Question("broker", attribute="Version"))
+            refusal = None if answer.is_ok else str(answer.value)
+        if refusal is not None:
+            self.missing = (
+                f"the user may not manage the broker over AMQP ({refusal}); grant it "
+                f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
+            )
+
+    def ask(self, question: Question) -> Answer:
+        """Ask one thing.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        return self.ask_all([question])[0]
+
+    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask several things at once; the answers are in the order of the questions.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self.missing is not None:
+            return [Answer(self.missing, is_ok=False)] * len(questions)
+        answers: list[Answer] = []
+        for start in range(0, len(questions), _IN_FLIGHT_MAX):
+            answers += self._ask_some(questions[start : start + _IN_FLIGHT_MAX])
+        return answers
+
+    def _ask_some(self, questions: Sequence[Question]) -> list[Answer]:
+        first = self._number
+        self._number += len(questions)
+        found: dict[int, Answer] = {}
+        sender, receiver = self._sender, self._receiver
+        if not self._connection.run_until(
+            lambda: sender.credit >= len(questions) or sender.refusal, _TIMEOUT_S
+        ):
+            return [Answer("no credit for questions", is_ok=False)] * len(questions)
+        if not (sender.is_open and receiver.is_open):
+            words = sender.refusal or receiver.refusal or "closed"
+            return [Answer(words, is_ok=False)] * len(questions)
+        sent = [
+            sender.send(_encode(question, receiver.address, first + at))
+            for at, question in enumerate(questions)
+        ]
+
+        def is_done() -> bool:
+            self._collect(found)
+            for at, delivery in enumerate(sent):
+                if first + at not in found and is_answered(delivery):
+                    words = refusal_words(delivery)
+                    if words is not None:
+                        found[first + at] = Answer(words, is_ok=False)
+            return all(first + at in found for at in range(len(questions)))
+
+        self._connection.run_until(is_done, _TIMEOUT_S)
+        for delivery in sent:
+            cproton.pn_delivery_settle(delivery)
+        nothing = Answer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
+        return [found.get(first + at, nothing) for at in range(len(questions))]
+
+    def _collect(self, found: dict[int, Answer]) -> None:
+        for in_hand, message in self._receiver.take_arrived(_IN_FLIGHT_MAX * 2):
+            self._receiver.settle(in_hand, cproton.PN_ACCEPTED)
+            self._receiver.flow(1)
+            try:
+                number, answer = _decode(message)
+            except (UndecodableMessage, ValueError):
+                continue
+            found[number] = answer
+
+    # What the link needs to know, by name.
+
+    def settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the merged settings of each address; unset keys, and all on failure, are absent."""
+        questions = [Question("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses]
+        return [
+            json.loads(answer.value) if answer.is_ok and answer.value else {}
+            for answer in self.ask_all(questions)
+        ]
+
+    def address_names(self) -> list[str]:
+        """Return the names of all addresses."""
+        answer = self.ask(Question("broker", "getAddressNames"))
+        return [str(name) for name in answer.value] if answer.is_ok else []
+
+    def queues(self, *, address: str = "", name: str = "") -> list[QueueRow]:
+        """Return the queues with exactly this address or name; without either, all."""
+        options = ""
+        if address or name:
+            field, value = ("address", address) if address else ("name", name)
+            options = json.dumps({"field": field, "operation": "EQUALS", "value": value})
+        rows: list[QueueRow] = []
+        for page in range(1, _PAGES_MAX + 1):
+            answer = self.ask(Question("broker", "listQueues", (options, page, _PAGE_SIZE)))
+            if not answer.is_ok:
+                break
+            found = json.loads(answer.value)["data"]
+            rows += [_queue_row(entry) for entry in found]
+            if len(found) < _PAGE_SIZE:
+                break
+        return rows
+
+    def routing_types(self, address: str) -> frozenset[str] | None:
+        """Return `ANYCAST`, `MULTICAST`, both or none; None = there is no such address."""
+        answer = self.ask(Question(f"address.{address}", attribute="RoutingTypesAsJSON"))
+        return frozenset(json.loads(answer.value)) if answer.is_ok else None
+
+    def message_count(self, queue: str) -> int | None:
+        """Return how many messages a queue holds, handed out or not; None = there is no such queue."""
+        answer = self.ask(Question(f"queue.{queue}", attribute="MessageCount"))
+        return int(answer.value) if answer.is_ok else None
+
+    def create_queue(
+        self,
+        name: str,
+        address: str,
+        *,
+        is_anycast: bool,
+        filter_text: str = "",
+        is_exclusive: bool = False,
+    ) -> str | None:
+        """Make a durable queue that is not deleted by itself, unless it exists.
+
+        If the process dies inside, the queue exists or it does not; calling again is safe.
+
+        Returns:
+            None, or the broker's words why it can't be made.
+        """
+        configuration: dict[str, object] = {
+            "name": name,
+            "address": address,
+            "routing-type": "ANYCAST" if is_anycast else "MULTICAST",
+            "durable": True,
+            "auto-delete": False,
+            "auto-created": False,
+            "auto-create-address": True,
+        }
+        if filter_text:
+            configuration["filter-string"] = filter_text
+        if is_exclusive:
+            configuration["exclusive"] = True
+        answer = self.ask(Question("broker", "createQueue", (json.dumps(configuration), True)))
+        return None if answer.is_ok else str(answer.value)
+
+    def close(self) -> None:
+        """Begin to close the links."""
+        self._sender.close()
+        self._receiver.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed the links."""
+        return self._sender.is_closed and self._receiver.is_closed
+
+
+def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
+    return QueueRow(
+        name=str(entry["name"]),
+        address=str(entry["address"]),
+        is_anycast=str(entry.get("routingType", "")).upper() == "ANYCAST",
+        filter=str(entry.get("filter") or ""),
+        message_count=int(entry.get("messageCount") or 0),
+    )
+
+
+def _encode(question: Question, reply_to: str, number: int) -> bytes:
+    pairs = [amqp.string("_AMQ_ResourceName"), amqp.string(question.resource)]
+    if question.operation:
+        pairs += [amqp.string("_AMQ_OperationName"), amqp.string(question.operation)]
+    else:
+        pairs += [amqp.string("_AMQ_Attribute"), amqp.string(question.attribute)]
+    nothing = amqp.NULL
+    properties = [nothing] * 4 + [amqp.string(reply_to), amqp.string(f"q{number}")]
+    body = amqp.string(json.dumps(list(question.arguments)))
+    return (
+        amqp.make_list(amqp.PROPERTIES, properties)
+        + amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
+        + b"\x00\x53\x77"
+        + body
+    )
+
+
+def _decode(message: bytes) -> tuple[int, Answer]:
+    sections = amqp.split(message)
+    properties = amqp.elements(sections.get(amqp.PROPERTIES, b""))
+    if len(properties) < 6:
+        raise UndecodableMessage("a reply without a correlation id")
+    correlation = str(amqp.scalar(properties[5]))
+    pairs = amqp.elements(sections.get(amqp.APPLICATION_PROPERTIES, b""))
+    found = {amqp.scalar(key): value for key, value in zip(pairs[::2], pairs[1::2], strict=True)}
+    is_ok = amqp.scalar(found.get("_AMQ_OperationSucceeded", amqp.NULL)) is True
+    body = amqp.scalar(sections.get(amqp.VALUE, b"\x00\x53\x77\x40")[3:])
+    values = json.loads(body) if isinstance(body, str) and body else [None]
+    return int(correlation[1:]), Answer(values[0] if values else None, is_ok)
