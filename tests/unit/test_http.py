@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from amqsidecar import __version__
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.server import HttpServer

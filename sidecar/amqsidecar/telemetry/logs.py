@@ -1,0 +1,228 @@
+"""The log: how lines look, and which events are worth one.
+
+Every line goes to standard error, ours and those of libraries alike. Bodies never get here: events
+have none. Credentials don't either: a `Secret` prints as stars, and logins in URLs are cut out.
+A crash may lose the last lines; the history in the store loses none.
+"""
+
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import MutableMapping, Sequence
+from threading import RLock
+from typing import Any, Final, Protocol, TextIO
+
+import structlog
+
+from amqsidecar.clock import Clock
+from amqsidecar.model.event import (
+    AnyEvent,
+    CycleInDoubt,
+    CycleRecovered,
+    DestinationBlocked,
+    Event,
+    Exhausted,
+    Parked,
+)
+
+MAX_TEXT: Final = 200
+"""Causes and reasons are cut to so many characters; a cause may hold a whole stack trace."""
+
+MAX_LINES_PER_KIND: Final = 5
+"""So many events of a kind get a line of their own in one period; the summary counts them all."""
+
+PERIOD_S: Final = 1.0
+
+_LOGIN: Final = re.compile(r"(://)[^/\s@]*@")
+
+Fields = MutableMapping[str, Any]
+
+
+class Logger(Protocol):
+    """What we need of a structlog logger."""
+
+    def info(self, event: str, **fields: object) -> object:
+        """Write a line."""
+        ...
+
+    def warning(self, event: str, **fields: object) -> object:
+        """Write a line that somebody should look at."""
+        ...
+
+
+def configure_logging(level: str, line_format: str, stream: TextIO | None = None) -> None:
+    """Send all log lines to a stream; may be called again.
+
+    Args:
+        level: debug, info, warning or error.
+        line_format: `json` for collectors, anything else for people.
+        stream: None = standard error.
+    """
+    target = sys.stderr if stream is None else stream
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.format_exc_info,
+        without_logins,
+        _in_order,
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer(default=str)
+        if line_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=target.isatty(), timestamp_key="at")
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    # Why: it writes a line for each run of a job.
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def without_logins(_logger: object, _method: str, fields: Fields) -> Fields:
+    """Cut user and password out of every URL of a line."""
+    for name, value in fields.items():
+        if isinstance(value, str) and "://" in value:
+            fields[name] = _LOGIN.sub(r"\1", value)
+    return fields
+
+
+def _in_order(_logger: object, _method: str, fields: Fields) -> Fields:
+    """Put what every line has first."""
+    first = {
+        name: fields.pop(name) for name in ("at", "level", "logger", "event") if name in fields
+    }
+    return {**first, **fields}
+
+
+class LogEvents:
+    """Writes lines about events: one for each problem, a summary for the rest.
+
+    A summary counts everything of a period by type; problems beyond a few per kind and period are
+    in it only. Any thread may call.
+    """
+
+    def __init__(self, clock: Clock, logger: Logger | None = None) -> None:
+        self._clock = clock
+        self._log = structlog.get_logger("amqsidecar.events") if logger is None else logger
+        self._lock = RLock()
+        self._counts: Counter[str] = Counter()
+        self._lines: Counter[type] = Counter()
+        self._until_s = 0.0
+
+    def observe(self, events: Sequence[AnyEvent]) -> None:
+        """Tell of events that became true."""
+        if not events:
+            return
+        with self._lock:
+            if not self._counts:
+                self._until_s = self._clock.monotonic_s() + PERIOD_S
+            kinds: Counter[type[Event]] = Counter(map(type, events))
+            for kind, count in kinds.items():
+                self._counts[str(kind.__struct_config__.tag)] += count
+                if kind in _PROBLEMS:
+                    self._tell(kind, events)
+            self.flush_if_due()
+
+    def flush_if_due(self) -> None:
+        """Write the summary once its period is over; to be called about every second."""
+        with self._lock:
+            if self._counts and self._clock.monotonic_s() >= self._until_s:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is not told yet."""
+        with self._lock:
+            if self._counts:
+                self._log.info("summary", **self._counts)
+            self._counts.clear()
+            self._lines.clear()
+
+    def _tell(self, kind: type, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if type(event) is not kind:
+                continue
+            if self._lines[kind] >= MAX_LINES_PER_KIND:
+                return
+            self._lines[kind] += 1
+            self._tell_one(event)
+
+    def _tell_one(self, event: AnyEvent) -> None:
+        match event:
+            case Parked():
+                self._log.info(
+                    "parked",
+                    id=event.id,
+                    redelivery_id=event.redelivery_id,
+                    destination=event.destination,
+                    reason=cut(event.reason),
+                )
+            case Exhausted():
+                self._log.info(
+                    "exhausted",
+                    id=event.id,
+                    redelivery_id=event.redelivery_id,
+                    destination=event.destination,
+                    rule=cut(event.rule),
+                )
+            case DestinationBlocked():
+                self._log.info(
+                    "destination_blocked",
+                    destination=event.destination,
+                    reason=cut(event.reason),
+                    retry_in_s=max(0, event.retry_at_ms - event.at_ms) // 1000,
+                )
+            case CycleRecovered():
+                self._log.info(
+                    "cycle_recovered",
+                    cycle=event.cycle,
+                    verdict=event.verdict,
+                    taken_count=event.taken_count,
+                    sent_count=event.sent_count,
+                )
+            case CycleInDoubt():
+                self._log.warning(
+                    "cycle_in_doubt",
+                    cycle=event.cycle,
+                    taken_count=event.taken_count,
+                    sent_count=event.sent_count,
+                    reason=cut(event.reason),
+                    meaning="what it took is kept, what it sent is sent again: copies are possible",
+                )
+            case _:
+                pass
+
+
+_PROBLEMS: Final = frozenset({Parked, Exhausted, DestinationBlocked, CycleRecovered, CycleInDoubt})
+
+
+def cut(text: str) -> str:
+    """Return at most `MAX_TEXT` characters of a text, on one line.
+
+    Example:
+        >>> len(cut("x" * 1000))
+        200
+    """
+    line = " ".join(text[: 2 * MAX_TEXT].split())
+    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 3]}..."
