@@ -1,0 +1,34 @@
+"""SQL files with one named query each; nothing is put together at run time.
+
+A query begins with `-- name: <name>` and a sentence that says what it is for. `-- fragment: <name>`
+begins a piece that queries of the same file repeat as `{name}`.
+"""
+
+import re
+from importlib import resources
+
+_HEAD = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+
+
+def read_queries(file_name: str) -> dict[str, str]:
+    """Return the queries of a SQL file beside this module, by name.
+
+    Raises:
+        KeyError: a query repeats a fragment that the file does not have.
+    """
+    parts = _HEAD.split(read_sql(file_name))
+    fragments: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        lines = (line for line in body.splitlines() if line and not line.startswith("--"))
+        text = "\n".join(lines).strip().rstrip(";")
+        if kind == "fragment":
+            fragments[name] = text
+        else:
+            queries[name] = text.format_map(fragments)
+    return queries
+
+
+def read_sql(file_name: str) -> str:
+    """Return the text of a SQL file beside this module."""
+    return resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8")

@@ -1,0 +1,110 @@
+"""How stores pack what they keep per cycle and not per message: id sets and event lists."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from amqsidecar.model.event import AnyEvent
+
+PLAIN, DEFLATED = 0, 1
+
+# Why: 600 KB of JSON per thousand messages shrink to a tenth for some µs per message; a small list
+# would grow.
+_DEFLATE_FROM_BYTES = 512
+
+_encode_events = msgspec.json.Encoder().encode
+_decode_events = msgspec.json.Decoder(list[AnyEvent]).decode
+_encode_numbers = msgspec.msgpack.Encoder().encode
+_decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
+_decode_deltas = msgspec.msgpack.Decoder(list[tuple[int, int, int]]).decode
+_decode_holds = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+
+def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
+    """Return how the events are packed, and the packed events."""
+    try:
+        body = _encode_events(events)
+    except UnicodeEncodeError:
+        body = _encode_events([_storable_event(event) for event in events])
+    if len(body) < _DEFLATE_FROM_BYTES:
+        return PLAIN, body
+    return DEFLATED, zlib.compress(body, 1)
+
+
+def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
+    """Return what `pack_events` packed."""
+    return _decode_events(body if packing == PLAIN else zlib.decompress(body))
+
+
+def storable(text: str) -> str:
+    r"""Return a text that UTF-8 can write; what it can't is spelled out.
+
+    Example:
+        >>> storable("a\ud800")
+        'a\\ud800'
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _storable_event(event: AnyEvent) -> AnyEvent:
+    texts = {
+        name: storable(value)
+        for name, value in msgspec.structs.asdict(event).items()
+        if isinstance(value, str)
+    }
+    return msgspec.structs.replace(event, **texts)
+
+
+def runs_of(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the runs of consecutive numbers, each with its first and last.
+
+    Example:
+        >>> runs_of([3, 1, 2, 7])
+        [(1, 3), (7, 7)]
+    """
+    runs: list[tuple[int, int]] = []
+    first = last = -1
+    for number in sorted(ids):
+        if number == last + 1 and last >= 0:
+            last = number
+            continue
+        if last >= 0:
+            runs.append((first, last))
+        first = last = number
+    if last >= 0:
+        runs.append((first, last))
+    return runs
+
+
+def pack_runs(runs: Iterable[tuple[int, int]]) -> bytes:
+    """Return the runs as bytes."""
+    return _encode_numbers([number for run in runs for number in run])
+
+
+def unpack_runs(body: bytes) -> list[tuple[int, int]]:
+    """Return what `pack_runs` packed."""
+    numbers = _decode_numbers(body)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def pack_deltas(deltas: Iterable[tuple[int, int, int]]) -> bytes:
+    """Return triples of numbers as bytes."""
+    return _encode_numbers(list(deltas))
+
+
+def unpack_deltas(body: bytes) -> list[tuple[int, int, int]]:
+    """Return what `pack_deltas` packed."""
+    return _decode_deltas(body)
+
+
+def pack_holds(holds: dict[str, int]) -> bytes:
+    """Return how many dead letters of each source are backlog as bytes."""
+    return _encode_numbers(holds)
+
+
+def unpack_holds(body: bytes) -> dict[str, int]:
+    """Return what `pack_holds` packed."""
+    return _decode_holds(body)

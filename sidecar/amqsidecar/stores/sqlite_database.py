@@ -1,0 +1,296 @@
+"""One connection to one SQLite file: making it, its transactions, its faults, and its words."""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.stores.named_queries import read_queries, read_sql
+from amqsidecar.stores.packing import storable
+
+APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
+SCHEMA_VERSION = 1
+QUERIES = read_queries("sqlite_queries.sql")
+
+_PAGE_BYTES = (
+    8192  # Why: six messages of 1 KiB fill a page; with 4096 a quarter of the file is air.
+)
+_CHECKPOINT_BYTES = 16 * 1024 * 1024
+_CACHE_KIB = 16 * 1024
+_WORDS_CACHED = 10_000
+_SQLITE_OLDEST = (3, 38, 0)
+
+_HINTS = {
+    sqlite3.SQLITE_BUSY: "another process writes for too long; see who has the file open",
+    sqlite3.SQLITE_FULL: "the disk is full; make room, nothing was changed",
+    sqlite3.SQLITE_READONLY: "check its owner, permissions and mount options",
+    sqlite3.SQLITE_CANTOPEN: "check that the file and its folder are readable and writable",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite file; move it away or change store.url",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; stop the service and recover the file from a backup or "
+    "with `.recover` of the sqlite3 shell",
+    sqlite3.SQLITE_IOERR: "the disk reports an error; check the medium and its mount",
+    sqlite3.SQLITE_TOOBIG: "a message is larger than SQLite's limit of 1 GB",
+}
+
+# Invariant: these can only come from a mistake of ours, never from the file or the disk.
+_BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.IntegrityError)
+
+
+class SqliteDatabase:
+    """One connection to one file, used by one thread; runs named queries.
+
+    Args:
+        path: the file; its folder must exist.
+        read_only: never create and never write.
+        busy_timeout_ms: how long a write waits for another process.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool, busy_timeout_ms: int) -> None:
+        self.path = path
+        self._read_only = read_only
+        self._busy_timeout_ms = busy_timeout_ms
+        self._connection: sqlite3.Connection | None = None
+        self._is_spoiled = False
+        self._word_ids: dict[str, int] = {}
+        self._words: dict[int, str] = {}
+
+    # Opening and closing.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open."""
+        return self._connection is not None
+
+    def open(self, instance_name: str | None) -> None:
+        """Open the file and create it where it is missing or empty.
+
+        Raises:
+            StoreUnavailable: it can't be opened.
+            SchemaMismatch: it was written by an unknown version.
+        """
+        self._check_place()
+        with self.mapped("be opened"):
+            self._connection = sqlite3.connect(
+                f"{self.path.as_uri()}?mode={'ro' if self._read_only else 'rwc'}",
+                uri=True,
+                isolation_level=None,
+                timeout=self._busy_timeout_ms / 1000,
+            )
+        try:
+            with self.mapped("be opened"):
+                self._prepare(instance_name)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        connection, self._connection = self._connection, None
+        self._forget_words()
+        if connection is not None:
+            with self.mapped("be closed"):
+                connection.close()
+
+    def _check_place(self) -> None:
+        if sqlite3.sqlite_version_info < _SQLITE_OLDEST:
+            raise StoreUnavailable(
+                f"SQLite {sqlite3.sqlite_version} is too old for the store {self.path}; "
+                "use a Python that is linked with 3.38 or later"
+            )
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise StoreUnavailable(
+                f"the store {self.path} can't be opened: the folder {folder} does not exist; "
+                "create it, or change store.url"
+            )
+        if self.path.is_dir():
+            raise StoreUnavailable(
+                f"the store {self.path} can't be opened: it is a folder; name a file in store.url"
+            )
+        if self._read_only and not self.path.exists():
+            raise StoreUnavailable(
+                f"the store {self.path} does not exist yet; the service creates it when it starts"
+            )
+
+    def _prepare(self, instance_name: str | None) -> None:
+        version = self._schema_version()
+        if version is None:
+            if self._read_only:
+                raise StoreUnavailable(
+                    f"the store {self.path} is empty; the service fills it when it starts"
+                )
+            self._create(instance_name)
+        elif version != SCHEMA_VERSION:
+            raise SchemaMismatch(
+                f"the store {self.path} has schema version {version}, this amqsidecar knows "
+                f"{SCHEMA_VERSION}; run the version that wrote it, or change store.url"
+            )
+        self.run("PRAGMA synchronous = FULL")
+        self.run("PRAGMA secure_delete = OFF")
+        self.run(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // _PAGE_BYTES}")
+        self.run(f"PRAGMA journal_size_limit = {4 * _CHECKPOINT_BYTES}")
+        self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+    def _schema_version(self) -> int | None:
+        """Return the version of the file; None = it is new."""
+        application_id = self.run("PRAGMA application_id").fetchone()[0]
+        version: int = self.run("PRAGMA user_version").fetchone()[0]
+        if application_id == APPLICATION_ID:
+            return version
+        if application_id == 0 and not self.run("SELECT 1 FROM sqlite_schema").fetchone():
+            return None
+        raise StoreUnavailable(
+            f"the file {self.path} is a database of another program; change store.url"
+        )
+
+    def _create(self, instance_name: str | None) -> None:
+        self.run(f"PRAGMA page_size = {_PAGE_BYTES}")
+        # Why: after a large backlog the file can shrink again, some pages at a time.
+        self.run("PRAGMA auto_vacuum = INCREMENTAL")
+        self.run("PRAGMA journal_mode = WAL")
+        self.run("BEGIN IMMEDIATE")
+        try:
+            # Invariant: of two processes that create the file at once, the second finds it made.
+            if self._schema_version() is None:
+                for statement in read_sql("sqlite_schema.sql").split(";\n"):
+                    self.run(statement)
+                self.query("create_meta", (instance_name or secrets.token_hex(4),))
+                self.run(f"PRAGMA application_id = {APPLICATION_ID}")
+                self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self.run("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    # Transactions.
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write; durable when the block is left without an exception, else nothing happened.
+
+        Raises:
+            StoreUnavailable: it can't be written (disk full, locked for too long).
+        """
+        self.expect(not self._connected().in_transaction, "transactions don't nest")
+        self._is_spoiled = False
+        with self.mapped("be written"):
+            self.run("BEGIN IMMEDIATE")
+        try:
+            yield
+            if self._is_spoiled:
+                raise StoreUnavailable(
+                    f"the store {self.path} gave a transaction up; nothing was changed"
+                )
+            with self.mapped("be written"):
+                self.run("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let several reads see the same moment."""
+        with self.mapped("be read"):
+            if self._connected().in_transaction:
+                yield
+                return
+            self.run("BEGIN")
+            try:
+                yield
+            finally:
+                self.run("ROLLBACK")
+
+    @contextmanager
+    def mapped(self, what: str) -> Iterator[None]:
+        """Let no fault of sqlite3 cross the contract; never commit a transaction that had one.
+
+        Args:
+            what: what could not be done, as in `the store ... could not be read`.
+        """
+        try:
+            yield
+        except _BUGS as error:
+            self._is_spoiled = True
+            raise AssertionError(f"store {self.path}: {error}") from error
+        except sqlite3.Error as error:
+            self._is_spoiled = True
+            # Why: the upper bits only tell which of several system calls failed.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            hint = _HINTS.get(code, "nothing was changed")
+            raise StoreUnavailable(
+                f"the store {self.path} could not {what}: {error}; {hint}"
+            ) from error
+
+    def expect(self, condition: bool, rule: str) -> None:
+        """Raise an AssertionError when a rule that callers must keep is broken."""
+        if not condition:
+            raise AssertionError(f"store {self.path}: {rule}")
+
+    def _roll_back(self) -> None:
+        # Why: the rolled-back transaction may have made words.
+        self._forget_words()
+        if self._connection is not None and self._connection.in_transaction:
+            with self.mapped("be rolled back"):
+                self._connection.execute("ROLLBACK")
+
+    # Queries.
+
+    def run(self, sql: str) -> sqlite3.Cursor:
+        """Run a statement that has no name."""
+        return self._connected().execute(sql)
+
+    def query(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        """Run a named query."""
+        return self._connected().execute(QUERIES[name], values)
+
+    def query_each(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a named query once for each row of values."""
+        self._connected().executemany(QUERIES[name], rows)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise AssertionError(f"store {self.path}: not open")
+        return self._connection
+
+    # Words.
+
+    def intern(self, texts: set[str]) -> Mapping[str, int]:
+        """Return the numbers of at least these texts, which are stored where they are new."""
+        numbers = self._word_ids
+        if len(numbers) > _WORDS_CACHED:
+            numbers.clear()
+        for text in texts:
+            if text not in numbers:
+                stored = storable(text)
+                row = self.query("find_word", (stored,)).fetchone()
+                row = row or self.query("add_word", (stored,)).fetchone()
+                numbers[text] = row[0]
+        return numbers
+
+    def word(self, number: int) -> str:
+        """Return the text of a number."""
+        text = self._words.get(number)
+        if text is None:
+            if len(self._words) > _WORDS_CACHED:
+                self._words.clear()
+            text = str(self.query("read_word", (number,)).fetchone()[0])
+            self._words[number] = text
+        return text
+
+    def find_word(self, text: str) -> int:
+        """Return the number of a text; -1 = no row ever had it."""
+        row = self.query("find_word", (storable(text),)).fetchone()
+        return row[0] if row else -1
+
+    def _forget_words(self) -> None:
+        self._word_ids.clear()
+        self._words.clear()

@@ -1,0 +1,257 @@
+-- Every statement that the SQLite store runs. Rows that an unfinished cycle took or sends are named
+-- by the caller, because that set is empty or small.
+
+-- fragment: view_columns
+-- What a person sees of a row.
+id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
+
+-- fragment: row_conditions
+-- All conditions of a filter, beside the one that chose the index.
+    (:destination IS NULL OR destination = :destination)
+    AND (:redelivery_id IS NULL OR redelivery_id = :redelivery_id)
+    AND (:state IS NULL OR state = :state)
+    AND (:received_before_ms IS NULL OR received_at_ms < :received_before_ms)
+    AND (:cause_contains IS NULL OR instr(cause, :cause_contains) > 0)
+
+-- name: read_meta
+-- What the file as a whole knows.
+SELECT instance, finished_cycle, token_created FROM meta;
+
+-- name: create_meta
+-- Name the instance of a new store.
+INSERT INTO meta (one, instance, finished_cycle, next_id, token_created) VALUES (1, ?, 0, 1, 0);
+
+-- name: set_finished_cycle
+-- The last cycle whose end is known.
+UPDATE meta SET finished_cycle = ?;
+
+-- name: set_token_created
+-- The first token is in the broker.
+UPDATE meta SET token_created = 1;
+
+-- name: reserve_ids
+-- Take numbers out of use, for good.
+UPDATE meta SET next_id = max(next_id, :at_least) + :count RETURNING next_id;
+
+-- name: find_word
+-- The number of a text.
+SELECT id FROM word WHERE text = ?;
+
+-- name: add_word
+-- Give a text a number.
+INSERT INTO word (text) VALUES (?) RETURNING id;
+
+-- name: read_word
+-- The text of a number.
+SELECT text FROM word WHERE id = ?;
+
+-- name: read_unfinished
+-- The cycle whose end is not known.
+SELECT cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, sent_tally, holds,
+    event_block
+FROM unfinished_cycle;
+
+-- name: add_unfinished
+-- Begin a cycle.
+INSERT INTO unfinished_cycle (
+    one, cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, sent_tally, holds,
+    event_block
+) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_unfinished
+-- Its end is known.
+DELETE FROM unfinished_cycle;
+
+-- name: claim_due
+-- Waiting rows that are due, by due time, then number.
+SELECT r.id, r.due_at_ms, r.destination, r.is_final, r.redelivery_id, r.redelivery_count,
+    r.delay_ms, r.expiration_ms, r.encoding, m.body
+FROM redelivery AS r INDEXED BY redelivery_due
+CROSS JOIN message AS m ON m.id = r.id
+WHERE r.state = 0 AND r.due_at_ms <= ?
+ORDER BY r.due_at_ms, r.id
+LIMIT ?;
+
+-- name: next_due
+-- Due times of waiting rows, earliest first.
+SELECT id, due_at_ms FROM redelivery INDEXED BY redelivery_due
+WHERE state = 0 ORDER BY due_at_ms, id LIMIT ?;
+
+-- name: add_row
+-- A row without its message.
+INSERT INTO redelivery (
+    id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_message
+-- The message of a row.
+INSERT INTO message (id, body) VALUES (?, ?);
+
+-- name: delete_rows
+-- Rows with consecutive numbers.
+DELETE FROM redelivery WHERE id BETWEEN ? AND ?;
+
+-- name: delete_messages
+-- Messages with consecutive numbers.
+DELETE FROM message WHERE id BETWEEN ? AND ?;
+
+-- name: postpone_rows
+-- A later due time for waiting rows.
+UPDATE redelivery SET due_at_ms = :due_at_ms, reason = :reason
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 0;
+
+-- name: park_rows
+-- Keep rows for a person.
+UPDATE redelivery SET state = 2, reason = :reason
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: tally_of_ids
+-- How many of these rows there are by destination and state.
+SELECT destination, state, count(*) FROM redelivery
+WHERE id IN (SELECT value FROM json_each(:ids))
+GROUP BY destination, state;
+
+-- name: change_row
+-- What an operator's action changes.
+UPDATE redelivery SET state = ?, due_at_ms = ?, destination = ?, is_final = ?, reason = ?
+WHERE id = ?;
+
+-- name: add_tally
+-- Add a difference.
+INSERT INTO tally (destination, state, count) VALUES (:destination, :state, :delta)
+ON CONFLICT (destination, state) DO UPDATE SET count = count + :delta;
+
+-- name: subtract_tally
+-- Subtract a difference from a tally that exists.
+UPDATE tally SET count = count + :delta WHERE destination = :destination AND state = :state;
+
+-- name: drop_empty_tally
+-- Destinations without rows are forgotten.
+DELETE FROM tally WHERE destination = ? AND state = ? AND count = 0;
+
+-- name: read_tallies
+-- All tallies, by destination.
+SELECT word.text, tally.state, tally.count
+FROM tally JOIN word ON word.id = tally.destination
+WHERE tally.count > 0 ORDER BY word.text, tally.state;
+
+-- name: sum_tallies
+-- How many rows there are of a destination, a state, both, or at all.
+SELECT coalesce(sum(count), 0) FROM tally
+WHERE (:destination IS NULL OR destination = :destination) AND (:state IS NULL OR state = :state);
+
+-- name: read_holds
+-- Sources and what is left of their backlog.
+SELECT source, remaining FROM hold;
+
+-- name: set_hold
+-- What is left of the backlog of a source.
+INSERT INTO hold (source, remaining) VALUES (?, ?)
+ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
+
+-- name: newest_id
+-- The highest number of a row.
+SELECT coalesce(max(id), 0) FROM redelivery;
+
+-- name: list_all
+-- Rows by number, no index helps the filter.
+SELECT {view_columns} FROM redelivery NOT INDEXED
+WHERE id > :after_id AND id <= :until_id AND {row_conditions}
+ORDER BY id LIMIT :limit;
+
+-- name: list_kept
+-- Held or parked rows by number.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_kept
+WHERE state = :kept AND state <> 0 AND id > :after_id AND id <= :until_id AND {row_conditions}
+ORDER BY id LIMIT :limit;
+
+-- name: list_by_destination
+-- Rows of one destination by number.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_by_destination
+WHERE destination = :destination AND id > :after_id AND id <= :until_id AND {row_conditions}
+ORDER BY id LIMIT :limit;
+
+-- name: list_by_redelivery_id
+-- The rows of one message by number.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_by_redelivery_id
+WHERE redelivery_id = :redelivery_id AND id > :after_id AND id <= :until_id AND {row_conditions}
+ORDER BY id LIMIT :limit;
+
+-- name: list_by_ids
+-- Named rows by number.
+SELECT {view_columns} FROM redelivery NOT INDEXED
+WHERE id IN (SELECT value FROM json_each(:ids)) AND id > :after_id AND id <= :until_id
+    AND {row_conditions}
+ORDER BY id LIMIT :limit;
+
+-- name: count_all
+-- How many rows, no index helps the filter.
+SELECT count(*) FROM redelivery NOT INDEXED
+WHERE id NOT IN (SELECT value FROM json_each(:hidden)) AND {row_conditions};
+
+-- name: count_kept
+-- How many held or parked rows.
+SELECT count(*) FROM redelivery INDEXED BY redelivery_kept
+WHERE state = :kept AND state <> 0 AND id NOT IN (SELECT value FROM json_each(:hidden))
+    AND {row_conditions};
+
+-- name: count_by_destination
+-- How many rows of one destination.
+SELECT count(*) FROM redelivery INDEXED BY redelivery_by_destination
+WHERE destination = :destination AND id NOT IN (SELECT value FROM json_each(:hidden))
+    AND {row_conditions};
+
+-- name: count_by_redelivery_id
+-- How many rows of one message.
+SELECT count(*) FROM redelivery INDEXED BY redelivery_by_redelivery_id
+WHERE redelivery_id = :redelivery_id AND id NOT IN (SELECT value FROM json_each(:hidden))
+    AND {row_conditions};
+
+-- name: count_by_ids
+-- How many of the named rows.
+SELECT count(*) FROM redelivery NOT INDEXED
+WHERE id IN (SELECT value FROM json_each(:ids))
+    AND id NOT IN (SELECT value FROM json_each(:hidden)) AND {row_conditions};
+
+-- name: read_message
+-- The encoded message of a row.
+SELECT body FROM message WHERE id = ?;
+
+-- name: add_block
+-- Events that were written together.
+INSERT INTO event_block (newest_at_ms, event_count, packing, body) VALUES (?, ?, ?, ?)
+RETURNING seq;
+
+-- name: replace_block
+-- What is left of a block.
+UPDATE event_block SET newest_at_ms = ?, event_count = ?, packing = ?, body = ? WHERE seq = ?;
+
+-- name: read_block
+-- One block.
+SELECT packing, body FROM event_block WHERE seq = ?;
+
+-- name: delete_block
+-- Forget a block.
+DELETE FROM event_block WHERE seq = ?;
+
+-- name: add_key
+-- A block tells of a message.
+INSERT INTO event_key (redelivery_id, block) VALUES (?, ?);
+
+-- name: delete_key
+-- A block tells nothing more of a message.
+DELETE FROM event_key WHERE redelivery_id = ? AND block = ?;
+
+-- name: blocks_of_message
+-- The blocks that tell of a message, oldest first.
+SELECT b.seq, b.packing, b.body
+FROM event_key AS k CROSS JOIN event_block AS b ON b.seq = k.block
+WHERE k.redelivery_id = ? ORDER BY k.block;
+
+-- name: oldest_blocks
+-- Blocks all of whose events are older than a time, oldest first.
+SELECT seq, event_count FROM event_block INDEXED BY event_block_by_age
+WHERE newest_at_ms < :before_ms AND seq IS NOT :unfinished
+ORDER BY newest_at_ms, seq LIMIT :limit;
