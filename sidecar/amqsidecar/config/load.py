@@ -19,6 +19,9 @@ _SERVICE_VARIABLE: Final = re.compile(
     r"(?:^|_)(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$"
 )
 
+_NOT_OPTIONS: Final = frozenset({"AMQSIDECAR_CRASH_POINT"})
+"""Variables of ours that tests use; see `engine.crash_points`."""
+
 _FREE_FORM: Final = "policy.rules"
 """The one option whose content isn't described by the schema."""
 
@@ -130,7 +133,7 @@ class _Merger:
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
         for name in sorted(environ):
-            if not name.startswith(ENVIRONMENT_PREFIX):
+            if not name.startswith(ENVIRONMENT_PREFIX) or name in _NOT_OPTIONS:
                 continue
             rest = name.removeprefix(ENVIRONMENT_PREFIX)
             key = rest.lower().replace("__", ".")

@@ -51,7 +51,7 @@ class Logger(Protocol):
         ...
 
 
-def configure_logging(level: str, line_format: str, stream: TextIO | None = None) -> None:
+def configure_logs(level: str, line_format: str, stream: TextIO | None = None) -> None:
     """Send all log lines to a stream; may be called again.
 
     Args:
