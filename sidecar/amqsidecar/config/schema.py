@@ -384,6 +384,10 @@ class PolicyOptions(Section):
         "our policy format. A relative path in a configuration file starts at that file's folder.",
     )
     rules: Rules = option(
+        None,
+        "Rules written here, in the policy format of `.yaml` sources; instead of `source`.",
+    )
+    topics: TopicPolicy = option(
         TopicPolicy.PARK,
         "Classic: what happens to a dead letter of a plain topic: `park` = kept for a person; "
         "`republish` = sent to the topic again, so that all its subscribers get it again.",
