@@ -7,14 +7,16 @@ per client id, and releases the id only after it has rolled back what that conne
 """
 
 import ssl
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue, Resend
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
-from amqsidecar.brokers.openwire_message import ResendEncoder, read_cycle, read_dead_letter
+from amqsidecar.brokers.openwire_consumers import Consumers, RefusedQueue, ack_fields, runs
+from amqsidecar.brokers.openwire_message import ResendEncoder
+from amqsidecar.brokers.openwire_queues import QueueWatch
+from amqsidecar.brokers.openwire_token import TokenQueue
 from amqsidecar.clock import Clock
 from amqsidecar.errors import (
     BrokerRefused,
@@ -23,50 +25,14 @@ from amqsidecar.errors import (
     SendsRefused,
     UndecodableMessage,
 )
-from amqsidecar.model.destination import Destination, DestinationKind, queue
+from amqsidecar.model.destination import Destination, queue
 
-FINAL_SUFFIX = ".exhausted"
-_TOKEN_PREFETCH = 10
 _TOKEN_TIMEOUT_S = 60.0
-_BROWSE_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 5.0
+# Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
+_COUNT_MAX = 400
 # Why: room for what the broker adds around a message when it hands it on.
 _FRAME_BYTES_SPARE = 4096
-
-
-class _Consumer:
-    """One consumer of ours and what it holds.
-
-    Attributes:
-        place: how many messages it was handed.
-        in_hand: deliveries that were returned and not accepted.
-        is_leaving: it is removed once nothing of it is in hand.
-    """
-
-    __slots__ = ("destination", "field", "in_hand", "is_leaving", "nested_id", "place", "value")
-
-    def __init__(self, value: int, nested_id: bytes, destination: Destination) -> None:
-        self.value = value
-        self.nested_id = nested_id
-        self.destination = destination
-        self.field = codec.destination_field(destination)
-        self.place = 0
-        self.in_hand = 0
-        self.is_leaving = False
-
-
-class _Handle:
-    """A message's place among those that its consumer was handed."""
-
-    __slots__ = ("consumer", "field", "message_id", "place")
-
-    def __init__(
-        self, consumer: _Consumer, field: bytes, message_id: bytes | None, place: int
-    ) -> None:
-        self.consumer = consumer
-        self.field = field
-        self.message_id = message_id
-        self.place = place
 
 
 class OpenWireLink:
@@ -100,19 +66,9 @@ class OpenWireLink:
         self._inactivity_ms = inactivity_ms
         self._waker: Waker | None = None
         self._connection: OpenWireConnection | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._consumers: dict[int, _Consumer] = {}
-        self._consumer_count = 0
         self._transaction_count = 0
-        self._arrived: deque[tuple[_Consumer, bytes, bytes, int]] = deque()
-        self._sources: dict[bytes, Destination] = {}
-        self._tokens: list[tuple[int, _Handle]] = []
-        self._tokens_known = False
-        self._browsed: dict[int, list[bytes | None]] = {}
-
-    # Opening and closing.
+        self._intake: tuple[Destination, ...] = ()
+        self._prefetch = 0
 
     def open(self, token_queue: str) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.
@@ -156,11 +112,15 @@ class OpenWireLink:
                     f"another connection of this instance is still open: {cause}"
                 ) from cause
             raise
-        self._encoder = ResendEncoder(name)
         self._connection_field = codec.connection_id(name)
         connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
-        self._token_consumer = self._consume(self._token_queue, _TOKEN_PREFETCH)
+        self._encoder = ResendEncoder(name)
+        self._consumers = Consumers(connection, self._clock)
+        self._queues = QueueWatch(connection, self._consumers)
+        self._token = TokenQueue(
+            self._token_queue, connection, self._consumers, self._encoder, self._clock
+        )
 
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
@@ -176,86 +136,38 @@ class OpenWireLink:
             connection.close()
         if self._waker is not None:
             self._waker.close()
-        self._forget()
+        self._intake = ()
 
     def _live(self) -> OpenWireConnection:
         if self._connection is None:
             raise LinkLost("the link is not open")
         return self._connection
 
-    # Intake.
-
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues and no others; what was returned from others stays valid.
+
+        A wildcard stands for all queues that it matches, now and later, but for those that the
+        sidecar itself writes to.
 
         Raises:
             BrokerRefused: one can't be read; the message names it.
         """
-        connection = self._live()
-        wanted = dict.fromkeys(intake.destination for intake in queues)
-        for destination in wanted:
-            self._check_readable(destination)
-        for consumer in list(self._consumers.values()):
-            if consumer.destination not in wanted:
-                self._leave(consumer)
-        share = max(1, prefetch // max(1, len(wanted)))
-        present = {c.destination: c for c in self._consumers.values() if not c.is_leaving}
-        for destination in wanted:
-            known = present.get(destination)
-            try:
-                if known is None:
-                    added = self._consume(destination, share)
-                    self._consumers[added.value] = added
-                else:
-                    change = codec.consumer_control(known.nested_id, known.field, share)
-                    connection.call(codec.CONSUMER_CONTROL, change)
-            except Refused as cause:
-                raise BrokerRefused(f"can't read {destination}: {cause}") from cause
+        self._live()
+        self._intake = tuple(intake.destination for intake in queues)
+        self._prefetch = prefetch
+        self._read_from_intake()
 
-    def _check_readable(self, destination: Destination) -> None:
-        if destination.kind is not DestinationKind.QUEUE:
-            raise BrokerRefused(f"can't read {destination}: dead letters come from queues only")
-        if destination.name.endswith(FINAL_SUFFIX) or destination == self._token_queue:
-            raise BrokerRefused(f"won't read {destination}: the sidecar itself writes to it")
-
-    def _consume(
-        self, destination: Destination, prefetch: int, *, browser: bool = False
-    ) -> _Consumer:
-        connection = self._live()
-        self._consumer_count += 1
-        value = self._consumer_count
-        nested_id = codec.consumer_id(connection.connection, 1, value)
-        consumer = _Consumer(value, nested_id, destination)
-        if browser:
-            self._browsed[value] = []
-        info = codec.consumer_info(nested_id, consumer.field, prefetch=prefetch, browser=browser)
-        connection.call(codec.CONSUMER_INFO, info)
-        return consumer
-
-    def _leave(self, consumer: _Consumer) -> None:
-        """Remove a consumer, or let it go when nothing of it is in hand any more."""
-        consumer.is_leaving = True
-        if consumer.in_hand:
-            return
-        del self._consumers[consumer.value]
-        with suppress(Refused):
-            self._live().call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
+    def _read_from_intake(self) -> None:
+        try:
+            expanded = self._queues.expand(self._intake, self._token_queue)
+            self._consumers.read_from(expanded, self._prefetch)
+        except (Refused, RefusedQueue) as cause:
+            raise BrokerRefused(str(cause)) from cause
 
     def _route(self) -> None:
-        """Give each message that has arrived to its consumer."""
-        dispatches = self._live().dispatches
-        consumers = self._consumers
-        while dispatches:
-            value, field, message = dispatches.popleft()
-            consumer = consumers.get(value)
-            if consumer is not None:
-                if message is not None:
-                    place = consumer.place = consumer.place + 1
-                    self._arrived.append((consumer, field, message, place))
-            elif value in self._browsed:
-                self._browsed[value].append(message)
-            elif value == self._token_consumer.value and message is not None:
-                self._take_in_token(field, message)
+        self._consumers.route()
+        if self._queues.has_changed:
+            self._read_from_intake()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks.
@@ -263,31 +175,9 @@ class OpenWireLink:
         Raises:
             LinkLost: the connection is gone.
         """
-        connection = self._live()
-        connection.poll()
-        if connection.dispatches:
-            self._route()
-        deliveries: list[Delivery] = []
-        arrived = self._arrived
-        now_ms = self._clock.now_ms()
-        while arrived and len(deliveries) < limit:
-            consumer, field, message, place = arrived.popleft()
-            if consumer.is_leaving:
-                continue
-            consumer.in_hand += 1
-            provenance, message_id = read_dead_letter(message, now_ms)
-            handle = _Handle(consumer, field, message_id, place)
-            deliveries.append(Delivery(handle, self._source(field), message, provenance))
-        return deliveries
-
-    def _source(self, field: bytes) -> Destination:
-        source = self._sources.get(field)
-        if source is None:
-            source = codec.read_destination(field)
-            if source is None:
-                raise LinkLost("the broker handed out a message without telling its queue")
-            self._sources[field] = source
-        return source
+        self._live().poll()
+        self._route()
+        return self._consumers.receive(limit)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over.
@@ -299,7 +189,7 @@ class OpenWireLink:
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:
             self._route()
-            if self._arrived or connection.is_woken:
+            if self._consumers.has_arrived or connection.is_woken:
                 connection.is_woken = False
                 return
             left_s = deadline_s - self._clock.monotonic_s()
@@ -312,55 +202,15 @@ class OpenWireLink:
         if self._waker is not None:
             self._waker.wake()
 
-    # The token.
-
-    def _take_in_token(self, field: bytes, message: bytes) -> None:
-        cycle = read_cycle(message)
-        _, message_id = read_dead_letter(message, 0)
-        if cycle is not None and message_id is not None:
-            self._tokens.append((cycle, _Handle(self._token_consumer, field, message_id, 0)))
-
     def take_token(self, timeout_s: float) -> int | None:
         """Return the cycle number of the token once the broker hands it over; None = not in time.
-
-        Of several tokens the highest counts; the others are removed one by one, so that a crash
-        inside leaves the highest.
 
         Raises:
             LinkLost: the connection is gone.
         """
-        connection = self._live()
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        if not self._await_tokens(1, deadline_s):
-            return None
-        while not self._tokens_known:
-            waiting = self._count_tokens()
-            if not self._await_tokens(min(waiting, _TOKEN_PREFETCH), deadline_s):
-                return None
-            self._tokens.sort(key=lambda token: token[0])
-            for _, handle in self._tokens[:-1]:
-                ack = self._ack(codec.NULL, handle, handle, 1)
-                with suppress(Refused):
-                    connection.call(codec.MESSAGE_ACK, ack)
-            self._tokens_known = waiting <= _TOKEN_PREFETCH
-            del self._tokens[:-1]
-        return self._tokens[-1][0]
-
-    def _await_tokens(self, count: int, deadline_s: float) -> bool:
-        connection = self._live()
-        while True:
-            connection.poll()
-            self._route()
-            if len(self._tokens) >= count:
-                return True
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            connection.wait(left_s)
-
-    def _count_tokens(self) -> int:
-        messages = self._browse(self._token_queue, _TOKEN_PREFETCH + 1)
-        return sum(1 for message in messages if read_cycle(message) is not None)
+        self._live()
+        token = self._token.take(timeout_s)
+        return None if token is None else token[0]
 
     def token_exists(self) -> bool | None:
         """Tell whether the token queue holds a token, handed out or not.
@@ -368,26 +218,19 @@ class OpenWireLink:
         It is certain: the client id keeps every other connection of the instance out, and whatever
         an earlier one left open was rolled back before the broker let us in.
         """
-        return bool(self._tokens) or self._count_tokens() > 0
+        self._live()
+        return self._token.exists()
 
     def create_token(self, cycle: int) -> None:
         """Put a first token into the token queue; durable when this returns.
 
         If the process dies inside, the queue holds no token or this one.
         """
-        connection = self._live()
-        number = connection.next_number()
-        connection.expect(number)
-        connection.put(
-            self._encoder.token(
-                self._token_queue, cycle, codec.NULL, self._clock.now_ms(), number, answer=True
-            )
-        )
-        reason = connection.answers([number])[0]
-        if reason is not None:
-            raise BrokerRefused(f"can't write to {self._token_queue}: {reason}")
-
-    # Transactions.
+        self._live()
+        try:
+            self._token.create(cycle)
+        except Refused as cause:
+            raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -402,25 +245,17 @@ class OpenWireLink:
             LinkLost: unknown whether it happened; the token will tell.
         """
         connection = self._live()
-        if self.take_token(_TOKEN_TIMEOUT_S) is None:
+        held = self._token.take(_TOKEN_TIMEOUT_S)
+        if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
-        held = self._tokens[-1][1]
-        handles = [self._in_hand(delivery) for delivery in accepts]
+        handles = self._consumers.in_hand(accepts)
         connection.last_error = None
         transaction = self._begin()
         refusals: dict[int, str] = {}
-        self._put_acks(transaction, handles)
+        for first, last in runs(handles):
+            connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
         self._put_sends(transaction, sends, refusals)
-        connection.send(codec.MESSAGE_ACK, self._ack(transaction, held, held, 1))
-        connection.put(
-            self._encoder.token(
-                self._token_queue,
-                token,
-                transaction,
-                self._clock.now_ms(),
-                connection.next_number(),
-            )
-        )
+        self._token.put_exchange(transaction, held[1], token)
         if refusals:
             self._end(transaction, codec.ROLLBACK)
             raise SendsRefused(refusals)
@@ -429,20 +264,8 @@ class OpenWireLink:
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_error or reason)
-        self._tokens.clear()
-        for handle in handles:
-            handle.consumer.in_hand -= 1
-        for consumer in {handle.consumer for handle in handles}:
-            if consumer.is_leaving:
-                self._leave(consumer)
-
-    def _in_hand(self, delivery: Delivery) -> _Handle:
-        handle = delivery.handle
-        if not isinstance(handle, _Handle) or handle.consumer.value not in self._consumers:
-            raise CommitRefused("a delivery is not in hand any more: it was given back")
-        if handle.message_id is None:
-            raise CommitRefused("a delivery has no readable message id and can't be accepted")
-        return handle
+        self._token.exchanged()
+        self._consumers.settled(handles)
 
     def _begin(self) -> bytes:
         connection = self._live()
@@ -456,38 +279,6 @@ class OpenWireLink:
         connection = self._live()
         info = codec.transaction_info(self._connection_field, transaction, operation)
         return connection.answers([connection.ask(codec.TRANSACTION_INFO, info)])[0]
-
-    def _put_acks(self, transaction: bytes, handles: Sequence[_Handle]) -> None:
-        """Put one ack per run of messages that were handed out one after the other."""
-        connection = self._live()
-        by_consumer: dict[_Consumer, list[_Handle]] = {}
-        for handle in handles:
-            by_consumer.setdefault(handle.consumer, []).append(handle)
-        for own in by_consumer.values():
-            own.sort(key=lambda handle: handle.place)
-            first = last = own[0]
-            for handle in own[1:]:
-                if handle.place != last.place + 1 or handle.field != last.field:
-                    self._put_ack(connection, transaction, first, last)
-                    first = handle
-                last = handle
-            self._put_ack(connection, transaction, first, last)
-
-    def _put_ack(
-        self, connection: OpenWireConnection, transaction: bytes, first: _Handle, last: _Handle
-    ) -> None:
-        count = last.place - first.place + 1
-        connection.send(codec.MESSAGE_ACK, self._ack(transaction, first, last, count))
-
-    def _ack(self, transaction: bytes, first: _Handle, last: _Handle, count: int) -> bytes:
-        return codec.message_ack(
-            last.field,
-            transaction,
-            last.consumer.nested_id,
-            first.message_id or codec.NULL,
-            last.message_id or codec.NULL,
-            count,
-        )
 
     def _put_sends(
         self,
@@ -532,29 +323,6 @@ class OpenWireLink:
         refusals = {index: str(answer) for index, answer in enumerate(answers) if answer}
         return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
 
-    # What else the broker tells.
-
-    def _browse(self, destination: Destination, at_most: int) -> list[bytes]:
-        """Return the messages of a queue, handed out ones included, at most so many.
-
-        Raises:
-            LinkLost: the browser did not come to an end.
-        """
-        connection = self._live()
-        browser = self._consume(destination, at_most, browser=True)
-        found = self._browsed[browser.value]
-        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
-        while len(found) < at_most and (not found or found[-1] is not None):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise LinkLost(f"browsing {destination} at {connection.name} did not end")
-            connection.wait(left_s)
-            self._route()
-        with suppress(Refused):
-            connection.call(codec.REMOVE_INFO, codec.remove_info(browser.nested_id))
-        del self._browsed[browser.value]
-        return [message for message in found[:at_most] if message is not None]
-
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""
         if destination.is_temporary:
@@ -567,8 +335,9 @@ class OpenWireLink:
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
+        self._live()
         try:
-            return len(self._browse(queue.destination, at_most)) if at_most > 0 else 0
+            return len(self._consumers.browse(queue.destination, max(1, min(at_most, _COUNT_MAX))))
         except Refused as cause:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 

@@ -58,7 +58,7 @@ _short = _SHORT.unpack_from
 _int = _INT.unpack_from
 _long = _LONG.unpack_from
 
-_MESSAGE_ID, _PRODUCER_ID, _BROKER_ID = 110, 123, 124
+_MESSAGE_ID, _CONNECTION_ID, _PRODUCER_ID, _BROKER_ID = 110, 120, 123, 124
 _LOCAL_TRANSACTION, _XA_TRANSACTION, _CONSUMER_ID = 111, 112, 122
 _DESTINATIONS_MAX = 4096
 # Why: group null, its sequence 0, correlation id null.
@@ -186,12 +186,15 @@ def _skip_nested(data: bytes, at: int) -> int:
     code = data[at + 1]
     if code in (_PRODUCER_ID, _CONSUMER_ID):
         return _skip_text(data, at + 2) + 16
-    if 100 <= code <= 103 or code == _BROKER_ID:
+    if 100 <= code <= 103 or code in (_CONNECTION_ID, _BROKER_ID):
         return _skip_text(data, at + 2)
     if code == _LOCAL_TRANSACTION:
         return _skip_text(data, at + 12) if data[at + 10] else at + 11
     if code == _XA_TRANSACTION:
         return _skip_bytes(data, _skip_bytes(data, at + 6))
+    if code == codec.DESTINATION_INFO:
+        # Connection id, destination, operation and time-out, path of brokers.
+        return _skip_array(data, _skip_nested(data, _skip_nested(data, at + 7)) + 9)
     raise UndecodableMessage(f"the message has a nested structure of the unknown type {code}")
 
 
@@ -453,3 +456,20 @@ def read_cycle(data: bytes) -> int | None:
     except UndecodableMessage:
         return None
     return cycle if isinstance(cycle, int) else None
+
+
+def read_destination_info(data: bytes) -> tuple[Destination, bool] | None:
+    """Return the destination that an advisory tells of, and whether it was removed; None = none.
+
+    Source: ActiveMQ Classic, DestinationInfoMarshaller; the operation is 0 = added, 1 = removed.
+    """
+    try:
+        structure = take_apart(data).structure
+        if structure[:1] == codec.NULL or structure[1] != codec.DESTINATION_INFO:
+            return None
+        start = _skip_nested(structure, 7)
+        end = _skip_nested(structure, start)
+        destination = codec.read_destination(structure[start:end])
+        return None if destination is None else (destination, structure[end] == 1)
+    except (UndecodableMessage, error, IndexError):
+        return None

@@ -1,0 +1,293 @@
+"""The consumers of one OpenWire connection: what they are handed, hold, and give back."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from amqsidecar.broker import Delivery
+from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
+from amqsidecar.brokers.openwire_message import read_dead_letter
+from amqsidecar.clock import Clock
+from amqsidecar.errors import CommitRefused, LinkLost
+from amqsidecar.model.destination import Destination
+
+_BROWSE_TIMEOUT_S = 10.0
+
+Taker = Callable[["Consumer", bytes, bytes | None], None]
+"""Takes what a consumer was handed: nested destination and message; None = end of a browser."""
+
+
+class Consumer:
+    """One consumer of ours.
+
+    Attributes:
+        take: who gets what it is handed; None = it is an intake queue.
+        place: how many messages it was handed.
+        in_hand: deliveries that were returned and not accepted.
+        is_leaving: it is removed once nothing of it is in hand.
+    """
+
+    __slots__ = (
+        "destination",
+        "field",
+        "in_hand",
+        "is_leaving",
+        "nested_id",
+        "place",
+        "prefetch",
+        "take",
+        "value",
+    )
+
+    def __init__(
+        self,
+        value: int,
+        nested_id: bytes,
+        destination: Destination,
+        prefetch: int,
+        take: Taker | None,
+    ) -> None:
+        self.value = value
+        self.nested_id = nested_id
+        self.destination = destination
+        self.field = codec.destination_field(destination)
+        self.prefetch = prefetch
+        self.take = take
+        self.place = 0
+        self.in_hand = 0
+        self.is_leaving = False
+
+
+class Handle:
+    """A message's place among those that its consumer was handed."""
+
+    __slots__ = ("consumer", "field", "message_id", "place")
+
+    def __init__(
+        self, consumer: Consumer, field: bytes, message_id: bytes | None, place: int
+    ) -> None:
+        self.consumer = consumer
+        self.field = field
+        self.message_id = message_id
+        self.place = place
+
+
+def ack_fields(transaction: bytes, first: Handle, last: Handle) -> bytes:
+    """Return the fields of an ack of all that one consumer was handed from first to last."""
+    return codec.message_ack(
+        last.field,
+        transaction,
+        last.consumer.nested_id,
+        first.message_id or codec.NULL,
+        last.message_id or codec.NULL,
+        last.place - first.place + 1,
+    )
+
+
+def runs(handles: Iterable[Handle]) -> list[tuple[Handle, Handle]]:
+    """Return first and last of each run that a consumer was handed without a gap.
+
+    Within a run nothing is in hand that is not among the handles, so one ranged ack does for it.
+    """
+    by_consumer: dict[int, list[Handle]] = {}
+    for handle in handles:
+        by_consumer.setdefault(handle.consumer.value, []).append(handle)
+    found = []
+    for own in by_consumer.values():
+        own.sort(key=lambda handle: handle.place)
+        first = last = own[0]
+        for handle in own[1:]:
+            if handle.place != last.place + 1 or handle.field != last.field:
+                found.append((first, last))
+                first = handle
+            last = handle
+        found.append((first, last))
+    return found
+
+
+class Consumers:
+    """All consumers of a connection."""
+
+    def __init__(self, connection: OpenWireConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._count = 0
+        self._by_value: dict[int, Consumer] = {}
+        self._sources: dict[bytes, Destination] = {}
+        self._arrived: deque[tuple[Consumer, bytes, bytes, int]] = deque()
+
+    def add(
+        self,
+        destination: Destination,
+        prefetch: int,
+        *,
+        take: Taker | None = None,
+        browser: bool = False,
+        asynchronous: bool = True,
+    ) -> Consumer:
+        """Begin to consume.
+
+        Args:
+            destination: a queue or topic.
+            prefetch: messages that the broker hands over ahead of their acks.
+            take: who gets them; None = `receive` returns them.
+            browser: take nothing from the queue, only look.
+            asynchronous: False = what is there already arrives before this returns (topics).
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        self._count += 1
+        nested_id = codec.consumer_id(self._connection.connection, 1, self._count)
+        consumer = Consumer(self._count, nested_id, destination, prefetch, take)
+        self._by_value[consumer.value] = consumer
+        info = codec.consumer_info(
+            nested_id,
+            consumer.field,
+            prefetch=prefetch,
+            browser=browser,
+            asynchronous=asynchronous,
+        )
+        try:
+            self._connection.call(codec.CONSUMER_INFO, info)
+        except Refused:
+            del self._by_value[consumer.value]
+            raise
+        return consumer
+
+    def remove(self, consumer: Consumer) -> None:
+        """End a consumer; what it was handed goes back to the queue, uncounted."""
+        self._by_value.pop(consumer.value, None)
+        with suppress(Refused):
+            self._connection.call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
+
+    def read_from(self, destinations: Iterable[Destination], prefetch: int) -> None:
+        """Make these queues the intake, with so many deliveries ahead over all of them.
+
+        Raises:
+            RefusedQueue: one can't be read.
+        """
+        wanted = dict.fromkeys(destinations)
+        present = {}
+        for consumer in [item for item in self._by_value.values() if item.take is None]:
+            if consumer.destination not in wanted:
+                self._leave(consumer)
+            elif not consumer.is_leaving:
+                present[consumer.destination] = consumer
+        share = max(1, prefetch // max(1, len(wanted)))
+        for destination in wanted:
+            known = present.get(destination)
+            try:
+                if known is None:
+                    self.add(destination, share)
+                elif known.prefetch != share:
+                    change = codec.consumer_control(known.nested_id, known.field, share)
+                    self._connection.call(codec.CONSUMER_CONTROL, change)
+                    known.prefetch = share
+            except Refused as cause:
+                raise RefusedQueue(destination, cause) from cause
+
+    def _leave(self, consumer: Consumer) -> None:
+        """Remove a consumer, at once or when nothing of it is in hand any more."""
+        consumer.is_leaving = True
+        if not consumer.in_hand:
+            self.remove(consumer)
+
+    def route(self) -> None:
+        """Give each message that has arrived to its consumer."""
+        dispatches = self._connection.dispatches
+        by_value = self._by_value
+        while dispatches:
+            value, field, message = dispatches.popleft()
+            consumer = by_value.get(value)
+            if consumer is None:
+                continue
+            if consumer.take is not None:
+                consumer.take(consumer, field, message)
+            elif message is not None:
+                place = consumer.place = consumer.place + 1
+                self._arrived.append((consumer, field, message, place))
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` has something to return."""
+        return bool(self._arrived)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what was routed to the intake and not returned before, in order."""
+        deliveries: list[Delivery] = []
+        arrived = self._arrived
+        now_ms = self._clock.now_ms()
+        while arrived and len(deliveries) < limit:
+            consumer, field, message, place = arrived.popleft()
+            if consumer.is_leaving:
+                continue
+            provenance, message_id = read_dead_letter(message, now_ms)
+            source = self._sources.get(field) or self._source(field)
+            handle = Handle(consumer, field, message_id, place)
+            consumer.in_hand += 1
+            deliveries.append(Delivery(handle, source, message, provenance))
+        return deliveries
+
+    def _source(self, field: bytes) -> Destination:
+        source = codec.read_destination(field)
+        if source is None:
+            raise LinkLost("the broker handed out a message without telling its queue")
+        self._sources[field] = source
+        return source
+
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[Handle]:
+        """Return the handles of deliveries that can be accepted.
+
+        Raises:
+            CommitRefused: one can't.
+        """
+        handles = []
+        for delivery in deliveries:
+            handle = delivery.handle
+            if not isinstance(handle, Handle) or handle.consumer.value not in self._by_value:
+                raise CommitRefused("a delivery is not in hand any more: it was given back")
+            if handle.message_id is None:
+                raise CommitRefused("a delivery has no readable message id, so no ack can name it")
+            handles.append(handle)
+        return handles
+
+    def settled(self, handles: Sequence[Handle]) -> None:
+        """Note that a committed transaction has accepted these."""
+        for handle in handles:
+            handle.consumer.in_hand -= 1
+        for consumer in {handle.consumer for handle in handles}:
+            if consumer.is_leaving:
+                self._leave(consumer)
+
+    def browse(self, destination: Destination, at_most: int) -> list[bytes]:
+        """Return the messages of a queue, handed out ones included, at most so many.
+
+        Raises:
+            Refused: the broker does not allow it.
+            LinkLost: the browser did not come to an end.
+        """
+        found: list[bytes | None] = []
+        browser = self.add(
+            destination,
+            at_most,
+            browser=True,
+            take=lambda _consumer, _field, message: found.append(message),
+        )
+        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
+        while len(found) < at_most and (not found or found[-1] is not None):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise LinkLost(f"browsing {destination} did not come to an end")
+            self._connection.wait(left_s)
+            self.route()
+        self.remove(browser)
+        return [message for message in found[:at_most] if message is not None]
+
+
+class RefusedQueue(Exception):
+    """The broker does not let us read a queue; never leaves `brokers/`."""
+
+    def __init__(self, destination: Destination, cause: Refused) -> None:
+        super().__init__(f"can't read {destination}: {cause}")

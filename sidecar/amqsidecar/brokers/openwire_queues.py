@@ -1,0 +1,134 @@
+"""Which queues a Classic broker has, told by its own advisories, so that wildcards leave some out.
+
+A wildcard consumer would also get what the sidecar itself writes: a final dead-letter queue has the
+name of the queue it belongs to, and more. So wildcards are expanded here, and each queue gets a
+consumer of its own.
+
+Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (destinations are told to a new consumer) and
+DestinationInfoMarshaller.
+"""
+
+import re
+from collections.abc import Iterable
+
+from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.openwire_connection import OpenWireConnection
+from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
+from amqsidecar.brokers.openwire_message import read_dead_letter, read_destination_info
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+
+FINAL_SUFFIX = ".exhausted"
+OWN_PREFIX = "amqsidecar."
+_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
+# Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
+_PREFETCH = 32_766
+
+
+def is_wildcard(name: str) -> bool:
+    """Whether a queue name holds one of the broker's wildcards."""
+    return "*" in name or ">" in name
+
+
+def pattern_of(name: str) -> re.Pattern[str]:
+    """Return the pattern of a wildcard name; `A.>` matches `A` as well.
+
+    Raises:
+        BrokerRefused: a wildcard is not a whole path element, or `>` is not the last one.
+
+    Source: ActiveMQ Classic, PrefixDestinationFilter and WildcardDestinationFilter.
+    """
+    *elements, last = name.split(".")
+    if ">" in elements or any(is_wildcard(e) and len(e) > 1 for e in (*elements, last)):
+        raise BrokerRefused(
+            f"can't read queue://{name}: `*` stands for one whole part of a name, `>` for all the"
+            " parts that follow"
+        )
+    parts = ["[^.]*" if element == "*" else re.escape(element) for element in elements]
+    if last != ">":
+        parts.append("[^.]*" if last == "*" else re.escape(last))
+        return re.compile(r"\.".join(parts))
+    return re.compile(r"\.".join(parts) + r"(?:\..*)?" if parts else ".*", re.DOTALL)
+
+
+def is_ours(name: str) -> bool:
+    """Whether the sidecar itself writes to a queue of that name."""
+    return name.endswith(FINAL_SUFFIX) or name.startswith(OWN_PREFIX)
+
+
+class QueueWatch:
+    """Expands wildcards, now and whenever a queue comes or goes.
+
+    Attributes:
+        has_changed: queues came or went; the caller resets it.
+    """
+
+    def __init__(self, connection: OpenWireConnection, consumers: Consumers) -> None:
+        self._connection = connection
+        self._consumers = consumers
+        self._names: set[str] = set()
+        self._consumer: Consumer | None = None
+        self.has_changed = False
+
+    def expand(self, destinations: Iterable[Destination], known: Destination) -> list[Destination]:
+        """Return the queues that these names and wildcards stand for, without our own ones.
+
+        Args:
+            destinations: queues.
+            known: a queue that exists: if the broker does not tell of it, it tells nothing.
+
+        Raises:
+            Refused: the broker does not let us read its advisories.
+            BrokerRefused: a name can't be read, or the broker sends no advisories.
+        """
+        expanded: dict[Destination, None] = {}
+        patterns: list[re.Pattern[str]] = []
+        for destination in destinations:
+            _check(destination)
+            if is_wildcard(destination.name):
+                patterns.append(pattern_of(destination.name))
+            else:
+                expanded[destination] = None
+        if patterns:
+            self._begin(known)
+        for name in sorted(self._names) if patterns else ():
+            if not is_ours(name) and any(pattern.fullmatch(name) for pattern in patterns):
+                expanded[queue(name)] = None
+        self.has_changed = False
+        return list(expanded)
+
+    def _begin(self, known: Destination) -> None:
+        if self._consumer is None:
+            self._consumer = self._consumers.add(
+                _ADVISORIES, _PREFETCH, take=self._take_in, asynchronous=False
+            )
+            self._consumers.route()
+        if known.name not in self._names:
+            raise BrokerRefused(
+                f"{self._connection.name} does not tell which queues it has"
+                ' (advisorySupport="false"?), so that wildcards can\'t be used for the intake: name'
+                " its dead-letter queues one by one"
+            )
+
+    def _take_in(self, consumer: Consumer, field: bytes, message: bytes | None) -> None:
+        if message is None:
+            return
+        message_id = read_dead_letter(message, 0)[1]
+        handle = Handle(consumer, field, message_id, 0)
+        self._connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
+        told = read_destination_info(message)
+        if told is None or told[0].kind is not DestinationKind.QUEUE:
+            return
+        destination, is_removed = told
+        if is_removed:
+            self._names.discard(destination.name)
+        else:
+            self._names.add(destination.name)
+        self.has_changed = self.has_changed or not is_ours(destination.name)
+
+
+def _check(destination: Destination) -> None:
+    if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
+        raise BrokerRefused(f"can't read {destination}: dead letters are taken from single queues")
+    if is_ours(destination.name):
+        raise BrokerRefused(f"won't read {destination}: the sidecar itself writes to it")
