@@ -14,9 +14,8 @@ from amqsidecar.policy.address_settings import (
     compile_address_settings,
 )
 from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.redelivery_policy import trunc64
 
-_INT64_MAX = 2**63 - 1
-_INT64_MIN = -(2**63)
 _MEMO_SIZE = 8192
 
 
@@ -77,11 +76,11 @@ def redelivery_delay_ms(
     """
     exponent = delivery_count - 1 if delivery_count > 0 else 0
     multiplier = settings.redelivery_delay_multiplier
-    delay = _trunc_int64(settings.redelivery_delay_ms * _java_pow(multiplier, exponent))
+    delay = trunc64(settings.redelivery_delay_ms * _java_pow(multiplier, exponent))
     factor = settings.redelivery_collision_avoidance_factor
     if factor > 0 and chance is not None:
         sign = 1 if chance() < 0.5 else -1
-        delay = _trunc_int64(delay + delay * (sign * factor * chance()))
+        delay = trunc64(delay + delay * (sign * factor * chance()))
     return min(delay, settings.max_redelivery_delay_ms)
 
 
@@ -130,14 +129,3 @@ def _java_pow(base: float, exponent: int) -> float:
         return math.pow(base, exponent)
     except OverflowError:
         return -math.inf if base < 0 and exponent % 2 else math.inf
-
-
-def _trunc_int64(value: float) -> int:
-    """Convert as Java's (long) cast does: toward zero, saturating, NaN is 0."""
-    if math.isnan(value):
-        return 0
-    if value >= _INT64_MAX:
-        return _INT64_MAX
-    if value <= _INT64_MIN:
-        return _INT64_MIN
-    return int(value)
