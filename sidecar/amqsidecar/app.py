@@ -287,7 +287,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             crash_point=crash_point,
         )
         housekeeping = Housekeeping(
-            open_store=lambda: open_store(config, clock),
+            make_store=lambda: open_store(config, clock),
             clock=clock,
             gauges=metrics,
             keep_ms=config.history.keep_days * 86_400_000,
@@ -296,10 +296,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         with _http(config, health, metrics) as address, _signals(service.stop):
             housekeeping.plan(service.service_clock)
             log.info("started", version=__version__, http=address)
-            try:
-                service.run()
-            finally:
-                housekeeping.close()
+            service.run()
     finally:
         store.close()
     log.info("stopped")

@@ -18,8 +18,8 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.schedule import RowFilter, RowState
-from support.memory_broker import Killed, StoredMessage
 from simulation.world import DLQ, CountingRules, World
+from support.memory_broker import Killed, StoredMessage
 
 ALL = RowFilter()
 
@@ -166,9 +166,7 @@ def test_one_poisonous_send_among_many_is_parked_and_the_others_go(world: World)
 
 
 def test_a_refused_send_alone_does_not_stop_the_others(world: World) -> None:
-    world.broker.refuse_send = lambda resend: (
-        "too large" if resend.message == b"m7" else None
-    )
+    world.broker.refuse_send = lambda resend: "too large" if resend.message == b"m7" else None
     for number in range(30):
         world.die(f"m{number}")
     for _ in range(40):

@@ -11,8 +11,8 @@ import pytest
 
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.schedule import RowFilter
-from support.memory_broker import Killed
 from simulation.world import DLQ, CountingRules, World
+from support.memory_broker import Killed
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "25"))
 FIRST_SEED = int(os.environ.get("SEED", "0"))

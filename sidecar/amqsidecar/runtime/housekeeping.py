@@ -1,7 +1,7 @@
 """Recurring work beside the cycle: gauges of the schedule, and bounded history."""
 
-from collections.abc import Callable, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
@@ -37,68 +37,66 @@ class Gauges(Protocol):
 
 
 class Housekeeping:
-    """Owns a store object of its own; each piece of work takes it under a lock."""
+    """Opens the store anew for each piece of work: jobs run in threads of the clock."""
 
     def __init__(
         self,
         *,
-        open_store: Callable[[], Store],
+        make_store: Callable[[], Store],
         clock: Clock,
         gauges: Gauges,
         keep_ms: int,
         max_events: int,
     ) -> None:
-        self._open_store = open_store
+        self._make_store = make_store
         self._clock = clock
         self._gauges = gauges
         self._keep_ms = keep_ms
         self._max_events = max_events
-        self._lock = Lock()
-        self._store: Store | None = None
 
     def plan(self, service_clock: ServiceClock) -> None:
         """Do the work at its times from now on."""
         service_clock.every(GAUGES_EVERY_S, "gauges", self.show)
         service_clock.every(RETENTION_EVERY_S, "retention", self.forget)
 
-    def close(self) -> None:
-        """Close the store object."""
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
-
     def show(self) -> None:
         """Show the state of the schedule."""
-        with self._lock:
-            try:
-                store = self._opened()
+        try:
+            with self._opened() as store:
                 self._gauges.set_waiting(store.tallies())
                 self._gauges.set_next_due(store.next_due_ms(), self._clock.now_ms())
                 self._gauges.set_store_size(store.size_bytes())
-            except StoreError as error:
-                log.warning("gauges_failed", reason=str(error))
+        except StoreError as error:
+            log.warning("gauges_failed", reason=str(error))
 
     def forget(self) -> None:
         """Remove events that are too old or too many."""
         before_ms = self._clock.now_ms() - self._keep_ms
-        with self._lock:
-            try:
-                store = self._opened()
-                removed = step = store.forget_history(before_ms, FORGOTTEN_AT_ONCE)
-                while step == FORGOTTEN_AT_ONCE:
-                    step = store.forget_history(before_ms, FORGOTTEN_AT_ONCE)
-                    removed += step
-                removed += store.trim_history(self._max_events, FORGOTTEN_AT_ONCE)
-            except StoreError as error:
-                log.warning("retention_failed", reason=str(error))
-                return
+        try:
+            with self._opened() as store:
+                removed = _repeat(lambda: store.forget_history(before_ms, FORGOTTEN_AT_ONCE))
+                removed += _repeat(lambda: store.trim_history(self._max_events, FORGOTTEN_AT_ONCE))
+        except StoreError as error:
+            log.warning("retention_failed", reason=str(error))
+            return
         if removed:
             log.info("history_forgotten", events=removed)
 
-    def _opened(self) -> Store:
-        if self._store is None:
-            store = self._open_store()
+    @contextmanager
+    def _opened(self) -> Iterator[Store]:
+        store = self._make_store()
+        try:
             store.open()
-            self._store = store
-        return self._store
+            yield store
+        finally:
+            store.close()
+
+
+def _repeat(step: Callable[[], int]) -> int:
+    """Remove portions until one is not full; return how many events that were."""
+    removed = 0
+    while True:
+        portion = step()
+        removed += portion
+        if portion < FORGOTTEN_AT_ONCE:
+            return removed

@@ -1,0 +1,146 @@
+"""The installed command as a process, as operators run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.waiting import eventually
+
+COMMAND = (sys.executable, "-m", "amqsidecar")
+
+
+class SidecarProcess:
+    """One `amqsidecar run`, with its store in a folder of the test's."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker_url: str,
+        *,
+        policy: Path | None = None,
+        sets: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.log_path = folder / "sidecar.log"
+        self.options = [
+            f"broker.url={broker_url}",
+            f"store.url=sqlite:///{folder / 'schedule.db'}",
+            "http.listen=127.0.0.1:0",
+            "discovery.interval_s=1",
+            "cycle.max_wait_ms=100",
+            *([f"policy.source={policy}"] if policy is not None else []),
+            *sets,
+        ]
+        self.environ = dict(environ or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log_offset = 0
+
+    def start(
+        self, *, ready: bool = True, environ: Mapping[str, str] | None = None
+    ) -> SidecarProcess:
+        """Start the process; wait until it reads dead letters, unless told otherwise."""
+        self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, "run", *self._sets()],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environ, **(environ or {})},
+            )
+        if ready:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self, within_s: float = 60.0) -> None:
+        """Wait until /readyz says yes."""
+
+        def is_ready() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"the sidecar ended with {self.process.returncode}:\n{self.log()}"
+                )
+            return self.get("/readyz")[0] == 200
+
+        self._wait(is_ready, within_s)
+
+    def _wait(self, condition: Callable[[], bool], within_s: float) -> None:
+        try:
+            eventually(condition, within_s=within_s, what="the sidecar is ready")
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; its log:\n{self.log()[-6000:]}") from error
+
+    def _sets(self) -> list[str]:
+        return [part for option in self.options for part in ("--set", option)]
+
+    def log(self) -> str:
+        """Return what the processes have logged so far."""
+        return self.log_path.read_text(encoding="utf-8") if self.log_path.exists() else ""
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """Return the log lines of the running process."""
+        text = self.log_path.read_bytes()[self._log_offset :].decode()
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of an HTTP request; status 0 = nothing answers."""
+        started = [line for line in self.log_lines() if line.get("event") == "started"]
+        if not started:
+            return 0, ""
+        try:
+            with urllib.request.urlopen(f"http://{started[-1]['http']}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def run_command(self, *arguments: str, expect: int = 0) -> str:
+        """Run another command on the same configuration, and return its standard output."""
+        command, *rest = arguments
+        done = subprocess.run(
+            [*COMMAND, command, *self._sets(), *rest],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def json_command(self, *arguments: str) -> Any:
+        """Run another command with JSON output, and return what it printed."""
+        return json.loads(self.run_command(*arguments, "--output", "json"))
+
+    def is_running(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self, within_s: float = 20.0) -> int:
+        """Send SIGTERM and return the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(within_s)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> SidecarProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_running():
+            self.kill()
