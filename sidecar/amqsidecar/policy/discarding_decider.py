@@ -11,6 +11,7 @@ from amqsidecar.model.decision import Decision, Discard
 from amqsidecar.model.destination import DestinationKind
 from amqsidecar.policy.classic_rules import DiscardingRules
 from amqsidecar.policy.destination_map import MEMO_SIZE
+from amqsidecar.policy.java_regex import JavaRegexError, JavaRegexTimeout, compile_java_regex
 from amqsidecar.policy.redelivery_decider import describe_rule
 from amqsidecar.policy.redelivery_policy import Chance
 
@@ -29,12 +30,6 @@ def split_patterns(drop_only: str | None) -> tuple[str, ...]:
     # Quirk (Classic 5.x): a tab or line feed inside a token belongs to the pattern, while a token
     # of nothing but such characters is skipped.
     return tuple(token for token in (drop_only or "").split(" ") if token.strip(_BLANKS))
-
-
-try:
-    from amqsidecar.policy.java_regex import JavaRegexError, JavaRegexTimeout, compile_java_regex
-except ImportError:  # TEMPORARY
-    pass
 
 
 class DiscardingDecider:

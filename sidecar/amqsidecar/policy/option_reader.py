@@ -78,7 +78,7 @@ class OptionReader:
         value = self._typed(key, default, (int,), "an integer")
         assert isinstance(value, int)  # noqa: S101 - _typed has checked it
         if least <= value <= most:
-            return value
+            return int(value)
         self.fail(key, f"expected an integer from {least} to {most}, found {value}")
         return default
 
