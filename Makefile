@@ -3,32 +3,63 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+PYTEST := PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -q
+PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## print the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
-$(VENV)/.installed: pyproject.toml deploy/requirements/dev.txt
+$(VENV)/.installed: pyproject.toml deploy/requirements/dev.txt deploy/prepare-machine
+	deploy/prepare-machine
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r deploy/requirements/dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -c 'import proton; assert proton.SSL.present(), "python-qpid-proton was built without TLS: install libssl-dev and pkg-config, then: rm -rf .venv && $(BIN)/pip cache remove python-qpid-proton"'
-	touch $@
+	@$(BIN)/python -c 'import proton; assert proton.SSL.present(), "python-qpid-proton was built without TLS; run: $(BIN)/pip cache remove python-qpid-proton; rm -rf $(VENV); make setup"'
+	@touch $@
 
 .PHONY: setup
 setup: $(VENV)/.installed ## install everything that development needs into .venv
 
+.PHONY: brokers
+brokers: setup ## fetch the real brokers and JMS clients into the cache, once per machine
+	PYTHONPATH=tests $(BIN)/python -m support.maven
+
 .PHONY: check
-check: setup ## format, lint, types, import contracts, and the tests that need no broker (fast)
+check: setup ## format, lint, types, import contracts, tests without brokers (fast)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
+	$(PYTEST) tests/unit tests/tidy tests/simulation
+
+.PHONY: test
+test: brokers check ## everything that must pass: the above, and all tests on real brokers
+	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/bench
+
+.PHONY: demo
+demo: brokers ## poison messages on real brokers: watch them die, wait, come back
+	PYTHONPATH=tests $(BIN)/python deploy/demo/demo.py
+
+.PHONY: oracle
+oracle: brokers ## compare decisions with the brokers' own Java classes
+	$(PYTEST) -s tests/oracle
+
+.PHONY: simulate
+simulate: setup ## run the simulation at length: SIMULATION_SEEDS=2000, SEED=0 is the first seed
+	SIMULATION_SEEDS=$${SIMULATION_SEEDS:-2000} $(PYTEST) tests/simulation
+
+.PHONY: bench
+bench: brokers ## ratios against a Java mover and the in-broker plugin, as a table
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench.py
+
+.PHONY: reference
+reference: setup ## print the reference documents out of the code again
+	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)
-	uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 -o deploy/requirements/runtime.txt pyproject.toml
-	uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
+	$(PIN) -o deploy/requirements/runtime.txt pyproject.toml
+	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in

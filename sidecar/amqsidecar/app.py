@@ -146,9 +146,9 @@ class _Rules:
     def intake(self, link: Link) -> Sequence[IntakeQueue]:
         if self._live is not None:
             self._live.forget()
-        found = link.discover()
-        if found or link.description.kind is BrokerKind.ARTEMIS:
-            return found
+        if link.description.kind is BrokerKind.ARTEMIS:
+            # Why: what has expired is not redelivered, so it stays where the broker put it.
+            return tuple(queue for queue in link.discover() if not queue.expires)
         rules = self._given if isinstance(self._given, ClassicRules) else BROKER_DEFAULTS
         queues, doubts = dead_letter_queues_of(rules)
         for doubt in doubts:
