@@ -72,7 +72,7 @@ class SqliteDatabase:
             StoreUnavailable: it can't be opened.
             SchemaMismatch: it was written by an unknown version.
         """
-        self._check_place()
+        self.check_place()
         with self.mapped("be opened"):
             self._connection = sqlite3.connect(
                 f"{self.path.as_uri()}?mode={'ro' if self._read_only else 'rwc'}",
@@ -95,7 +95,8 @@ class SqliteDatabase:
             with self.mapped("be closed"):
                 connection.close()
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
+        """Raise StoreUnavailable where there can't be such a file."""
         if sqlite3.sqlite_version_info < _SQLITE_OLDEST:
             raise StoreUnavailable(
                 f"SQLite {sqlite3.sqlite_version} is too old for the store {self.path}; "

@@ -20,7 +20,8 @@ SELECT instance, finished_cycle, token_created FROM meta;
 
 -- name: create_meta
 -- Name the instance of a new store.
-INSERT INTO meta (one, instance, finished_cycle, next_id, token_created) VALUES (1, ?, 0, 1, 0);
+INSERT INTO meta (one, instance, finished_cycle, next_id, event_count, token_created)
+VALUES (1, ?, 0, 1, 0, 0);
 
 -- name: set_finished_cycle
 -- The last cycle whose end is known.
@@ -33,6 +34,14 @@ UPDATE meta SET token_created = 1;
 -- name: reserve_ids
 -- Take numbers out of use, for good.
 UPDATE meta SET next_id = max(next_id, :at_least) + :count RETURNING next_id;
+
+-- name: add_event_count
+-- More events are kept, or fewer.
+UPDATE meta SET event_count = event_count + ?;
+
+-- name: read_event_count
+-- How many events are kept.
+SELECT event_count FROM meta;
 
 -- name: find_word
 -- The number of a text.
@@ -255,3 +264,8 @@ WHERE k.redelivery_id = ? ORDER BY k.block;
 SELECT seq, event_count FROM event_block INDEXED BY event_block_by_age
 WHERE newest_at_ms < :before_ms AND seq IS NOT :unfinished
 ORDER BY newest_at_ms, seq LIMIT :limit;
+
+-- name: first_blocks
+-- Blocks in the order they were written.
+SELECT seq, event_count FROM event_block
+WHERE seq IS NOT :unfinished ORDER BY seq LIMIT :limit;

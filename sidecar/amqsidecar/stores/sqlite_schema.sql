@@ -7,6 +7,7 @@ CREATE TABLE meta (
     instance TEXT NOT NULL,
     finished_cycle INTEGER NOT NULL CHECK (finished_cycle >= 0),
     next_id INTEGER NOT NULL CHECK (next_id > 0),
+    event_count INTEGER NOT NULL CHECK (event_count >= 0),
     token_created INTEGER NOT NULL CHECK (token_created IN (0, 1))
 ) STRICT;
 

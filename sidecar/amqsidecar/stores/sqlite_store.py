@@ -178,6 +178,7 @@ def _write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | 
     if not events:
         return None
     block: int = database.query("add_block", _block_values(events)).fetchone()[0]
+    database.query("add_event_count", (len(events),))
     database.query_each(
         "add_key", [(storable(key), block) for key in sorted(_redelivery_ids(events))]
     )
@@ -194,6 +195,7 @@ def _rewrite_block(
     """Let a block keep only some of its events."""
     gone = _redelivery_ids(events) - _redelivery_ids(left)
     database.query_each("delete_key", [(key, block) for key in sorted(gone)])
+    database.query("add_event_count", (len(left) - len(events),))
     if left:
         database.query("replace_block", (*_block_values(left), block))
     else:
@@ -514,6 +516,7 @@ class SqliteStore:
             self._path, read_only=read_only, busy_timeout_ms=busy_timeout_ms
         )
         self._lock = ServiceLock(self._path.with_name(self._path.name + ".lock"))
+        self._is_for_service = False
         self._next_id = 0
         self._reserved_end = 0
 
@@ -529,6 +532,8 @@ class SqliteStore:
             StoreUnavailable: it can't be opened, or belongs to another instance.
             SchemaMismatch: it was written by an unknown version.
         """
+        if self._is_for_service:
+            self._lock.take()
         if not self._database.is_open:
             self._database.open(self._instance_name)
         state = self._read_state()
@@ -546,14 +551,16 @@ class SqliteStore:
         self._lock.release()
 
     def lock_for_service(self) -> None:
-        """Become the only service on this file until `close` or the end of the process.
+        """Become the only service on this file until `close`; `open` after it takes the lock again.
 
-        Promise: safe to call twice; the kernel releases the lock however the process ends.
+        Promise: safe to call twice; the kernel gives the lock up however the process ends.
 
         Raises:
             StoreUnavailable: another process is the service; the message has its id.
         """
+        self._database.check_place()
         self._lock.take()
+        self._is_for_service = True
 
     def _read_state(self) -> StoreState:
         with self._database.snapshot():
@@ -865,19 +872,35 @@ class SqliteStore:
 
         Promise: safe to call again; if the process dies inside, nothing was removed.
         """
-        database, removed = self._database, 0
-        with self.transaction(), database.mapped("be written"):
-            record = _read_unfinished(database)
-            unfinished = None if record is None else record.event_block
-            values = {"before_ms": before_ms, "unfinished": unfinished, "limit": limit}
-            for block, count in database.query("oldest_blocks", values).fetchall():
-                if removed >= limit:
-                    break
-                forgotten = min(count, limit - removed)
-                events = _read_block(database, block)
-                _rewrite_block(database, block, events, events[forgotten:])
-                removed += forgotten
+        with self.transaction(), self._database.mapped("be written"):
+            removed = self._forget("oldest_blocks", limit, before_ms=before_ms)
         self._shrink()
+        return removed
+
+    def trim_history(self, max_events: int, limit: int) -> int:
+        """Remove at most `limit` of the first events beyond `max_events`; returns how many.
+
+        Promise: as `forget_history`.
+        """
+        with self.transaction(), self._database.mapped("be written"):
+            excess = self._database.query("read_event_count").fetchone()[0] - max_events
+            removed = self._forget("first_blocks", min(limit, excess)) if excess > 0 else 0
+        self._shrink()
+        return removed
+
+    def _forget(self, blocks: str, limit: int, **conditions: int) -> int:
+        """Remove at most `limit` events of the blocks that a query names; returns how many."""
+        database, removed = self._database, 0
+        record = _read_unfinished(database)
+        unfinished = None if record is None else record.event_block
+        values = conditions | {"unfinished": unfinished, "limit": limit}
+        for block, count in database.query(blocks, values).fetchall():
+            forgotten = min(count, limit - removed)
+            if forgotten <= 0:
+                break
+            events = _read_block(database, block)
+            _rewrite_block(database, block, events, events[forgotten:])
+            removed += forgotten
         return removed
 
     def _shrink(self) -> None:
