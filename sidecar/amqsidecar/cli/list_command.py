@@ -1,0 +1,75 @@
+"""`amqsidecar list`: what waits, message by message."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.options import (
+    ConfigFile,
+    FilterAge,
+    FilterCause,
+    FilterDestination,
+    FilterState,
+    Output,
+    OutputFormat,
+    Sets,
+    read_config,
+    read_filter,
+)
+from amqsidecar.cli.printing import due, one_line, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from amqsidecar.model.schedule import RowView
+
+
+def list_rows(
+    destination: FilterDestination = None,
+    state: FilterState = None,
+    cause: FilterCause = None,
+    older_than: FilterAge = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    after: Annotated[
+        int, typer.Option(min=0, help="Only rows with a higher number; gives the next page.")
+    ] = 0,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    r"""List messages that wait, by number.
+
+    \b
+    JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
+    "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
+    "received_at_ms", "encoding", "size_bytes", "in_flight"}], "next_after": null | number}
+    """
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.operations.browse import list_page  # noqa: PLC0415 - as above
+
+    now_ms = SystemClock().now_ms()
+    row_filter = read_filter(now_ms, destination, state, cause, older_than)
+    with opened_store(config) as (store, _):
+        page = list_page(store, row_filter, limit, after)
+    if output is OutputFormat.JSON:
+        print_json(page)
+        return
+    if not page.rows:
+        say("nothing waits" if not after else "no more")
+        return
+    headers = ("number", "state", "due", "count", "destination", "cause")
+    print_table(headers, [_cells(row, now_ms) for row in page.rows])
+    if page.next_after is not None:
+        say(f"there is more: --after {page.next_after}")
+
+
+def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
+    when = due(row.due_at_ms, now_ms) if row.state.value == "waiting" else "-"
+    return (
+        str(row.id),
+        row.state.value,
+        "being sent" if row.in_flight else when,
+        str(row.redelivery_count),
+        f"{row.destination} (final)" if row.is_final else row.destination,
+        one_line(row.cause, 60),
+    )

@@ -1,0 +1,122 @@
+"""The command `amqsidecar`: finds the command that is asked for, and turns errors into exit codes.
+
+0 done · 2 wrong usage · 78 wrong configuration · 69 broker or store not reachable · 70 a fault of
+ours.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from amqsidecar import __version__
+from amqsidecar.errors import BrokerError, ConfigError, StoreError
+
+EXIT_DONE: Final = 0
+EXIT_USAGE: Final = 2
+EXIT_UNAVAILABLE: Final = 69
+EXIT_SOFTWARE: Final = 70
+EXIT_CONFIG: Final = 78
+
+COMMANDS: Final = {
+    "run": ("run_command", "run"),
+    "explain": ("explain_command", "explain"),
+    "import": ("import_command", "import_policy"),
+    "status": ("status_command", "status"),
+    "list": ("list_command", "list_rows"),
+    "show": ("show_command", "show"),
+    "retry": ("act_commands", "retry"),
+    "cancel": ("act_commands", "cancel"),
+    "hold": ("act_commands", "hold"),
+    "release": ("act_commands", "release"),
+}
+"""Each command, and the module and function that it is; imported when it is asked for."""
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None = there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            module, function = COMMANDS[cmd_name]
+            single = typer.Typer(add_completion=False, rich_markup_mode=None)
+            found = getattr(import_module(f"amqsidecar.cli.{module}"), function)
+            single.command(cmd_name)(found)
+            self.commands[cmd_name] = typer.main.get_command(single)
+        return self.commands[cmd_name]
+
+
+app = typer.Typer(
+    name="amqsidecar",
+    cls=LazyGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        sys.stdout.write(f"amqsidecar {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def amqsidecar(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Redelivers the dead letters of ActiveMQ Classic and Artemis by the broker's own rules.
+
+    Exit codes: 0 done, 2 wrong usage, 78 wrong configuration, 69 broker or store not reachable,
+    70 a fault of amqsidecar.
+    """
+
+
+def run_command_line(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: without the program's name; None = those of this process.
+    """
+    try:
+        app(arguments, prog_name="amqsidecar")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else EXIT_DONE
+    except ConfigError as error:
+        _say("wrong configuration:", *(f"  {problem}" for problem in error.problems))
+        return EXIT_CONFIG
+    except (BrokerError, StoreError) as error:
+        _say(str(error))
+        return EXIT_UNAVAILABLE
+    except Exception as error:  # noqa: BLE001 - the last place where a fault can be told
+        import traceback  # noqa: PLC0415 - not needed otherwise
+
+        traceback.print_exc()
+        _say(f"a fault of amqsidecar: {type(error).__name__}: {error}")
+        return EXIT_SOFTWARE
+    return EXIT_DONE
+
+
+def _say(*lines: str) -> None:
+    sys.stderr.write("amqsidecar: " + "\n".join(lines) + "\n")
+
+
+def main() -> None:
+    """Run the command of this process and leave."""
+    sys.exit(run_command_line())

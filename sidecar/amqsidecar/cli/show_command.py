@@ -1,0 +1,110 @@
+"""`amqsidecar show`: one message and all that happened to it."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.printing import (
+    clock_time,
+    due,
+    one_line,
+    print_json,
+    print_line,
+    say,
+    size,
+    span,
+)
+from amqsidecar.model import event as events
+
+if TYPE_CHECKING:
+    from amqsidecar.model.schedule import RowView
+
+
+def show(
+    message: Annotated[
+        str, typer.Argument(metavar="ID", help="Number of a row, or a redelivery id.")
+    ],
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    r"""Show one message: where it waits, and its history over all its deaths.
+
+    \b
+    JSON: {"redelivery_id", "rows": [as in `list`; empty = it waits no longer],
+    "history": [{"type", "at_ms", ...}, oldest first]}; null if nothing is known
+    """
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.operations.browse import tell_story  # noqa: PLC0415 - as above
+
+    with opened_store(config) as (store, state):
+        story = tell_story(store, message, state.instance)
+    if output is OutputFormat.JSON:
+        print_json(story)
+    elif story is None:
+        say(f"nothing is known of {message}: it never was here, or its history has been removed")
+    else:
+        print_line(f"redelivery id  {story.redelivery_id}")
+        now_ms = SystemClock().now_ms()
+        for row in story.rows:
+            _print_row(row, now_ms)
+        if not story.rows:
+            print_line("waits          no longer")
+        print_line()
+        for event in story.history:
+            what = one_line(describe(event), 300)
+            print_line(f"{clock_time(event.at_ms)}  {_tag(event):<20}  {what}".rstrip())
+
+
+def _print_row(row: "RowView", now_ms: int) -> None:
+    final = " (final dead-letter queue)" if row.is_final else ""
+    print_line(f"row            {row.id}, {row.state.value}{', being sent' * row.in_flight}")
+    print_line(f"goes to        {row.destination}{final}")
+    print_line(f"due            {clock_time(row.due_at_ms)}, {due(row.due_at_ms, now_ms)}")
+    print_line(f"count          {row.redelivery_count}")
+    print_line(f"found in       {row.source}, {size(row.size_bytes)}, {row.encoding}")
+    print_line(f"message id     {row.message_id or 'none'}")
+    print_line(f"cause          {one_line(row.cause, 300) or 'the broker gives none'}")
+    print_line(f"rule           {one_line(row.rule, 300)}")
+
+
+def _tag(event: events.AnyEvent) -> str:
+    return str(event.__struct_config__.tag)
+
+
+_DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
+    events.Scheduled: lambda event: (
+        f"to {event.destination} in {span(max(0, event.delay_ms))}, "
+        f"count {event.redelivery_count}: {event.rule}"
+    ),
+    events.Exhausted: lambda event: f"to {event.destination}: {event.rule}",
+    events.Discarded: lambda event: f"{event.destination}: {event.rule}",
+    events.Parked: lambda event: f"{event.destination}: {event.reason}",
+    events.Held: lambda event: f"{event.destination}: {event.reason}",
+    events.Resent: lambda event: (
+        f"to {event.destination}, count {event.redelivery_count}, "
+        f"{span(max(0, event.lateness_ms))} after its time"
+    ),
+    events.DeadLettered: lambda event: f"to {event.destination}, count {event.redelivery_count}",
+    events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker had it already",
+    events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",
+    events.Retried: lambda event: f"to {event.destination} by {event.actor}",
+    events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
+    events.Released: lambda event: (
+        f"to {event.destination} by {event.actor}, due {clock_time(event.due_at_ms)}"
+    ),
+    events.CycleInDoubt: lambda event: f"cycle {event.cycle}: {event.reason}",
+    events.CycleRecovered: lambda event: f"cycle {event.cycle}: {event.verdict}",
+}
+
+
+def describe(event: events.AnyEvent) -> str:
+    """Return what an event says besides its type, for people."""
+    if isinstance(event, events.Received):
+        expired = "expired, " * event.expired
+        return f"from {event.source}, {expired}{one_line(event.cause, 200) or 'no cause told'}"
+    return _DESCRIPTIONS[type(event)](event)

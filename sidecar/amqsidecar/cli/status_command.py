@@ -1,0 +1,66 @@
+"""`amqsidecar status`: how the schedule stands."""
+
+from typing import TYPE_CHECKING
+
+from amqsidecar.cli.opened import opened_store
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.printing import (
+    clock_time,
+    due,
+    one_line,
+    print_json,
+    print_line,
+    print_table,
+    size,
+)
+
+if TYPE_CHECKING:
+    from amqsidecar.operations.browse import Status
+
+
+def status(
+    config_file: ConfigFile = None, sets: Sets = None, output: Output = OutputFormat.TEXT
+) -> None:
+    r"""Say what waits, by destination and state, and what is overdue.
+
+    \b
+    JSON: {"instance", "cycle", "unfinished_cycle": null | {"cycle", "taken_count", "sent_count"},
+    "total", "waiting": [{"destination", "state", "count"}], "next_due_at_ms": null | number,
+    "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold}}
+    """
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.operations.browse import read_status  # noqa: PLC0415 - as above
+
+    now_ms = SystemClock().now_ms()
+    with opened_store(config) as (store, state):
+        found = read_status(store, state, now_ms)
+    if output is OutputFormat.JSON:
+        print_json(found)
+    else:
+        _print(found, now_ms)
+
+
+def _print(found: "Status", now_ms: int) -> None:
+    print_line(f"instance     {found.instance}")
+    print_line(f"store        {size(found.store_size_bytes)}")
+    print_line(f"last cycle   {found.cycle}")
+    unfinished = found.unfinished_cycle
+    if unfinished is not None:
+        print_line(
+            f"cycle {unfinished.cycle} runs now or was interrupted: "
+            f"{unfinished.taken_count} taken, {unfinished.sent_count} sent"
+        )
+    if found.next_due_at_ms is not None:
+        at = clock_time(found.next_due_at_ms)
+        print_line(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")
+    for source, count in found.backlog.items():
+        print_line(f"backlog      the next {count} dead letters of {source} will be held")
+    print_line(f"messages     {found.total}")
+    if found.waiting:
+        print_line()
+        rows = [
+            (one_line(tally.destination), tally.state.value, str(tally.count))
+            for tally in found.waiting
+        ]
+        print_table(("destination", "state", "messages"), rows)

@@ -1,0 +1,120 @@
+"""Looking at the schedule: how it stands, what waits, and one message's history."""
+
+import msgspec
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
+from amqsidecar.store import Store
+
+_ROWS_OF_ONE_MESSAGE = 100
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How the schedule stands.
+
+    Attributes:
+        instance: name of this sidecar's share.
+        cycle: the last finished cycle.
+        unfinished_cycle: one that is being carried out now, or that was interrupted; None = none.
+        total: rows altogether.
+        waiting: rows by destination and state, the largest number first.
+        next_due_at_ms: when the next waiting row is due, may lie in the past; None = nothing waits.
+        oldest_overdue_seconds: for how long it has been due; 0 = it is not yet.
+        store_size_bytes: space that the store takes.
+        backlog: dead-letter queue to how many more of its dead letters will be held as backlog.
+    """
+
+    instance: str
+    cycle: int
+    unfinished_cycle: UnfinishedCycle | None
+    total: int
+    waiting: list[Tally]
+    next_due_at_ms: int | None
+    oldest_overdue_seconds: float
+    store_size_bytes: int
+    backlog: dict[str, int]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some rows by number.
+
+    Attributes:
+        next_after: give it as `after_id` to get the next page; None = this is the last.
+    """
+
+    rows: list[RowView]
+    next_after: int | None
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """One message and all that happened to it.
+
+    Attributes:
+        redelivery_id: what it keeps over all its deaths.
+        rows: where it waits now; none = it doesn't. Several are possible for a topic's message that
+            died for several subscribers.
+        history: oldest first.
+    """
+
+    redelivery_id: str
+    rows: list[RowView]
+    history: list[AnyEvent]
+
+
+def read_status(store: Store, state: StoreState, now_ms: int) -> Status:
+    """Return how the schedule stands.
+
+    Args:
+        store: an open store.
+        state: what it said when it was opened.
+        now_ms: what is due before is overdue.
+    """
+    tallies = sorted(store.tallies(), key=lambda tally: (-tally.count, tally.destination))
+    next_due_ms = store.next_due_ms()
+    overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
+    return Status(
+        instance=state.instance,
+        cycle=state.cycle,
+        unfinished_cycle=state.unfinished,
+        total=sum(tally.count for tally in tallies),
+        waiting=tallies,
+        next_due_at_ms=next_due_ms,
+        oldest_overdue_seconds=overdue_ms / 1000,
+        store_size_bytes=store.size_bytes(),
+        backlog={source: count for source, count in store.holds().items() if count},
+    )
+
+
+def list_page(store: Store, row_filter: RowFilter, limit: int, after_id: int) -> Page:
+    """Return at most `limit` rows with a number above `after_id`."""
+    rows = store.list_rows(row_filter, limit + 1, after_id)
+    has_more = len(rows) > limit
+    rows = rows[:limit]
+    return Page(rows=rows, next_after=rows[-1].id if has_more else None)
+
+
+def tell_story(store: Store, reference: str, instance: str) -> Story | None:
+    """Return what is known of a message; None = nothing.
+
+    Args:
+        store: an open store.
+        reference: a row number or a redelivery id.
+        instance: name of this sidecar's share.
+    """
+    redelivery_id = reference
+    if reference.isascii() and reference.isdigit():
+        found = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+        # Why: a message is named after its first row, so the number of a row that is gone tells.
+        redelivery_id = (
+            found[0].redelivery_id if found else first_redelivery_id(instance, int(reference))
+        )
+    rows = store.list_rows(RowFilter(redelivery_id=redelivery_id), _ROWS_OF_ONE_MESSAGE)
+    history = store.history(redelivery_id)
+    if not rows and not history:
+        return None
+    return Story(redelivery_id=redelivery_id, rows=rows, history=history)
+
+
+def first_redelivery_id(instance: str, row_id: int) -> str:
+    """Return the redelivery id that a message gets at its first death; as `engine.judge` does."""
+    return f"{instance}-{row_id:012d}"
