@@ -2,10 +2,10 @@
 
 What keeps messages whole here, each measured on the broker (`wire-facts.md`, `spec-artemis.md`):
 
-- Deliveries are accepted under the transaction but settled only after the commit: after an abort they
-  are still in hand, and can be accepted by the next transaction.
+- Deliveries are accepted under the transaction but settled only after the commit: after an abort
+  they are still in hand, and can be accepted by the next transaction.
 - Accepts, that of the token too, are sent only after every send was taken: each transaction that
-  fails with accepts in it counts as a failed delivery of them, and ten destroy a dead letter's origin.
+  fails with accepts in it counts as a failed delivery of them, and ten destroy the origin.
 - The discharge is sent only after that, for it overtakes sends that wait for credit.
 - Links are closed before the connection: what is in hand then goes back uncounted.
 - Nothing is ever rejected, modified or released on a dead-letter queue.
@@ -239,7 +239,7 @@ class AmqpArtemisLink:
     # Token
 
     def take_token(self, timeout_s: float) -> int | None:
-        """Return the cycle number of the token once the broker hands it over; None = not in time."""
+        """Return the number of the token once the broker hands it over; None = not in time."""
         return _opened(self._token).take(timeout_s)
 
     def token_exists(self) -> bool | None:
@@ -255,7 +255,7 @@ class AmqpArtemisLink:
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, and exchange the token in one broker transaction; durable when it returns."""
+        """Accept, send, exchange the token in one transaction; durable when it returns."""
         coordinator = _opened(self._coordinator)
         own = _opened(self._token)
         held = self._held(accepts)
@@ -284,7 +284,9 @@ class AmqpArtemisLink:
         own.accept(transaction)
         words = coordinator.commit(transaction)
         if words is not None:
-            is_duplicate = "duplicate" in words.lower()
+            # Why: what follows are properties of the message, which do not belong into a log.
+            words = words.partition(" Message information")[0]
+            is_duplicate = "duplicate message" in words.lower()
             raise CommitRefused(
                 f"the broker refused the commit: {words}", is_duplicate=is_duplicate
             )
@@ -322,7 +324,7 @@ class AmqpArtemisLink:
         return _opened(self._routes).discover()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait in a dead-letter queue, counting no further than `at_most`."""
+        """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
         management = _opened(self._management)
         name = queue.destination.name
         if management.missing is None:

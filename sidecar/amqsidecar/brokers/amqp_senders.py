@@ -1,7 +1,7 @@
 """A bounded pool of sender links, one per destination, and the sends of one transaction over them.
 
-A link with a fixed target and the capability `queue` or `topic` says the routing type beyond doubt; the
-anonymous relay would route by annotations that stay in the message (`spec-artemis.md` 9).
+A link with a fixed target and the capability `queue` or `topic` says the routing type beyond doubt;
+the anonymous relay would route by annotations that stay in the message (`spec-artemis.md` 9).
 """
 
 from collections import OrderedDict

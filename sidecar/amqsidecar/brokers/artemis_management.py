@@ -1,8 +1,8 @@
 """Asks Artemis about itself by messages to its management address.
 
-A request is a message whose application properties name a resource and an operation or attribute and
-whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What the
-user may not ask is not an error here: `missing` tells it as a sentence.
+A request is a message whose application properties name a resource and an operation or attribute,
+and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What
+the user may not ask is not an error here: `missing` tells it as a sentence.
 
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
@@ -163,7 +163,7 @@ class ArtemisManagement:
     # What the link needs to know, by name.
 
     def settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the merged settings of each address; unset keys, and all on failure, are absent."""
+        """Return the merged settings of each address; unset keys are absent, on failure all."""
         questions = [Question("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses]
         return [
             json.loads(answer.value) if answer.is_ok and answer.value else {}
@@ -198,7 +198,7 @@ class ArtemisManagement:
         return frozenset(json.loads(answer.value)) if answer.is_ok else None
 
     def message_count(self, queue: str) -> int | None:
-        """Return how many messages a queue holds, handed out or not; None = there is no such queue."""
+        """Return how many messages a queue holds, handed out or not; None = no such queue."""
         answer = self.ask(Question(f"queue.{queue}", attribute="MessageCount"))
         return int(answer.value) if answer.is_ok else None
 

@@ -1,9 +1,9 @@
 """What an Artemis broker does with a message for a destination, asked before one is sent.
 
-*Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it is
-lost. A message sent by fully qualified name has that name as its address, so that on its next death
-the filter of an auto-created dead-letter queue does not match and it is destroyed; such a name
-routes only when a queue is bound to the dead-letter address that catches it.
+*Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it
+is lost. A message sent by fully qualified name has that name as its address, so that on its next
+death the filter of an auto-created dead-letter queue does not match and it is destroyed; such a
+name routes only when a queue is bound to the dead-letter address that catches it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -214,7 +214,7 @@ class ArtemisRoutes:
         return tuple(sorted(found, key=lambda queue: queue.destination.name))
 
     def prepare_final(self, destination: Destination) -> str | None:
-        """Make the anycast queue of a final dead-letter destination; return why it can't be used."""
+        """Make the anycast queue of a final destination; return why it can't be used."""
         name = destination.name
         if not destination.is_queue or "::" in name:
             return f"{destination} is no plain queue, which a final dead-letter queue has to be"
