@@ -36,13 +36,13 @@ def list_rows(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    r"""List messages that wait, by number.
+    """List messages that wait, by number.
 
     \b
     JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
     "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
     "received_at_ms", "encoding", "size_bytes", "in_flight"}], "next_after": null | number}
-    """
+    """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.operations.browse import list_page  # noqa: PLC0415 - as above

@@ -31,12 +31,12 @@ def show(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    r"""Show one message: where it waits, and its history over all its deaths.
+    """Show one message: where it waits, and its history over all its deaths.
 
     \b
     JSON: {"redelivery_id", "rows": [as in `list`; empty = it waits no longer],
     "history": [{"type", "at_ms", ...}, oldest first]}; null if nothing is known
-    """
+    """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.operations.browse import tell_story  # noqa: PLC0415 - as above

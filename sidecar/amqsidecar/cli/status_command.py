@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def status(
     config_file: ConfigFile = None, sets: Sets = None, output: Output = OutputFormat.TEXT
 ) -> None:
-    r"""Say what waits, by destination and state, and what is overdue.
+    """Say what waits, by destination and state, and what is overdue.
 
     \b
     JSON: {"instance", "cycle", "unfinished_cycle": null | {"cycle", "taken_count", "sent_count"},
     "total", "waiting": [{"destination", "state", "count"}], "next_due_at_ms": null | number,
     "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold}}
-    """
+    """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.operations.browse import read_status  # noqa: PLC0415 - as above
