@@ -17,9 +17,9 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_properties import (
+    EditedProperties,
     PropertyValue,
     decode_text,
-    edit_properties,
     int_entry,
     long_entry,
     read_properties,
@@ -329,7 +329,10 @@ class ResendEncoder:
             new id because the dead letter strategy's audit drops the second death of an old one.
         """
         parts = take_apart(resend.message)
-        found = read_properties(parts.properties, _RESEND_NAMES)
+        edited = EditedProperties(
+            parts.properties, _OURS if resend.is_final else _STRIPPED, _RESEND_NAMES
+        )
+        found = edited.found
         added = [
             string_entry(PROPERTY_REDELIVERY_ID, resend.redelivery_id),
             int_entry(PROPERTY_REDELIVERY_COUNT, resend.redelivery_count),
@@ -340,19 +343,18 @@ class ResendEncoder:
         timestamp_ms, expiration_ms = parts.timestamp_ms, 0
         if resend.is_final:
             original_destination, persistent, counter = parts.original_destination, 1, 0
-            removed = _OURS
             if resend.expiration_ms > 0:
                 expiration_ms = now_ms + resend.expiration_ms
         else:
             original_destination, persistent = codec.NULL, parts.persistent
-            removed, counter = _STRIPPED, resend.redelivery_count
+            counter = resend.redelivery_count
             if found.get(_ORIGINAL_DELIVERY_MODE) == "NON_PERSISTENT":
                 persistent = 0
             original_expiration_ms = _number(found.get(_ORIGINAL_EXPIRATION))
             if original_expiration_ms > timestamp_ms > 0:
                 expiration_ms = now_ms + original_expiration_ms - timestamp_ms
                 timestamp_ms = now_ms
-        properties = edit_properties(parts.properties, removed, added)
+        properties = edited.with_entries(added)
         body = b"".join(
             (
                 self._producer,
@@ -404,7 +406,9 @@ class ResendEncoder:
         """
         text = str(cycle).encode()
         content = _INT.pack(len(text)) + text
-        properties = edit_properties(None, (), (long_entry(_CYCLE.decode(), cycle),))
+        properties = EditedProperties(None, (), ()).with_entries(
+            (long_entry(_CYCLE.decode(), cycle),)
+        )
         body = b"".join(
             (
                 self._producer,

@@ -7,6 +7,7 @@ Source: ActiveMQ Classic, org.apache.activemq.util.MarshallingSupport.marshalPri
 """
 
 from collections.abc import Container, Sequence
+from functools import lru_cache
 from struct import Struct, error
 
 from amqsidecar.errors import UndecodableMessage
@@ -66,14 +67,15 @@ def string_entry(name: str, value: str) -> bytes:
 
 def int_entry(name: str, value: int) -> bytes:
     """Return the encoded map entry of an int property."""
-    return b"%b\x05%b" % (_name(name), _INT.pack(value))
+    return _name(name) + b"\x05" + _INT.pack(value)
 
 
 def long_entry(name: str, value: int) -> bytes:
     """Return the encoded map entry of a long property."""
-    return b"%b\x06%b" % (_name(name), _LONG.pack(value))
+    return _name(name) + b"\x06" + _LONG.pack(value)
 
 
+@lru_cache(maxsize=64)
 def _name(name: str) -> bytes:
     data = encode_text(name)
     return _UNSIGNED_SHORT.pack(len(data)) + data
@@ -106,43 +108,62 @@ def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes,
     return found
 
 
-def edit_properties(data: bytes | None, removed: Container[bytes], added: Sequence[bytes]) -> bytes:
-    """Return the map without some entries and with others; all else is copied byte for byte.
+class EditedProperties:
+    """A map without some of its entries, and what some of them said.
 
-    Entries that would make the broker's own scheduler delay the message are always cut out.
-
-    Args:
-        data: the map; None = the message has none.
-        removed: names to cut out.
-        added: encoded entries to append; their names must be among the removed ones.
-
-    Raises:
-        UndecodableMessage: the map is not well formed.
+    Attributes:
+        found: those that are present among the wanted ones, as `read_properties` tells them.
     """
-    pieces = [b""]
-    kept = 0
-    if data:
+
+    __slots__ = ("_kept", "_pieces", "found")
+
+    def __init__(
+        self, data: bytes | None, removed: Container[bytes], wanted: Container[bytes]
+    ) -> None:
+        """Cut entries out; those that would make the broker's scheduler delay the message, always.
+
+        Raises:
+            UndecodableMessage: the map is not well formed.
+        """
+        self._pieces = [b""]
+        self._kept = 0
+        self.found: dict[bytes, PropertyValue] = {}
+        if not data:
+            return
         try:
-            count = _INT.unpack_from(data)[0]
-            kept = max(count, 0)
-            at = kept_from = 4
-            for _ in range(count):
-                start = at
-                value_at = at + 2 + _read_short(data, at)[0]
-                name = data[at + 2 : value_at]
-                at = _end_of_value(data, value_at, 0)
-                if name in removed or name.startswith(_SCHEDULED):
-                    pieces.append(data[kept_from:start])
-                    kept_from = at
-                    kept -= 1
-            pieces.append(data[kept_from:at])
+            self._cut(data, removed, wanted)
         except (error, IndexError) as cause:
             raise UndecodableMessage("the properties end in the middle of an entry") from cause
+
+    def _cut(self, data: bytes, removed: Container[bytes], wanted: Container[bytes]) -> None:
+        pieces = self._pieces
+        count = _INT.unpack_from(data)[0]
+        kept = max(count, 0)
+        at = kept_from = 4
+        for _ in range(count):
+            start = at
+            value_at = at + 2 + _read_short(data, at)[0]
+            name = data[at + 2 : value_at]
+            at = _end_of_value(data, value_at, 0)
+            if name in wanted:
+                self.found[name] = _value(data, value_at, at)
+            if name in removed or name.startswith(_SCHEDULED):
+                pieces.append(data[kept_from:start])
+                kept_from = at
+                kept -= 1
         if at > len(data):
             raise UndecodableMessage("the properties end in the middle of a value")
-    pieces += added
-    pieces[0] = _INT.pack(kept + len(added))
-    return b"".join(pieces)
+        pieces.append(data[kept_from:at])
+        self._kept = kept
+
+    def with_entries(self, added: Sequence[bytes]) -> bytes:
+        """Return the map with encoded entries appended; what stayed is there byte for byte.
+
+        Args:
+            added: entries whose names are not in the map any more.
+        """
+        self._pieces[0] = _INT.pack(self._kept + len(added))
+        return b"".join((*self._pieces, *added))
 
 
 def _end_of_value(data: bytes, at: int, depth: int) -> int:
