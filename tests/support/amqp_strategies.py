@@ -46,7 +46,7 @@ def messages(draw: st.DrawFn) -> bytes:
     message.reply_to = draw(st.none() | names)
     message.group_id = draw(st.none() | names)
     message.content_type = symbol(draw(names))
-    message.properties = draw(st.none() | st.dictionaries(names, scalars, max_size=20))
+    message.properties = draw(st.none() | st.dictionaries(own_names, scalars, max_size=20))
     message.annotations = draw(st.none() | st.dictionaries(names.map(symbol), values, max_size=5))
     message.instructions = draw(st.none() | st.dictionaries(names.map(symbol), values, max_size=3))
     return bytes(message.encode())
