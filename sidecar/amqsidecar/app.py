@@ -94,8 +94,8 @@ def make_link(config: Config, clock: Clock, instance: str) -> Link:
     return AmqpArtemisLink(
         host=url.host,
         port=url.port,
-        user=url.user,
-        password=password,
+        user=url.user or "",
+        password=password or "",
         clock=clock,
         instance=instance,
         tls=_ssl_context(config) if url.uses_tls else None,

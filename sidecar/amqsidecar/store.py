@@ -176,6 +176,10 @@ class Store(Protocol):
         """Remove at most `limit` of the oldest events before a time; returns how many."""
         ...
 
+    def trim_history(self, max_events: int, limit: int) -> int:
+        """Remove at most `limit` of the oldest events beyond a number; returns how many."""
+        ...
+
     def size_bytes(self) -> int:
         """Return how much space the store takes on its medium."""
         ...
