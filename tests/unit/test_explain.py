@@ -2,30 +2,37 @@
 
 import io
 import json
+import os
 import time
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from amqsidecar.cli.explain_command import answer_batch, explain
-from amqsidecar.cli.import_command import import_policy
+from amqsidecar.cli.explain_command import answer_batch
+from amqsidecar.cli.main import run_command_line
 
 POLICIES = Path(__file__).parent / "policies"
 CLASSIC = f"policy.source={POLICIES / 'full.activemq.xml'}"
 ARTEMIS = f"policy.source={POLICIES / 'full.broker.xml'}"
 
-_WIDE = {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
 
-app = typer.Typer()
-app.command("explain")(explain)
-app.command("import")(import_policy)
+@pytest.fixture(autouse=True)
+def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AMQSIDECAR_"):
+            monkeypatch.delenv(name)
 
 
 def _run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, arguments, input=stdin, env=_WIDE)
-    return result.exit_code, result.stdout, result.stderr
+    """Run the whole command line in this process."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
+        patch.setattr("sys.stdout", out)
+        patch.setattr("sys.stderr", err)
+        code = run_command_line(arguments)
+    written = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return code, written[0], written[1]
 
 
 def _one(*arguments: str) -> dict[str, object]:
@@ -191,7 +198,11 @@ def test_a_bad_line_stops_the_batch_with_its_number(line: str, words: str) -> No
         (["--set", ARTEMIS], 2, "--address"),
         (["--set", CLASSIC, "--destination", "queue://"], 2, "needs a name"),
         (["--set", CLASSIC, "--destination", "A", "--batch"], 2, "no other case"),
-        (["--set", CLASSIC, "--destination", "A", "--redelivery-count", "-1"], 2, "-1"),
+        (
+            ["--set", CLASSIC, "--destination", "A", "--redelivery-count", "x"],
+            2,
+            "redelivery-count",
+        ),
         (["--destination", "A"], 78, "no policy is given"),
         (["--set", "policy.source=gone.xml", "--destination", "A"], 78, "gone.xml"),
         (

@@ -1,6 +1,5 @@
 """`amqsidecar explain`: what the rules say about a dead letter, without a broker."""
 
-import os
 import random
 import sys
 from collections.abc import Callable, Iterable
@@ -11,14 +10,9 @@ import msgspec
 import typer
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
-from amqsidecar.cli.policy_options import (
-    ConfigOption,
-    OutputOption,
-    SetOption,
-    exit_on_config_error,
-    load_rules,
-    wants_json,
-)
+from amqsidecar.cli.options import ConfigFile, Sets
+from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
+from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.schema import Config, TopicPolicy
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
 from amqsidecar.engine.judge import ADVISORY_PREFIX, final_queue
@@ -238,9 +232,9 @@ def explain(
         ),
     ] = True,
     seed: Annotated[int | None, typer.Option(help="Fix chance.")] = None,
-    config_file: ConfigOption = None,
-    sets: SetOption = None,
-    output: OutputOption = None,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: OutputChoice = None,
 ) -> None:
     """Say what the rules decide about a dead letter; no broker is needed.
 
@@ -249,9 +243,8 @@ def explain(
     """
     if batch and (destination is not None or address is not None):
         raise typer.BadParameter("--batch reads its cases from standard input; give no other case")
-    with exit_on_config_error():
-        config, rules, plugins = load_rules(config_file, sets, os.environ)
-        decider = compile_policy(rules, plugins)
+    config, rules, plugins = load_rules(config_file, sets)
+    decider = compile_policy(rules, plugins)
     chance = random.Random(seed).random if collision_avoidance else None  # noqa: S311 - no secret
     explainer = Explainer(decider, rules, config, chance)
     if batch:
@@ -271,11 +264,11 @@ def explain(
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--destination") from error
     if wants_json(output):
-        typer.echo(msgspec.json.encode(answer))
+        print_json(answer)
     else:
-        typer.echo(_as_text(answer))
+        print_line(_as_text(answer))
         for warning in rules.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+            say(f"warning: {warning}")
 
 
 def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
@@ -291,7 +284,7 @@ def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
     if failure is not None:
         number, what = failure
         keys = "address, delivery_count" if is_artemis else "destination, redelivery_count"
-        typer.echo(f"standard input, line {number}: {what} (expected keys: {keys})", err=True)
+        say(f"standard input, line {number}: {what} (expected keys: {keys})")
         raise typer.Exit(EXIT_USAGE)
 
 

@@ -1,20 +1,16 @@
 """`amqsidecar import`: a broker's XML in, the equivalent YAML policy out."""
 
+import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from amqsidecar.cli.policy_options import (
-    ConfigOption,
-    OutputOption,
-    SetOption,
-    exit_on_config_error,
-    load_rules,
-    wants_json,
-)
+from amqsidecar.cli.options import ConfigFile, OutputFormat, Sets
+from amqsidecar.cli.policy_options import OutputChoice, load_rules
+from amqsidecar.cli.printing import print_json, say
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy, load_policy
@@ -33,31 +29,35 @@ def import_policy(
     to: Annotated[
         Path | None, typer.Option("--to", help="File to write; default: standard output.")
     ] = None,
-    config_file: ConfigOption = None,
-    sets: SetOption = None,
-    output: OutputOption = None,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: OutputChoice = None,
 ) -> None:
-    """Turn a broker's XML into the equivalent YAML policy; warnings go to standard error."""
-    with exit_on_config_error():
-        if source is None:
-            _, rules, plugins = load_rules(config_file, sets, os.environ)
-        else:
-            plugins = load_plugins()
-            rules = load_policy(source, plugins, os.environ)
-        compile_policy(rules, plugins)
+    """Turn a broker's XML into the equivalent YAML policy; warnings go to standard error.
+
+    With --output json: the policy and the warnings as JSON.
+    """
+    if source is None:
+        _, rules, plugins = load_rules(config_file, sets)
+    else:
+        plugins = load_plugins()
+        rules = load_policy(source, plugins, os.environ)
+    compile_policy(rules, plugins)
     for warning in rules.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    if output is not None and wants_json(output):
+        say(f"warning: {warning}")
+    if output is OutputFormat.JSON:
         content = {"policy": to_mapping(rules), "warnings": list(rules.warnings)}
-        text = msgspec.json.format(msgspec.json.encode(content)).decode() + "\n"
+        if to is None:
+            print_json(content)
+            return
+        text = json.dumps(content, indent=2) + "\n"
     else:
         text = write_yaml(rules)
     if to is None:
-        typer.echo(text, nl=False)
+        sys.stdout.write(text)
         return
-    with exit_on_config_error():
-        try:
-            to.write_text(text, encoding="utf-8")
-        except OSError as error:
-            what = f"can't be written: {error.strerror or error}"
-            raise ConfigError([Problem(str(to), what)]) from error
+    try:
+        to.write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"can't be written: {error.strerror or error}"
+        raise ConfigError([Problem(str(to), what)]) from error
