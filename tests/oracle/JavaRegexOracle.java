@@ -99,6 +99,7 @@ public final class JavaRegexOracle {
             } catch (RuntimeException | StackOverflowError e) {
                 out.println("invalid -1 " + e.getClass().getSimpleName());
             }
+            out.flush();
         }
     }
 
@@ -107,7 +108,7 @@ public final class JavaRegexOracle {
         boolean current = false;
         int start = 0;
         for (int c = 0; c <= 0x110000; c++) {
-            boolean now = c < 0x110000 ? member.test(c) : !current;
+            boolean now = c < 0x110000 && member.test(c);
             if (now != current) {
                 row.append(' ').append(Integer.toHexString(c - start));
                 current = now;

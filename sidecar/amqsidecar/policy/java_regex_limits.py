@@ -28,6 +28,7 @@ from amqsidecar.policy.java_regex_tree import (
 )
 
 LONGEST_LOOK_BEHIND = 255
+MAX_EXPANDED = 20_000
 _ASTRAL = ~BMP
 
 
@@ -79,17 +80,13 @@ class _Limits:
                 for part in walk(node.body)
             ):
                 raise self.unsupported(node.position, "repeating a group that may match nothing")
+        # Quirk (Java 17): giving back turns of a repetition leaves its groups where they were.
         inside = _Around(
-            stale_groups=around.stale_groups or not (loop or optional),
+            stale_groups=around.stale_groups or not optional,
             repeated=around.repeated or not optional,
             committed=around.committed or possessive,
         )
-        body = node.body
-        if isinstance(body, Group) and not possessive:
-            if body.number is not None and around.stale_groups:
-                self.stale.add(body.number)
-            body = body.body
-        self.visit(body, inside)
+        self.visit(node.body, inside)
 
     def visit_look_behind(self, look: Look) -> None:
         for part in walk(look.body):
@@ -118,15 +115,24 @@ def check(pattern: str, tree: Node) -> frozenset[int]:
         JavaRegexError: A construct that Java refuses, or treats in a way that is not covered.
     """
     limits = _Limits(pattern)
+    if _expanded(tree) > MAX_EXPANDED:
+        # Why: the engine writes out repetitions of fixed text, all of them when they are nested.
+        raise limits.unsupported(0, f"repetitions that multiply to more than {MAX_EXPANDED} parts")
     limits.visit(tree, _Around())
+    existing = {part.number for part in walk(tree) if isinstance(part, Group)}
     for reference, repeated in limits.references:
-        if reference.early and repeated:
+        if reference.early and repeated and reference.group in existing:
             what = "a back-reference before the end of its group, inside a repetition"
             raise limits.unsupported(reference.position, what)
         if not reference.early and reference.group in limits.stale:
             what = "a back-reference into a repeated, atomic or look-around group"
             raise limits.unsupported(reference.position, what)
     return frozenset(ref.group for ref, _ in limits.references if not ref.early)
+
+
+def _expanded(node: Node) -> int:
+    below = sum(map(_expanded, children(node)))
+    return 1 + below * max(1, node.least) if isinstance(node, Repeat) else 1 + below
 
 
 def in_code_units(body: Node) -> Node | None:
