@@ -709,10 +709,10 @@ public final class Peer {
     @Override
     public boolean succeeds(Message message) throws Exception {
       int number = deliveries.merge(identity(message), 1, Integer::sum);
-      int failures = c.path("failures").asInt(0);
+      long failures = c.path("failures").asLong(0);
       String property = c.path("failuresProperty").asText(null);
       if (property != null && message.propertyExists(property)) {
-        failures = message.getIntProperty(property);
+        failures = message.getLongProperty(property);
       }
       boolean succeeds = failures >= 0 && number > failures;
       report(event(message, succeeds ? "succeeding" : "failing", number));

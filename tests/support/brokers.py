@@ -84,6 +84,7 @@ class Broker(ABC):
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._log_of_removed = ""
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -182,10 +183,17 @@ class Broker(ABC):
         self.stop()
         return self.start()
 
+    def keep_folder(self) -> None:
+        """Leave the temporary folder behind, for a person to look at."""
+        if self._remove_folder is not None:
+            self._remove_folder.detach()
+            self._remove_folder = None
+
     def close(self) -> None:
         """Stop the broker and remove its temporary folder."""
         self.stop()
         if self._remove_folder is not None:
+            self._log_of_removed = self.log_tail(lines=1_000)
             self._remove_folder()
 
     @property
@@ -205,9 +213,9 @@ class Broker(ABC):
         return self.log_path.stat().st_size if self.log_path.exists() else 0
 
     def log_tail(self, lines: int = 60, since: int = 0) -> str:
-        """Return the last lines of the log, or those written after the offset `since`."""
+        """Return the last lines of the log, of those written after the offset `since`."""
         if not self.log_path.exists():
-            return ""
+            return "\n".join(self._log_of_removed.splitlines()[-lines:])
         with self.log_path.open("rb") as log:
             log.seek(since)
             text = log.read().decode(errors="replace")

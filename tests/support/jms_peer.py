@@ -10,6 +10,7 @@ name of a queue, `queue://NAME` or `topic://NAME`.
 """
 
 import atexit
+import contextlib
 import itertools
 import json
 import subprocess
@@ -189,7 +190,8 @@ class PeerProcess:
         self._answers: dict[int, dict[str, Any]] = {}
         self._consumers: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._has_ended = False
-        threading.Thread(target=self._read, name="jms-peer", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="jms-peer", daemon=True)
+        self._reader.start()
 
     def call(self, op: str, *, timeout_s: float = 300.0, **arguments: Any) -> Any:
         """Perform one command and return its result."""
@@ -197,9 +199,8 @@ class PeerProcess:
         given = {key: value for key, value in arguments.items() if value is not None}
         line = json.dumps({"id": number, "op": op, **given}) + "\n"
         with self._lock:
-            assert self._process.stdin is not None
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
+            if not self._has_ended:
+                self._send(line)
             answered = self._answered.wait_for(
                 lambda: number in self._answers or self._has_ended, timeout_s
             )
@@ -218,19 +219,31 @@ class PeerProcess:
 
     def errors(self) -> str:
         """Return the end of what the JVM wrote to standard error."""
+        if self._errors.closed:
+            return "closed by this process"
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-4000:]
 
     def close(self) -> None:
         """End the JVM, and every connection with it, without a word to the brokers."""
-        if self._process.stdin is not None and not self._process.stdin.closed:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._process.wait(30)
+        self._reader.join(30)
+        self._errors.close()
 
     def kill(self) -> None:
         """End the JVM with SIGKILL, as the crash of an application does."""
         self._process.kill()
         self.close()
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        # Why: a JVM that ends meanwhile is noticed by the reader.
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -497,8 +510,7 @@ class JmsPeer:
                 commit), or `reject` (qpid only: AMQP outcome rejected).
             deliveries: None: not looked at, then it ends by `wait_ms` unless messages is given.
             max_redeliveries: the client's own limit (OpenWire, qpid), after which it tells the
-                broker to give the message up. Core has none: the broker's max-delivery-attempts,
-                and a `recover` counts twice there.
+                broker to give the message up. Core has none: the broker's max-delivery-attempts.
             wait_ms: None: 10 s when messages is given, else 1 s.
             quiet_ms: None: 500 ms where the client only gives up at the next delivery (qpid, and
                 `close`), else 0.
@@ -548,7 +560,7 @@ class JmsPeer:
 
         Args:
             failures: how many deliveries of a message fail before one succeeds; -1: all.
-            failures_property: int property that says it per message, where a message has it.
+            failures_property: whole-number property that says it per message, where a message has it.
             how: as in `fail`.
             max_redeliveries: as in `fail`; 0: one failure makes a dead letter.
             full: report whole messages.
@@ -583,7 +595,8 @@ class JmsPeer:
                 # Why: Classic counts a lost connection against every message on its way.
                 **({"jms.prefetchPolicy.all": 0} if how == "close" else {}),
             }
-        return {}
+        # Why: the Core client counts a recover against every message on its way, seen or not.
+        return {"consumerWindowSize": 0} if how == "recover" else {}
 
     def _url(self, options: Mapping[str, Any]) -> str:
         own = {"jms.deserializationPolicy.allowList": "*"} if self.provider == "qpid" else {}

@@ -1,0 +1,98 @@
+"""Options, marks, and real brokers that are started once per session, on first use."""
+
+import re
+import uuid
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
+from support.maven import CLASSIC_5, CLASSIC_6
+
+BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
+
+log_offsets = pytest.StashKey[dict[Broker, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--keep-brokers",
+        action="store_true",
+        help="leave configuration, data and logs of the session's brokers behind, and say where",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses a broker fixture, so that `-m "not broker"` needs neither Java nor Maven."""
+    for item in items:
+        if BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[log_offsets] = {broker: broker.log_offset() for broker in STARTED_BROKERS}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach what the brokers of a failed test have logged since the test began."""
+    report = yield
+    if report.failed:
+        before = item.stash.get(log_offsets, {})
+        for broker in STARTED_BROKERS:
+            if broker in before and not broker.log_path.exists():
+                continue
+            log = broker.log_tail(lines=100, since=before.get(broker, 0))
+            if log:
+                report.sections.append((f"log of {broker} during {call.when}", log))
+    return report
+
+
+def _running(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    if request.config.getoption("--keep-brokers"):
+        broker.keep_folder()
+    with broker:
+        yield broker
+    if broker.folder.exists():
+        print(f"kept: {broker}")
+
+
+@pytest.fixture(scope="session")
+def classic_5(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """ActiveMQ Classic 5.18.3 with stock settings."""
+    yield from _running(ClassicBroker(CLASSIC_5), request)
+
+
+@pytest.fixture(scope="session")
+def classic_6(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """ActiveMQ Classic 6.3.1 with stock settings."""
+    yield from _running(ClassicBroker(CLASSIC_6), request)
+
+
+@pytest.fixture(scope="session")
+def artemis(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """Artemis with stock settings."""
+    yield from _running(ArtemisBroker(), request)
+
+
+@pytest.fixture(params=["classic_5", "classic_6"])
+def classic(request: pytest.FixtureRequest) -> ClassicBroker:
+    """Each version of ActiveMQ Classic in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["classic_5", "classic_6", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each broker in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name that no other test and no other run uses, to begin destination names with."""
+    name = re.sub(r"[^a-z0-9]+", "_", request.node.name.lower()).strip("_")
+    return f"{name[:40]}_{uuid.uuid4().hex[:8]}"
