@@ -74,7 +74,7 @@ def check_files(config: Config) -> list[Problem]:
     problems = []
     for key in _PATHS:
         path = _lookup(config, key)
-        if not isinstance(path, Path):
+        if not isinstance(path, Path) or not _is_file(str(path)):
             continue
         try:
             with path.open("rb"):
@@ -127,7 +127,7 @@ class _Merger:
             elif key not in known_options():
                 self._fail(where, _unknown(key))
             elif value is not None:
-                if key in _PATHS and isinstance(value, str) and value:
+                if key in _PATHS and isinstance(value, str) and value and _is_file(value):
                     value = str(path.parent / value)  # noqa: PLW2901 - the same option, completed
                 self._put(key, value, where)
 
@@ -241,6 +241,11 @@ class _Merger:
 
     def _fail(self, where: str, what: str) -> None:
         self.problems.append(Problem(where, what))
+
+
+def _is_file(value: str) -> bool:
+    """Tell whether `policy.source` is a file, not a connection URI with a redelivery policy."""
+    return "jms.redeliveryPolicy." not in value
 
 
 def _shown(key: str, found: object) -> str:
