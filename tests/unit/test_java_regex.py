@@ -183,7 +183,7 @@ def test_known_catastrophes_end(pattern: str) -> None:
         ("(?:a|aa)+$", "a" * 60 + "!"),
         ("(a|b|ab)*(?=c)", "ab" * 60),
         ("([a-c]|[a-d])*e?", "a" * 60 + "!"),
-        (r"(\p{L}|[éa])*e?", "é" * 60 + "!"),
+        ("(?:é|éé)+$", "é" * 60 + "!"),
     ],
 )
 def test_no_pattern_hangs(pattern: str, text: str) -> None:
