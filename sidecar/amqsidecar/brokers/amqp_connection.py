@@ -196,8 +196,7 @@ class AmqpConnection:
         Raises:
             LinkLost, BrokerRefused: the connection ended.
         """
-        if self._transport is None or self._socket is None:
-            raise self._failure or LinkLost(f"the link to {self.place} is closed")
+        self.check()
         self._tick()
         self._write()
         if self._wait(timeout_s):
@@ -207,6 +206,17 @@ class AmqpConnection:
             self._write()
         if self._failure is not None:
             raise self._failure
+
+    def check(self) -> None:
+        """Raise what ended the connection, if something did.
+
+        Raises:
+            LinkLost, BrokerRefused: the connection ended.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._transport is None or self._socket is None:
+            raise LinkLost(f"the link to {self.place} is closed")
 
     def _tick(self) -> None:
         now_ms = int(self._clock.monotonic_s() * 1000)

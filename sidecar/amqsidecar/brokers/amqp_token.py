@@ -85,6 +85,7 @@ class Token:
 
     def take(self, timeout_s: float) -> int | None:
         """Return the number of the token once it is in hand; None = not in time."""
+        self._connection.check()
         if self._held is None:
             self._collect(timeout_s)
         return None if self._held is None else self._held[1]
@@ -173,6 +174,7 @@ class Token:
 
     def exists(self) -> bool | None:
         """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        self._connection.check()
         if self._held is not None:
             return True
         if self._management.missing is not None:

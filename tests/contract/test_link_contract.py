@@ -1,0 +1,504 @@
+"""What `amqsidecar.broker.Link` promises, on every real broker and with every link that there is.
+
+A link joins by a class of `support.link_harness.LinkHarness` in `HARNESSES`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+
+from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
+from amqsidecar.errors import BrokerError, LinkLost, SendsRefused
+from amqsidecar.model.destination import Destination, queue
+from support.link_amqp_artemis import AmqpArtemisHarness
+from support.link_harness import LinkHarness
+from support.waiting import eventually
+
+HARNESSES: dict[str, tuple[type[LinkHarness], str]] = {
+    "amqp-artemis": (AmqpArtemisHarness, "artemis"),
+}
+with suppress(ImportError):
+    from support.link_openwire import OpenWireHarness
+
+    HARNESSES["openwire-classic-5"] = (OpenWireHarness, "classic_5")
+    HARNESSES["openwire-classic-6"] = (OpenWireHarness, "classic_6")
+
+pytestmark = pytest.mark.broker
+MakeLink = Callable[..., Link]
+
+
+@pytest.fixture(params=HARNESSES)
+def harness(request: pytest.FixtureRequest, unique: str) -> Iterator[LinkHarness]:
+    make, broker_fixture = HARNESSES[request.param]
+    made = make(request.getfixturevalue(broker_fixture), unique)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def links(harness: LinkHarness) -> Iterator[list[Link]]:
+    opened: list[Link] = []
+    yield opened
+    for link in opened:
+        link.close()
+
+
+@pytest.fixture
+def open_link(harness: LinkHarness, links: list[Link]) -> MakeLink:
+    def make(*, token: int | None = 0) -> Link:
+        """Open a link; with a number, make that first token and take it."""
+        link = harness.make_link(f"instance-{len(links)}")
+        links.append(link)
+        link.open(token_queue(harness))
+        if token is not None:
+            link.create_token(token)
+            assert link.take_token(10) == token
+        return link
+
+    return make
+
+
+def token_queue(harness: LinkHarness) -> str:
+    return f"{harness.prefix}.token"
+
+
+def receive(link: Link, count: int, within_s: float = 20.0) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+    deadline = time.monotonic() + within_s
+    while len(deliveries) < count and time.monotonic() < deadline:
+        link.wait(0.2)
+        deliveries += link.receive(count - len(deliveries))
+    assert len(deliveries) == count
+    return deliveries
+
+
+def redelivery(
+    delivery: Delivery, count: int = 1, destination: Destination | None = None
+) -> Resend:
+    origin = destination or delivery.provenance.origin
+    assert origin is not None
+    identity = delivery.provenance.redelivery_id or delivery.provenance.message_id
+    return Resend(
+        destination=origin,
+        message=delivery.message,
+        duplicate_id=f"{identity}:{origin.name}:{count}",
+        is_final=False,
+        redelivery_id=str(identity),
+        redelivery_count=count,
+        redelivery_delay_ms=5000,
+    )
+
+
+def redeliveries(deliveries: Sequence[Delivery]) -> list[Resend]:
+    return [redelivery(delivery) for delivery in deliveries]
+
+
+def test_deliveries_come_in_order_with_their_provenance(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """The dead letters of a queue are returned in order, each with its origin, once."""
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 20)
+    link = open_link()
+    link.attach([harness.intake()], 100)
+
+    deliveries = receive(link, 20)
+
+    assert [one.provenance.origin for one in deliveries] == [queue(origin)] * 20
+    assert all(one.source == harness.intake().destination for one in deliveries)
+    assert all(one.provenance.persistent for one in deliveries)
+    assert all(one.provenance.problem is None for one in deliveries)
+    assert {one.provenance.redelivery_count for one in deliveries} == {0}
+    assert len({one.provenance.message_id for one in deliveries}) == 20
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    assert [one.id for one in harness.drain(origin)] == [f"{origin}-{n}" for n in range(20)]
+
+
+def test_a_cycle_moves_all_and_exchanges_the_token(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """After a commit the dead letters are at their origin, unaltered, and the token is new."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 12)
+    link = open_link(token=40)
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 12)
+    link.commit_cycle(deliveries[:5], redeliveries(deliveries[:5]), 41)
+    link.commit_cycle(deliveries[5:], redeliveries(deliveries[5:]), 42)
+    link.commit_cycle([], [], 43)
+    link.close()
+
+    found = harness.drain(origin)
+    assert [one.id for one in found] == ids
+    assert [one.body for one in found] == [one.ljust(100, ".") for one in ids]
+    for one, delivery in zip(found, deliveries, strict=True):
+        assert one.properties["amqsidecarRedeliveryId"] == delivery.provenance.message_id
+        assert one.properties["amqsidecarRedeliveryCount"] == 1
+        assert one.properties["redeliveryDelay"] == 5000
+    assert harness.depth(harness.intake().destination.name) == 0
+    assert open_link(token=None).take_token(10) == 43
+
+
+def test_a_message_that_dies_again_tells_its_redelivery(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """Id and count come back with the second death, from the same origin."""
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 1)
+    link = open_link()
+    link.attach([harness.intake()], 10)
+    for count in (1, 2, 3):
+        [delivery] = receive(link, 1)
+        assert delivery.provenance.redelivery_count == count - 1
+        assert delivery.provenance.origin == queue(origin)
+        link.commit_cycle([delivery], [redelivery(delivery, count)], count)
+        assert eventually(lambda: harness.depth(origin), what="the message is at its origin")
+        harness.kill(origin)
+    [delivery] = receive(link, 1)
+    assert delivery.provenance.redelivery_count == 3
+    assert delivery.provenance.redelivery_id is not None
+
+
+def test_accepting_without_sending_and_sending_without_accepting(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """A cycle may take in only (stored by the engine), and send only (due rows of the store)."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 3)
+    link = open_link()
+    link.attach([harness.intake()], 10)
+    deliveries = receive(link, 3)
+    link.commit_cycle(deliveries, [], 1)
+    assert harness.depth(harness.intake().destination.name) == 0
+    assert harness.depth(origin) == 0
+    link.commit_cycle([], redeliveries(deliveries), 2)
+    assert [one.id for one in harness.drain(origin)] == ids
+
+
+def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link: MakeLink) -> None:
+    """What was received and not committed is still in its queue, and so is the token."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 10)
+    link = open_link(token=7)
+    link.attach([harness.intake()], 100)
+    receive(link, 10)
+    harness.drop(link)
+
+    heir = open_link(token=None)
+    assert heir.take_token(20) == 7
+    heir.attach([harness.intake()], 100)
+    deliveries = receive(heir, 10)
+    heir.commit_cycle(deliveries, redeliveries(deliveries), 8)
+    assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
+
+
+def test_a_lost_connection_is_told_and_close_is_always_safe(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """Receive, wait and commit raise LinkLost; close never raises, however often."""
+    harness.put_dead_letters(f"{harness.prefix}.orders", 1)
+    link = open_link()
+    link.attach([harness.intake()], 10)
+    [delivery] = receive(link, 1)
+    harness.drop(link)
+
+    with pytest.raises(LinkLost):
+        eventually(lambda: link.wait(0.1), within_s=10)
+    with pytest.raises(LinkLost):
+        link.receive(1)
+    with pytest.raises(LinkLost):
+        link.commit_cycle([delivery], redeliveries([delivery]), 1)
+    with pytest.raises(LinkLost):
+        link.take_token(0.1)
+    link.close()
+    link.close()
+    with pytest.raises(LinkLost):
+        link.receive(1)
+    link.wake()
+
+
+def test_refused_sends_leave_everything_as_it_was(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """Nothing of the transaction happened, the deliveries are in hand, the next one works."""
+    refusing = harness.refusing_destination()
+    if refusing is None:
+        pytest.skip("this broker refuses no send")
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 4)
+    link = open_link(token=0)
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 4)
+    sends = redeliveries(deliveries)
+    sends[2] = redelivery(deliveries[2], destination=refusing)
+
+    for _ in range(3):
+        with pytest.raises(SendsRefused) as refused:
+            link.commit_cycle(deliveries, sends, 1)
+        assert list(refused.value.refusals) == [2]
+        assert refused.value.refusals[2]
+    assert harness.depth(origin) == 0
+
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    assert [one.id for one in harness.drain(origin)] == ids
+    assert harness.depth(harness.intake().destination.name) == 0
+
+
+def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None:
+    """While one link holds the token, another does not get it; when the first is gone, it does."""
+    first = open_link(token=3)
+    second = open_link(token=None)
+    assert first.token_exists() in (True, None)
+    assert second.token_exists() in (True, None)
+    assert second.take_token(0.5) is None
+    first.commit_cycle([], [], 4)
+    first.commit_cycle([], [], 5)
+    assert second.take_token(0.5) is None
+    first.close()
+    assert second.take_token(20) == 5
+    second.commit_cycle([], [], 6)
+
+
+def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: MakeLink) -> None:
+    """More crashes than deliveries that a broker allows do not use the token up."""
+    open_link(token=3).close()
+    for _ in range(13):
+        link = open_link(token=None)
+        assert link.take_token(20) == 3
+        harness.drop(link)
+    link = open_link(token=None)
+    assert link.take_token(20) == 3
+    link.commit_cycle([], [], 4)
+    link.close()
+    assert open_link(token=None).take_token(20) == 4
+
+
+def test_no_token_is_told(harness: LinkHarness, open_link: MakeLink) -> None:
+    """Before the first one, the queue holds none and nothing is handed out."""
+    link = open_link(token=None)
+    assert link.token_exists() in (False, None)
+    assert link.take_token(0.2) is None
+
+
+def test_of_several_tokens_the_highest_counts(harness: LinkHarness, open_link: MakeLink) -> None:
+    """The others are removed."""
+    maker = open_link(token=None)
+    for number in (5, 9, 7):
+        maker.create_token(number)
+    maker.close()
+    link = open_link(token=None)
+    assert link.take_token(10) == 9
+    link.commit_cycle([], [], 10)
+    link.close()
+    assert open_link(token=None).take_token(10) == 10
+    eventually(lambda: harness.depth(token_queue(harness)) == 1, what="one token is left")
+
+
+def test_wake_ends_a_wait_at_once(harness: LinkHarness, open_link: MakeLink) -> None:
+    """From another thread, during a wait or before it."""
+    link = open_link()
+    link.wake()
+    began = time.monotonic()
+    link.wait(20)
+    timer = threading.Timer(0.2, link.wake)
+    timer.start()
+    link.wait(20)
+    timer.join()
+    assert time.monotonic() - began < 10
+
+
+def test_wait_ends_when_something_arrives(harness: LinkHarness, open_link: MakeLink) -> None:
+    """And does not end early when nothing does."""
+    link = open_link()
+    link.attach([harness.intake()], 10)
+    began = time.monotonic()
+    link.wait(0.3)
+    assert time.monotonic() - began >= 0.25
+    timer = threading.Timer(0.2, harness.put_dead_letters, args=(f"{harness.prefix}.orders", 1))
+    timer.start()
+    receive(link, 1)
+    timer.join()
+    assert time.monotonic() - began < 15
+
+
+def test_attach_again_changes_the_queues(harness: LinkHarness, open_link: MakeLink) -> None:
+    """What is no longer named is no longer read, and can be read again."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 5)
+    link = open_link()
+    link.attach([harness.intake()], 100)
+    eventually(lambda: link.wait(0.1) is None and _has_arrived(link, harness), within_s=10)
+    link.attach([], 100)
+    link.wait(0.3)
+    assert link.receive(100) == []
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 5)
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
+
+
+def _has_arrived(link: Link, harness: LinkHarness) -> bool:
+    return link.count(harness.intake(), 10) == 5
+
+
+def test_deliveries_in_hand_outlive_an_attach(harness: LinkHarness, open_link: MakeLink) -> None:
+    """What was returned before can still be accepted after its queue is no longer named."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 3)
+    link = open_link()
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 3)
+    link.attach([], 100)
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    assert [one.id for one in harness.drain(origin)] == ids
+    assert harness.depth(harness.intake().destination.name) == 0
+
+
+def test_close_gives_back_without_counting(harness: LinkHarness, open_link: MakeLink) -> None:
+    """More closes than deliveries that a broker allows leave origin and message as they were."""
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 3)
+    first: list[bytes] = []
+    for _ in range(13):
+        link = open_link(token=None)
+        link.attach([harness.intake()], 100)
+        deliveries = receive(link, 3)
+        assert {one.provenance.origin for one in deliveries} == {queue(origin)}
+        first = first or [one.message for one in deliveries]
+        assert [one.message for one in deliveries] == first
+        link.close()
+    assert harness.depth(harness.intake().destination.name) == 3
+
+
+def test_no_more_than_prefetch_is_handed_over(harness: LinkHarness, open_link: MakeLink) -> None:
+    """Accepting makes room for more."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 12)
+    link = open_link()
+    link.attach([harness.intake()], 5)
+    deliveries = receive(link, 5)
+    link.wait(0.3)
+    assert link.receive(100) == []
+    moved = 0
+    for cycle in range(1, 13):
+        link.commit_cycle(deliveries, redeliveries(deliveries), cycle)
+        moved += len(deliveries)
+        if moved == 12:
+            break
+        deliveries = receive(link, min(5, 12 - moved))
+    assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
+
+
+def test_receive_returns_no_more_than_its_limit(harness: LinkHarness, open_link: MakeLink) -> None:
+    """The rest comes with the next call."""
+    harness.put_dead_letters(f"{harness.prefix}.orders", 7)
+    link = open_link()
+    link.attach([harness.intake()], 100)
+    assert len(receive(link, 3)) == 3
+    assert len(receive(link, 4)) == 4
+
+
+def test_count_counts_no_further_than_asked(harness: LinkHarness, open_link: MakeLink) -> None:
+    """The backlog of a dead-letter queue is known before it is read."""
+    link = open_link()
+    assert link.count(harness.intake(), 100) == 0
+    harness.put_dead_letters(f"{harness.prefix}.orders", 9)
+    assert link.count(harness.intake(), 100) == 9
+    assert link.count(harness.intake(), 4) == 4
+
+
+def test_a_large_message_is_moved_whole(harness: LinkHarness, open_link: MakeLink) -> None:
+    """Many frames in, many frames out."""
+    origin = f"{harness.prefix}.orders"
+    [one] = harness.put_dead_letters(origin, 1, size_bytes=3_000_000)
+    link = open_link()
+    link.attach([harness.intake()], 10)
+    deliveries = receive(link, 1)
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    [found] = harness.drain(origin)
+    assert found.id == one
+    assert found.body == one.ljust(3_000_000, ".")
+
+
+def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLink) -> None:
+    """More than the links that are kept open, and in order within each."""
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 300)
+    link = open_link()
+    link.attach([harness.intake()], 500)
+    deliveries: list[Delivery] = receive(link, 30)
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    deliveries = receive(link, 60)
+    link.commit_cycle(deliveries, redeliveries(deliveries), 2)
+    deliveries = receive(link, 120)
+    link.commit_cycle(deliveries, redeliveries(deliveries), 3)
+    deliveries = receive(link, 90)
+    targets = [queue(f"{harness.prefix}.target.{number % 200}") for number in range(450)]
+    sends = [
+        redelivery(deliveries[number % 90], count=number, destination=target)
+        for number, target in enumerate(targets)
+    ]
+    link.commit_cycle(deliveries, sends, 4)
+    assert [harness.depth(target.name) for target in targets[:50]] == [3] * 50
+    assert [harness.depth(target.name) for target in targets[50:200]] == [2] * 150
+    counts = [
+        one.properties["amqsidecarRedeliveryCount"]
+        for one in harness.drain(f"{harness.prefix}.target.7")
+    ]
+    assert counts == [7, 207, 407]
+
+
+def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link: MakeLink) -> None:
+    """It is made by `prepare_final` and tells the last count."""
+    harness.put_dead_letters(f"{harness.prefix}.orders", 1)
+    final = queue(f"{harness.prefix}.DLQ.exhausted")
+    link = open_link()
+    assert link.prepare_final(final) is None
+    link.attach([harness.intake()], 10)
+    [delivery] = receive(link, 1)
+    send = Resend(
+        destination=final,
+        message=delivery.message,
+        duplicate_id="final:6",
+        is_final=True,
+        redelivery_id="r-1",
+        redelivery_count=6,
+        redelivery_delay_ms=0,
+    )
+    link.commit_cycle([delivery], [send], 1)
+    [found] = harness.drain(final.name)
+    assert found.properties["amqsidecarRedeliveryCount"] == 6
+    assert found.properties["amqsidecarRedeliveryId"] == "r-1"
+
+
+def test_the_origin_of_a_dead_letter_routes(harness: LinkHarness, open_link: MakeLink) -> None:
+    """A destination that exists is no problem."""
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 1)
+    assert open_link().route_problem(queue(origin)) is None
+
+
+def test_a_queue_that_can_not_be_read_is_refused_by_name(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """The message names it; the others can still be read."""
+    refusing = harness.refusing_destination()
+    if refusing is None:
+        pytest.skip("this broker refuses no consumer")
+    harness.put_dead_letters(f"{harness.prefix}.orders", 1)
+    link = open_link()
+    with pytest.raises(BrokerError, match=refusing.name):
+        link.attach([IntakeQueue(refusing)], 10)
+    link.attach([harness.intake()], 10)
+    assert len(receive(link, 1)) == 1
+
+
+def test_open_without_a_broker_is_lost(harness: LinkHarness, open_link: MakeLink) -> None:
+    """What was never opened says so, and closes without a word."""
+    link = harness.make_link("never")
+    with pytest.raises(LinkLost):
+        link.receive(1)
+    link.close()

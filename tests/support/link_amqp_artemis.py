@@ -1,0 +1,164 @@
+"""The harness of the AMQP link to Artemis."""
+
+import json
+import uuid
+from typing import Any
+
+import cproton
+from proton import Message
+
+from amqsidecar.broker import IntakeQueue, Link
+from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
+from amqsidecar.brokers.artemis_management import Answer, ArtemisManagement, Question
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.destination import Destination, queue
+from support.brokers import Broker
+from support.link_harness import Drained
+
+
+class AmqpArtemisHarness:
+    """Own dead-letter address per prefix; dead letters made by the broker's own management."""
+
+    name = "amqp-artemis"
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        self.broker = broker
+        self.prefix = prefix
+        self.dead_letter_queue = f"{prefix}.DLQ"
+        self._numbers = 0
+        self.connection = AmqpConnection(
+            **self._login(),
+            clock=SystemClock(),
+            tls=None,
+            connect_timeout_s=10,
+            idle_timeout_s=30,
+        )
+        self.connection.open(f"harness-{uuid.uuid4().hex}")
+        self.management = ArtemisManagement(self.connection)
+        self.management.prepare(10)
+        assert self.management.missing is None
+        self.set_address(f"{prefix}.#", deadLetterAddress=self.dead_letter_queue)
+        self.management.create_queue(
+            self.dead_letter_queue, self.dead_letter_queue, is_anycast=True
+        )
+
+    def _login(self) -> dict[str, Any]:
+        return {
+            "host": "127.0.0.1",
+            "port": self.broker.ports["PORT"],
+            "user": self.broker.user,
+            "password": self.broker.password,
+        }
+
+    def make_link(self, instance: str) -> AmqpArtemisLink:
+        """Return a link that is not opened."""
+        return AmqpArtemisLink(**self._login(), clock=SystemClock(), instance=instance)
+
+    def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
+        """Let `n` persistent text messages die in queue `origin`; return their ids in order."""
+        ids = [f"{origin}-{number}" for number in range(n)]
+        self.send(
+            origin,
+            [
+                Message(
+                    id=f"ID:{one}",
+                    durable=True,
+                    body=one.ljust(size_bytes, "."),
+                    properties={"testId": one},
+                )
+                for one in ids
+            ],
+        )
+        self.kill(origin)
+        return ids
+
+    def send(self, address: str, messages: list[Message], capability: str = "queue") -> None:
+        """Send messages outside of any transaction."""
+        sender = Sender(self.connection, self._name(), address, capability=capability)
+        sent = []
+        for message in messages:
+            assert self.connection.run_until(lambda: sender.credit > 0, 10), sender.refusal
+            sent.append(sender.send(bytes(message.encode())))
+        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), 30)
+        assert [refusal_words(one) for one in sent] == [None] * len(sent)
+        self._close(sender)
+
+    def kill(self, queue_name: str) -> int:
+        """Make dead letters of all that a queue holds."""
+        return int(self.ask(f"queue.{queue_name}", "sendMessagesToDeadLetterAddress", "").value)
+
+    def intake(self) -> IntakeQueue:
+        """Return the dead-letter queue in which they are."""
+        return IntakeQueue(queue(self.dead_letter_queue))
+
+    def drain(self, queue_name: str) -> list[Drained]:
+        """Consume and return all that a queue holds."""
+        drained = []
+        for encoded in self.drain_raw(queue_name):
+            message = Message()
+            message.decode(encoded)
+            properties = message.properties or {}
+            plain = {
+                name: int(one) if isinstance(one, int) and not isinstance(one, bool) else one
+                for name, one in properties.items()
+            }
+            drained.append(Drained(str(properties.get("testId")), str(message.body), plain))
+        return drained
+
+    def drain_raw(self, queue_name: str) -> list[bytes]:
+        """Consume all that a queue holds and return it as it is encoded."""
+        capability = None if "::" in queue_name else "queue"
+        receiver = Receiver(self.connection, self._name(), queue_name, capability=capability)
+        found: list[bytes] = []
+        while True:
+            receiver.drain(500)
+            assert self.connection.run_until(lambda: receiver.is_drained, 30), receiver.refusal
+            arrived = receiver.take_arrived(500)
+            for in_hand, message in arrived:
+                receiver.settle(in_hand, cproton.PN_ACCEPTED)
+                found.append(message)
+            if not arrived:
+                break
+        self._close(receiver)
+        return found
+
+    def depth(self, queue_name: str) -> int:
+        """Return how many messages a queue holds, handed out ones too; 0 = there is no queue."""
+        return self.management.message_count(queue_name.rpartition("::")[2]) or 0
+
+    def refusing_destination(self) -> Destination:
+        """Return a destination to which the broker refuses sends."""
+        match = f"{self.prefix}.closed"
+        self.set_address(match, autoCreateQueues=False, autoCreateAddresses=False)
+        return queue(match)
+
+    def drop(self, link: Link) -> None:
+        """Cut the link's connection without a word, as a crash does."""
+        assert isinstance(link, AmqpArtemisLink)
+        peer = link._connection._socket
+        assert peer is not None
+        peer.shutdown(2)
+
+    def close(self) -> None:
+        """Disconnect what the harness itself has open."""
+        self.connection.close()
+
+    def set_address(self, match: str, **settings: object) -> None:
+        """Change the settings of addresses, by the broker's JSON names."""
+        answer = self.ask("broker", "addAddressSettings", match, json.dumps(settings))
+        assert answer.is_ok, answer
+
+    def ask(self, resource: str, operation: str, *arguments: object) -> Answer:
+        """Ask the broker's management."""
+        return self.management.ask(Question(resource, operation, arguments))
+
+    def _name(self) -> str:
+        self._numbers += 1
+        return f"harness-link-{self._numbers}"
+
+    def _close(self, end: Sender | Receiver) -> None:
+        end.close()
+        assert self.connection.run_until(lambda: end.is_closed, 10)
+        end.forget()
