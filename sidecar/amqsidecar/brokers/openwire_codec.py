@@ -142,7 +142,7 @@ def read_destination(field: bytes) -> Destination | None:
     """
     if field[:1] == NULL:
         return None
-    kind = _DESTINATION_KINDS.get(field[1]) if len(field) > 5 and field[2] else None
+    kind = _DESTINATION_KINDS.get(field[1]) if len(field) >= 5 and field[2] else None
     if kind is None:
         raise UndecodableMessage("a destination is neither a queue nor a topic")
     return Destination(kind, decode_text(field[5:]))
