@@ -1,0 +1,524 @@
+"""The command: exit codes, what goes where, JSON shapes; over a real store in a file."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import amqsidecar.app
+from amqsidecar import __version__
+from amqsidecar.cli import act_commands, main, printing
+from amqsidecar.cli.options import duration_ms
+from amqsidecar.cli.show_command import _DESCRIPTIONS
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
+from amqsidecar.model.event import AnyEvent, Received, Returned
+from amqsidecar.model.schedule import RowState
+from amqsidecar.operations import act
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.schedule_rows import scheduled, taken_row, took
+
+FAR_MS = 4_000_000_000_000
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+@dataclass
+class Cli:
+    """Runs commands in this process on one store."""
+
+    path: Path
+    capsys: pytest.CaptureFixture[str]
+    rows: dict[int, object] = field(default_factory=dict)
+
+    def __call__(self, *arguments: str, url: str | None = None) -> Result:
+        where = f"store.url={url or f'sqlite://{self.path}'}"
+        code = main.run_command_line([*arguments, "--set", where])
+        captured = self.capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    def states(self) -> dict[int, str]:
+        rows = self("list", "--output", "json").json["rows"]
+        return {row["id"]: row["state"] for row in rows}
+
+
+@pytest.fixture
+def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """A store without rows."""
+    path = tmp_path / "schedule.db"
+    store = SqliteStore(path, clock=SystemClock(), instance_name="test")
+    store.open()
+    store.close()
+    return Cli(path, capsys)
+
+
+@pytest.fixture
+def cli(empty: Cli) -> Cli:
+    """Rows 1 and 2 wait, 3 is held, 4 is parked, 5 waits elsewhere and is overdue."""
+    rows = [
+        taken_row(1, due_at_ms=FAR_MS, cause="java.lang.Exception: [db] down"),
+        taken_row(2, due_at_ms=FAR_MS, cause="timeout"),
+        taken_row(3, state=RowState.HELD, rule="backlog"),
+        taken_row(4, state=RowState.PARKED, rule="no origin"),
+        taken_row(5, due_at_ms=1_000, destination="queue://bills", received_at_ms=FAR_MS),
+    ]
+    store = SqliteStore(empty.path, clock=SystemClock(), instance_name="test")
+    store.open()
+    store.allocate_ids(len(rows))
+    with store.transaction() as tx:
+        events = [event for row in rows for event in (took(row), scheduled(row))]
+        tx.record_cycle(1, rows, [], events)
+    with store.transaction() as tx:
+        tx.finish_cycle(1)
+    store.close()
+    return empty
+
+
+def fail_with(error: Exception) -> Callable[[Config], int]:
+    def run_service(_config: Config) -> int:
+        raise error
+
+    return run_service
+
+
+# --- exit codes -------------------------------------------------------------------------------
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(["--version"]) == 0
+    assert capsys.readouterr().out == f"amqsidecar {__version__}\n"
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_every_command_has_help_and_the_common_options(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run_command_line([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--config" in text
+    assert "--set" in text
+    assert ("--output" in text) == (command != "run")
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command}" in text for command in main.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["list", "--nonsense"],
+        ["list", "--limit", "0"],
+        ["list", "--state", "dead"],
+        ["list", "--older-than", "3"],
+        ["list", "--destination", "queue://"],
+        ["show"],
+        ["status", "--output", "xml"],
+        ["retry"],
+        ["retry", "1", "--all"],
+        ["retry", "1", "--cause", "x"],
+        ["hold", "--all", "--cause", "x"],
+        ["cancel", "--cause", ""],
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" or not arguments
+    assert "Usage: amqsidecar" in captured.err + captured.out
+
+
+def test_a_wrong_configuration_is_78_with_every_problem(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["status", "--set", "log.level=loud", "--set", "log.fromat=json"]
+    assert main.run_command_line(arguments) == 78
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--set log.level: log.level: expected debug" in captured.err
+    assert "did you mean `log.format`?" in captured.err
+
+
+def test_a_missing_file_is_78(cli: Cli) -> None:
+    result = cli("status", "--config", "/none.yaml")
+    assert result.code == 78
+    assert "/none.yaml: can't be read" in result.err
+
+
+def test_run_needs_a_broker_and_its_files(tmp_path: Path, cli: Cli) -> None:
+    result = cli("run")
+    assert result.code == 78
+    assert "broker.url: is not set" in result.err
+    result = cli("run", "--set", f"policy.source={tmp_path}/none.xml")
+    assert result.code == 78
+    assert "none.xml can't be read" in result.err
+
+
+def test_run_gives_the_code_of_the_service(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(amqsidecar.app, "run_service", lambda config: seen.append(config) or 0)
+    assert cli("run", "--set", "broker.url=amqp://h").code == 0
+    assert str(seen[0].broker.url[0]) == "amqp://h:5672"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BrokerRefused("wrong password"), 69),
+        (LinkLost("gone"), 69),
+        (StoreUnavailable("disk full"), 69),
+        (SchemaMismatch("version 9"), 69),
+        (ValueError("oops"), 70),
+        (AssertionError("oops"), 70),
+    ],
+)
+def test_an_error_has_its_exit_code_and_a_short_message(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    monkeypatch.setattr(amqsidecar.app, "run_service", fail_with(error))
+    result = cli("run", "--set", "broker.url=amqp://h")
+    assert result.code == code
+    assert result.out == ""
+    assert str(error) in result.err.splitlines()[-1]
+    assert ("Traceback" in result.err) == (code == 70)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["list"], ["show", "1"], ["retry", "1"], ["hold", "--all", "--yes"]]
+)
+def test_looking_at_a_store_that_is_not_there_does_not_create_it(
+    empty: Cli, tmp_path: Path, arguments: list[str]
+) -> None:
+    result = empty(*arguments, url=f"sqlite://{tmp_path}/none.db")
+    assert result.code == 69
+    assert "does not exist" in result.err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_the_installed_program_runs_and_starts_light() -> None:
+    code = (
+        "import sys; from amqsidecar.cli.main import run_command_line\n"
+        "code = run_command_line(['--version'])\n"
+        "heavy = {'pydantic', 'rich', 'structlog', 'prometheus_client', 'lxml', 'apscheduler',"
+        " 'sqlite3', 'proton'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"amqsidecar {__version__}\n"), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "amqsidecar", "nonsense"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such command 'nonsense'" in done.stderr
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def test_status_as_json(cli: Cli) -> None:
+    found = cli("status", "--output", "json").json
+    assert found.pop("store_size_bytes") > 0
+    assert found.pop("oldest_overdue_seconds") > 1_000_000
+    assert found == {
+        "instance": "test",
+        "cycle": 1,
+        "unfinished_cycle": None,
+        "total": 5,
+        "waiting": [
+            {"destination": "queue://orders", "state": "waiting", "count": 2},
+            {"destination": "queue://bills", "state": "waiting", "count": 1},
+            {"destination": "queue://orders", "state": "held", "count": 1},
+            {"destination": "queue://orders", "state": "parked", "count": 1},
+        ],
+        "next_due_at_ms": 1000,
+        "backlog": {},
+    }
+
+
+def test_status_as_text(cli: Cli) -> None:
+    result = cli("status")
+    assert result.code == 0
+    assert "messages     5" in result.out
+    assert "next due     overdue" in result.out
+    assert "queue://orders  waiting  2" in result.out
+    assert "\x1b" not in result.out
+
+
+def test_status_tells_a_cycle_and_a_backlog(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    with store.transaction() as tx:
+        tx.record_cycle(2, [taken_row(6)], [], [])
+    with store.transaction() as tx:
+        tx.set_hold("queue://DLQ", 12)
+    store.close()
+    found = cli("status", "--output", "json").json
+    assert found["unfinished_cycle"] == {"cycle": 2, "taken_count": 1, "sent_count": 0}
+    assert found["backlog"] == {"queue://DLQ": 12}
+    text = cli("status").out
+    assert "cycle 2 runs now or was interrupted: 1 taken, 0 sent" in text
+    assert "the next 12 dead letters of queue://DLQ will be held" in text
+
+
+def test_an_empty_schedule_is_told(empty: Cli) -> None:
+    assert "messages     0" in empty("status").out
+    result = empty("list")
+    assert (result.out, result.err) == ("", "nothing waits\n")
+    assert empty("list", "--output", "json").json == {"rows": [], "next_after": None}
+
+
+def test_list_as_json(cli: Cli) -> None:
+    found = cli("list", "--limit", "1", "--output", "json").json
+    assert found["next_after"] == 1
+    assert found["rows"] == [
+        {
+            "id": 1,
+            "state": "waiting",
+            "due_at_ms": FAR_MS,
+            "destination": "queue://orders",
+            "is_final": False,
+            "source": "queue://DLQ",
+            "redelivery_id": "test-000000000001",
+            "redelivery_count": 1,
+            "delay_ms": 500,
+            "rule": "policy.yaml:3",
+            "cause": "java.lang.Exception: [db] down",
+            "message_id": "ID:1",
+            "received_at_ms": 500,
+            "encoding": "amqp/1.0",
+            "size_bytes": 9,
+            "in_flight": False,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], [1, 2, 3, 4, 5]),
+        (["--destination", "bills"], [5]),
+        (["--destination", "queue://orders"], [1, 2, 3, 4]),
+        (["--destination", "topic://orders"], []),
+        (["--state", "held"], [3]),
+        (["--cause", "[db]"], [1]),
+        (["--older-than", "1h"], [1, 2, 3, 4]),
+        (["--after", "3"], [4, 5]),
+        (["--after", "3", "--limit", "1"], [4]),
+        (["--destination", "orders", "--state", "waiting", "--cause", "time"], [2]),
+    ],
+)
+def test_list_filters(cli: Cli, arguments: list[str], expected: list[int]) -> None:
+    rows = cli("list", *arguments, "--output", "json").json["rows"]
+    assert [row["id"] for row in rows] == expected
+
+
+def test_list_as_text_says_how_to_go_on(cli: Cli) -> None:
+    result = cli("list", "--limit", "2")
+    assert "java.lang.Exception: [db] down" in result.out
+    assert "there is more: --after 2" in result.err
+    assert cli("list", "--after", "99").err == "no more\n"
+
+
+@pytest.mark.parametrize("reference", ["1", "test-000000000001"])
+def test_show_as_json_has_the_row_and_the_history(cli: Cli, reference: str) -> None:
+    found = cli("show", reference, "--output", "json").json
+    assert found["redelivery_id"] == "test-000000000001"
+    assert [row["id"] for row in found["rows"]] == [1]
+    assert [event["type"] for event in found["history"]] == ["received", "scheduled"]
+    assert found["history"][0]["cause"] == "java.lang.Exception: [db] down"
+
+
+def test_show_as_text_is_a_timeline(cli: Cli) -> None:
+    text = cli("show", "1").out
+    assert "1970-01-01 00:00:00.500Z  received" in text
+    assert "from queue://DLQ, java.lang.Exception: [db] down" in text
+    assert "to queue://orders in 500ms, count 1: policy.yaml:3" in text
+
+
+def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    with store.transaction() as tx:
+        tx.remove([5])
+    store.close()
+    found = cli("show", "5", "--output", "json").json
+    assert found["rows"] == []
+    assert len(found["history"]) == 2
+    assert "waits          no longer" in cli("show", "5").out
+
+
+def test_nothing_known_is_told(cli: Cli) -> None:
+    result = cli("show", "99")
+    assert (result.code, result.out) == (0, "")
+    assert "nothing is known of 99" in result.err
+    assert cli("show", "nobody", "--output", "json").json is None
+
+
+def test_every_event_can_be_told() -> None:
+    assert {*_DESCRIPTIONS, Received, Returned} == set(AnyEvent.__args__)
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changed", "states"),
+    [
+        (["retry", "3", "test-000000000004"], 2, {3: "waiting", 4: "waiting"}),
+        (["retry", "--state", "parked", "--yes"], 1, {3: "held", 4: "waiting"}),
+        (["retry", "--all", "--yes"], 5, {3: "waiting", 4: "waiting"}),
+        (["hold", "--destination", "orders", "--yes"], 2, {1: "held", 2: "held", 5: "waiting"}),
+        (["hold", "3"], 0, {3: "held"}),
+        (["release", "--all", "--yes"], 1, {3: "waiting", 4: "parked"}),
+        (["cancel", "--cause", "timeout", "--yes"], 1, {2: "waiting"}),
+    ],
+)
+def test_an_action_changes_what_it_names(
+    cli: Cli, arguments: list[str], changed: int, states: dict[int, str]
+) -> None:
+    result = cli(*arguments, "--output", "json")
+    assert result.code == 0
+    assert result.json["action"] == arguments[0]
+    assert result.json["changed"] == changed
+    assert cli.states().items() >= states.items()
+
+
+def test_cancel_goes_to_the_final_queue(cli: Cli) -> None:
+    assert cli("cancel", "1", "--set", "redelivery.final_suffix=.given-up").code == 0
+    (row,) = cli("show", "1", "--output", "json").json["rows"]
+    assert (row["destination"], row["is_final"]) == ("queue://DLQ.given-up", True)
+    result = cli("cancel", "1")
+    assert (result.code, result.out) == (0, "cancel: 0 messages\n")
+    assert "1 more were left as they are" in result.err
+
+
+def test_an_action_is_an_event_with_the_actor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(act_commands.getpass, "getuser", lambda: "ada")
+    cli("hold", "1")
+    history = cli("show", "1", "--output", "json").json["history"]
+    assert history[-1]["type"] == "held"
+    assert history[-1]["actor"] == "cli:ada"
+
+
+def test_the_actor_may_have_no_name(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise OSError("no user")
+
+    monkeypatch.setattr(act_commands.getpass, "getuser", nobody)
+    cli("hold", "1")
+    assert cli("show", "1", "--output", "json").json["history"][-1]["actor"] == "cli:unknown"
+
+
+def test_nothing_matched_is_told_and_is_no_failure(cli: Cli) -> None:
+    result = cli("retry", "--cause", "nobody", "--yes")
+    assert (result.code, result.out, result.err) == (0, "retry: 0 messages\n", "nothing matched\n")
+    result = cli("retry", "99", "nobody")
+    assert (result.code, result.out) == (0, "retry: 0 messages\n")
+    assert "99: does not wait (any more)\nnobody: does not wait" in result.err
+
+
+def test_a_filter_asks_first_and_a_script_must_say_yes(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    result = cli("cancel", "--all")
+    assert result.code == 2
+    assert "this would cancel 5 messages; say --yes if it shall" in result.err
+    assert not any(row["is_final"] for row in cli("list", "--output", "json").json["rows"])
+
+
+@pytest.mark.parametrize(("answer", "held"), [(True, 3), (False, 0)])
+def test_an_answer_decides(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: bool, held: int
+) -> None:
+    asked = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        act_commands.typer, "confirm", lambda text, err: asked.append(text) or answer
+    )
+    result = cli("hold", "--all")
+    assert result.code == 0
+    assert asked == ["hold 3 messages?"]
+    assert result.out == f"hold: {held} messages\n"
+    assert ("nothing was done" in result.err) != answer
+
+
+def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(act, "CHUNK_ROWS", 2)
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    told: list[int] = []
+    outcome = act.act(
+        store,
+        act.Action.RETRY,
+        act.RowFilter(),
+        now_ms=1,
+        actor="cli:me",
+        suffix=".x",
+        progress=told.append,
+    )
+    store.close()
+    assert (outcome.matched, outcome.changed) == (5, 5)
+    assert told == [2, 2, 1]
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90_000), ("2h", 7_200_000), ("3d", 259_200_000)]
+)
+def test_an_age_has_a_unit(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [(0, "0ms"), (999, "999ms"), (60_000, "1m"), (3_723_000, "1h 2m"), (90_061_000, "1d 1h")],
+)
+def test_a_span_has_two_units_at_most(milliseconds: int, expected: str) -> None:
+    assert printing.span(milliseconds) == expected
+
+
+def test_a_time_beyond_the_calendar_is_printed_as_it_is() -> None:
+    assert printing.clock_time(2**62) == f"{2**62} ms"
+
+
+def test_a_table_on_a_terminal_keeps_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    printing.print_table(("cause",), [("[db] down",)])
+    assert "[db] down" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(5, "5 B"), (1536, "1.5 KiB"), (5 * 1024**4, "5.0 TiB")]
+)
+def test_a_size_has_a_unit(count: int, expected: str) -> None:
+    assert printing.size(count) == expected
