@@ -237,6 +237,15 @@ def test_the_installed_program_runs_and_starts_light() -> None:
     assert "No such command 'nonsense'" in done.stderr
 
 
+def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
+    program = f"{sys.executable} -m amqsidecar list --set store.url=sqlite://{cli.path}"
+    script = f"set -o pipefail; {program} | true"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # --- looking ----------------------------------------------------------------------------------
 
 
@@ -466,6 +475,16 @@ def test_an_answer_decides(
     assert asked == ["hold 3 messages?"]
     assert result.out == f"hold: {held} messages\n"
     assert ("nothing was done" in result.err) != answer
+
+
+def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def abort(_text: str, err: bool) -> bool:
+        raise act_commands.typer.Abort
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(act_commands.typer, "confirm", abort)
+    result = cli("hold", "--all")
+    assert (result.code, result.out) == (0, "hold: 0 messages\n")
 
 
 def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

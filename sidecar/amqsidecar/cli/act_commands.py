@@ -195,7 +195,10 @@ def _act(
 def _is_confirmed(action: "Action", count: int) -> bool:
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"this would {action} {count} messages; say --yes if it shall")
-    return typer.confirm(f"{action} {count} messages?", err=True)
+    try:
+        return typer.confirm(f"{action} {count} messages?", err=True)
+    except typer.Abort:
+        return False
 
 
 def _user() -> str:

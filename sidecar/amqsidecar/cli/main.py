@@ -4,6 +4,7 @@
 ours.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -97,7 +98,8 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     try:
         app(arguments, prog_name="amqsidecar")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else EXIT_DONE
+        # Why: the library says 1 when the reader of our output left early, as `head` does.
+        return end.code if isinstance(end.code, int) and end.code != 1 else EXIT_DONE
     except ConfigError as error:
         _say("wrong configuration:", *(f"  {problem}" for problem in error.problems))
         return EXIT_CONFIG
@@ -119,4 +121,10 @@ def _say(*lines: str) -> None:
 
 def main() -> None:
     """Run the command of this process and leave."""
-    sys.exit(run_command_line())
+    code = run_command_line()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Why: the interpreter would try again at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
