@@ -53,6 +53,9 @@ def _matches(pattern: str, destination: str) -> bool:
         ("A..B", ["A..B"], ["A.B"]),
         ("A.*.B", ["A..B", "A.X.B"], ["A.B"]),
         ("A,topic://B.*", ["A", "topic://B.X"], ["topic://A", "B.X"]),
+        ("A.>.>,>.X", ["A.B", "A"], ["X", "B.X", "B"]),
+        ("A.*.>.>,A.>.X", ["A.B", "A.B.C"], ["A"]),
+        ("A.>.>,topic://>.X", ["A.B"], ["A", "topic://A"]),
     ],
 )
 def test_pattern_matches_as_in_the_broker(

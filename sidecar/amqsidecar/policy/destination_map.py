@@ -113,7 +113,25 @@ def _overlap(left: _Part, right: _Part) -> _Part | None:
         if common is None:
             return None
         merged.append(common)
-    return _Part(left.destination, tuple(merged), extra)
+    name = ".".join(merged if extra is None else [*merged, ">"])
+    return _Part(Destination(left.destination.kind, name), tuple(merged), extra)
+
+
+def _borrowed_parts(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """Yield what a composite matches in addition to what each of its parts would match alone.
+
+    Quirk (Classic 5.x): the tree finds an entry by any part, and the filter may let it through by
+    another. So `A.>.>,>.X` matches `A`: the tree finds it by `>.X`, which it takes for `>`, and the
+    filter of `A.>.>` matches.
+    """
+    for filtering, finding in product(parts, parts):
+        segments = finding.destination.name.split(".")
+        if filtering.min_extra != 1 or ">" not in segments[:-1]:
+            continue
+        found = _Part(finding.destination, tuple(segments[: segments.index(">")]), 1)
+        common = _overlap(_Part(filtering.destination, filtering.segments, None), found)
+        if common is not None:
+            yield common
 
 
 class _Pattern:
@@ -144,6 +162,8 @@ class _Pattern:
         is_open = all(part.min_extra is not None for part in self.parts)
         segment_count = max(len(part.segments) for part in self.parts)
         self.rank = (-literal_count, is_open, -segment_count, self.sort_key, index)
+        if self.is_composite:
+            self.parts += tuple(_borrowed_parts(self.parts))
 
     @property
     def is_exact(self) -> bool:
@@ -371,8 +391,7 @@ def _is_decided_by_exact(left: _Pattern, right: _Pattern, exact: dict[Destinatio
         common = _overlap(mine, theirs)
         if common is None:
             continue
-        name = ".".join(common.segments)
-        if not common.is_literal or Destination(common.destination.kind, name) not in exact:
+        if not common.is_literal or common.destination not in exact:
             return False
     return True
 
