@@ -264,3 +264,27 @@ def artemis_xml(
         address_settings=address_settings.strip(),
         addresses=addresses.strip(),
     )
+
+
+ARTEMIS_MANAGEMENT_XML = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<management-context xmlns="http://activemq.apache.org/schema"/>
+"""
+ARTEMIS_LOGIN_CONFIG = """\
+activemq {
+  org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required
+    org.apache.activemq.jaas.properties.user="artemis-users.properties"
+    org.apache.activemq.jaas.properties.role="artemis-roles.properties";
+};
+"""
+
+
+def artemis_bootstrap_xml(broker_xml_url: str) -> str:
+    """Return the bootstrap.xml of an instance without web console."""
+    return f"""\
+<?xml version="1.0" encoding="UTF-8"?>
+<broker xmlns="http://activemq.apache.org/schema">
+  <jaas-security domain="activemq"/>
+  <server configuration="{broker_xml_url}"/>
+</broker>
+"""

@@ -9,270 +9,31 @@ All peers of a Python process share one JVM, so that a peer costs nothing. A des
 name of a queue, `queue://NAME` or `topic://NAME`.
 """
 
-import atexit
-import contextlib
-import itertools
-import json
-import subprocess
-import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from support import maven
 from support.brokers import Broker
+from support.jms_message import Delivery, JmsMessage, Rate, Typed, typed
+from support.jms_process import PeerError, PeerProcess, shared_process
+
+__all__ = [
+    "ALL_TYPES",
+    "Delivery",
+    "FlakyConsumer",
+    "JmsMessage",
+    "JmsPeer",
+    "PeerError",
+    "PeerProcess",
+    "Rate",
+    "Typed",
+    "shared_process",
+]
 
 ALL_TYPES = ("Text", "Bytes", "Map", "Object", "Stream", "Message", "NullText", "EmptyText")
-
-# Why: they differ between two deliveries of the same message.
-NOT_COMPARED = frozenset({"JMSMessageID", "JMSTimestamp", "JMSDestination"})
-
-_JAVA_TYPES = {bool: "Boolean", int: "Long", float: "Double", str: "String", type(None): "null"}
-
-
-class PeerError(RuntimeError):
-    """The JMS client or the broker refused a command; the message holds the Java trace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A property with its Java type, such as `Typed("Short", 7)`."""
-
-    java_type: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class JmsMessage:
-    """A message as a JMS client sees it.
-
-    Attributes:
-        type: Text, Bytes, Map, Object, Stream or Message.
-        body: Text: text or None; Bytes: hex; Map: typed value by name; Stream: list of typed
-            values; Object: class, text and serialised hex; Message: None. A typed value is
-            `[Java type, value]`.
-        body_error: what the client said when the body could not be read; None: it could.
-        headers: by JMS name, `JMSMessageID` and so on; destinations in canonical form.
-        properties: `[Java type, value]` by name, without those of group and delivery count.
-        delivery_count: 1-based.
-        received_at_ms: wall clock; for a sent message the time of sending.
-    """
-
-    type: str
-    java_class: str
-    body: Any
-    body_error: str | None
-    headers: Mapping[str, Any]
-    properties: Mapping[str, Any]
-    group_id: str | None
-    group_seq: int | None
-    delivery_count: int | None
-    received_at_ms: int
-
-    @classmethod
-    def parse(cls, line: Mapping[str, Any]) -> Self:
-        """Return the message that the Java side has described."""
-        count = line["deliveryCount"]
-        return cls(
-            type=line["type"],
-            java_class=line["javaClass"],
-            body=line.get("body"),
-            body_error=line.get("bodyError"),
-            headers=line["headers"],
-            properties=line["properties"],
-            group_id=line["groupId"],
-            group_seq=line["groupSeq"],
-            delivery_count=None if count is None else int(count),
-            received_at_ms=line["receivedAtMs"],
-        )
-
-    @property
-    def message_id(self) -> str:
-        """The JMSMessageID."""
-        return str(self.headers["JMSMessageID"])
-
-    @property
-    def test_id(self) -> str | None:
-        """The id that `produce` and `fill` gave, which no broker changes."""
-        return self.value("testId")
-
-    def value(self, name: str) -> Any:
-        """Return a property without its type, None when it is missing."""
-        pair = self.properties.get(name)
-        return None if pair is None else pair[1]
-
-    def differences(
-        self,
-        other: Self,
-        *,
-        without_headers: Iterable[str] = NOT_COMPARED,
-        without_properties: Iterable[str] = (),
-    ) -> list[str]:
-        """Return each field in which the other message differs, as `field: mine != other's`."""
-        ours, theirs = self._fields(), other._fields()
-        skipped = {*without_headers, *(f"property {name}" for name in without_properties)}
-        return [
-            f"{name}: {ours.get(name, 'missing')!r} != {theirs.get(name, 'missing')!r}"
-            for name in sorted(ours.keys() | theirs.keys())
-            if name not in skipped and ours.get(name, "missing") != theirs.get(name, "missing")
-        ]
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "body": self.body,
-            "body error": self.body_error,
-            "group id": self.group_id,
-            # Why: OpenWire says 0 where the others say nothing.
-            "group sequence": self.group_seq or 0,
-            **self.headers,
-            **{f"property {name}": pair for name, pair in self.properties.items()},
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """How many messages went through, and how fast."""
-
-    count: int
-    batch: int
-    elapsed_s: float
-    per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One thing that a flaky consumer reports.
-
-    Attributes:
-        outcome: `succeeding` or `failing` on receipt; `succeeded` or `failed` when the broker was
-            told; `disconnected` when the connection was lost or could not be made.
-        id: the `testId`, else the JMSMessageID.
-        delivery: how often this consumer has seen the message, 1-based.
-        delivery_count: JMSXDeliveryCount.
-        redelivery_count: `amqsidecarRedeliveryCount`, None when missing.
-        message: the whole message when `full` was asked for, on receipt only.
-    """
-
-    outcome: str
-    at_ms: int = 0
-    id: str = ""
-    delivery: int = 0
-    message_id: str = ""
-    delivery_count: int | None = None
-    redelivery_count: int | None = None
-    why: str = ""
-    message: JmsMessage | None = None
-
-
-class PeerProcess:
-    """One JVM that runs JMS clients on command."""
-
-    def __init__(self, jvm_flags: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC")) -> None:
-        """Start the JVM; it ends with this process."""
-        jars = maven.jms_client_jars()
-        classes = maven.compiled("Peer.java", jars)
-        # Why: a file, because nobody reads a pipe while the JVM writes warnings into it.
-        self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [maven.tool("java"), *jvm_flags, "-cp", f"{classes}:{jars}/*", "Peer"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-        )
-        self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self._answered = threading.Condition(self._lock)
-        self._answers: dict[int, dict[str, Any]] = {}
-        self._consumers: dict[str, Callable[[dict[str, Any]], None]] = {}
-        self._has_ended = False
-        self._reader = threading.Thread(target=self._read, name="jms-peer", daemon=True)
-        self._reader.start()
-
-    def call(self, op: str, *, timeout_s: float = 300.0, **arguments: Any) -> Any:
-        """Perform one command and return its result."""
-        number = next(self._ids)
-        given = {key: value for key, value in arguments.items() if value is not None}
-        line = json.dumps({"id": number, "op": op, **given}) + "\n"
-        with self._lock:
-            if not self._has_ended:
-                self._send(line)
-            answered = self._answered.wait_for(
-                lambda: number in self._answers or self._has_ended, timeout_s
-            )
-            if not answered:
-                raise PeerError(f"{op} {given}: no answer within {timeout_s:g} s")
-            if number not in self._answers:
-                raise PeerError(f"{op} {given}: the JVM has ended\n{self.errors()}")
-            answer = self._answers.pop(number)
-        if "error" in answer:
-            raise PeerError(f"{op} {given}\n{answer['error']}\n{answer['trace']}")
-        return answer["result"]
-
-    def on_event(self, consumer: str, receive: Callable[[dict[str, Any]], None]) -> None:
-        """Give the events of a background consumer to a function, on the reader's thread."""
-        self._consumers[consumer] = receive
-
-    def errors(self) -> str:
-        """Return the end of what the JVM wrote to standard error."""
-        if self._errors.closed:
-            return "closed by this process"
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")[-4000:]
-
-    def close(self) -> None:
-        """End the JVM, and every connection with it, without a word to the brokers."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        self._process.wait(30)
-        self._reader.join(30)
-        self._errors.close()
-
-    def kill(self) -> None:
-        """End the JVM with SIGKILL, as the crash of an application does."""
-        self._process.kill()
-        self.close()
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        # Why: a JVM that ends meanwhile is noticed by the reader.
-        with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                answer = json.loads(line)
-                if "consumer" in answer:
-                    self._consumers[answer["consumer"]](answer["event"])
-                    continue
-                with self._answered:
-                    self._answers[answer["id"]] = answer
-                    self._answered.notify_all()
-        with self._answered:
-            self._has_ended = True
-            self._answered.notify_all()
-
-
-_shared: PeerProcess | None = None
-_shared_lock = threading.Lock()
-
-
-def shared_process() -> PeerProcess:
-    """Return the JVM that all peers of this process use; start it on first use."""
-    global _shared  # noqa: PLW0603
-    with _shared_lock:
-        if _shared is None or _shared._has_ended:
-            _shared = PeerProcess()
-            atexit.register(_shared.close)
-        return _shared
 
 
 @dataclass
@@ -353,7 +114,7 @@ class JmsPeer:
             destination=destination,
             types=names,
             count=count,
-            properties=_typed(properties),
+            properties=typed(properties),
             sampleProperties=sample_properties,
             testIds=[f"{prefix}-{number}" for number in range(count * len(names))],
             ttlMs=ttl_ms,
@@ -400,7 +161,7 @@ class JmsPeer:
             batch=batch,
             testIdPrefix=test_id,
             sampleProperties=False,
-            properties=_typed(properties),
+            properties=typed(properties),
             persistent=persistent,
             ttlMs=ttl_ms,
             perSecond=per_second,
@@ -560,7 +321,7 @@ class JmsPeer:
 
         Args:
             failures: how many deliveries of a message fail before one succeeds; -1: all.
-            failures_property: whole-number property that says it per message, where a message has it.
+            failures_property: whole-number property that says it per message, where there is one.
             how: as in `fail`.
             max_redeliveries: as in `fail`; 0: one failure makes a dead letter.
             full: report whole messages.
@@ -696,14 +457,3 @@ class FlakyConsumer:
 
 def _topic(name: str) -> str:
     return name if name.startswith("topic://") else f"topic://{name}"
-
-
-def _typed(properties: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if properties is None:
-        return None
-    return {
-        name: [value.java_type, value.value]
-        if isinstance(value, Typed)
-        else [_JAVA_TYPES[type(value)], value]
-        for name, value in properties.items()
-    }
