@@ -228,6 +228,25 @@ def test_auto_created_queues_are_named_after_the_address() -> None:
     assert settings.expiry_queue == "orders"
 
 
+@pytest.mark.parametrize(
+    ("address", "auto_create", "expected"),
+    [("DLA::q", True, "q"), ("DLA", False, None), ("", True, None), (None, True, None)],
+)
+def test_where_no_queue_of_that_name_is_created(
+    address: str | None, auto_create: bool, expected: str | None
+) -> None:
+    """A fully qualified address names the queue itself; without an address there is none."""
+    entry = _entry(
+        "#",
+        dead_letter_address=address,
+        auto_create_dead_letter_resources=auto_create,
+        expiry_address=address,
+        auto_create_expiry_resources=auto_create,
+    )
+    settings = compile_address_settings(ArtemisRules(entries=(entry,))).effective("a")
+    assert settings.dead_letter_queue == settings.expiry_queue == expected
+
+
 @pytest.mark.parametrize("match", ["a.#.c", "#.a", "a.##", "a\\#b", "(a.#.b)"])
 def test_any_words_inside_a_match_is_refused(match: str) -> None:
     """The broker refuses to start; the text says where and why."""

@@ -72,16 +72,22 @@ class EffectiveSettings:
     @property
     def dead_letter_queue(self) -> str | None:
         """The queue that the broker creates on the dead-letter address; None = it creates none."""
-        if self.auto_create_dead_letter_resources and self.dead_letter_address:
-            return f"{self.dead_letter_queue_prefix}{self.address}{self.dead_letter_queue_suffix}"
-        return None
+        if not self.auto_create_dead_letter_resources:
+            return None
+        return _created_queue(
+            self.dead_letter_address,
+            f"{self.dead_letter_queue_prefix}{self.address}{self.dead_letter_queue_suffix}",
+        )
 
     @property
     def expiry_queue(self) -> str | None:
         """The queue that the broker creates on the expiry address; None = it creates none."""
-        if self.auto_create_expiry_resources and self.expiry_address:
-            return f"{self.expiry_queue_prefix}{self.address}{self.expiry_queue_suffix}"
-        return None
+        if not self.auto_create_expiry_resources:
+            return None
+        return _created_queue(
+            self.expiry_address,
+            f"{self.expiry_queue_prefix}{self.address}{self.expiry_queue_suffix}",
+        )
 
     def rule(self, *names: str) -> str:
         """Return what decided the named fields, for operators: match, value, file and line.
@@ -251,6 +257,11 @@ def _with_defaults(
         send_to_dla_on_no_route=_or(merged.send_to_dla_on_no_route, False),
         decided_by=decided_by,
     )
+
+
+def _created_queue(target: str | None, name: str) -> str | None:
+    # Quirk (Artemis): a fully qualified dead-letter address names the queue itself.
+    return (target.split("::", 1)[1] if "::" in target else name) if target else None
 
 
 def _or(value: _T | None, default: _T) -> _T:
