@@ -517,8 +517,8 @@ class SqliteStore:
         )
         self._lock = ServiceLock(self._path.with_name(self._path.name + ".lock"))
         self._is_for_service = False
-        self._next_id = 0
-        self._reserved_end = 0
+        self._next_id = 1
+        self._reserved_end = 1
 
     # Opening and closing.
 

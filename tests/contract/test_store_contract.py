@@ -1,0 +1,783 @@
+"""Every store keeps the promises of `store.py`; the test names quote them."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
+from amqsidecar.model.schedule import (
+    DueRow,
+    RowFilter,
+    RowState,
+    StoreState,
+    TakenRow,
+    Tally,
+    UnfinishedCycle,
+)
+from amqsidecar.store import Store
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.schedule_rows import resent, scheduled, taken_row, took
+from support.virtual_clock import VirtualClock
+
+ALL = RowFilter()
+MakeStore = Callable[..., Store]
+
+
+def sqlite_stores(folder: Path) -> MakeStore:
+    clock = VirtualClock()
+    return lambda **options: SqliteStore(folder / "schedule.db", clock=clock, **options)
+
+
+@pytest.fixture(params=[sqlite_stores], ids=["sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
+    """Makes store objects over one and the same medium."""
+    make, made = request.param(tmp_path), []
+
+    def make_and_remember(**options: Any) -> Store:
+        made.append(make(**options))
+        return made[-1]
+
+    yield make_and_remember
+    for store in made:
+        store.close()
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> Store:
+    """A new store, open."""
+    store = make_store()
+    store.open()
+    return store
+
+
+def begin(
+    store: Store,
+    taken: list[TakenRow],
+    sent: list[DueRow] | None = None,
+    holds: dict[str, int] | None = None,
+) -> int:
+    """Begin the next cycle with the events that belong to it; returns its number."""
+    events: list[AnyEvent] = [event for row in taken for event in (took(row), scheduled(row))]
+    events += [resent(row) for row in sent or []]
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, taken, sent or [], events, holds)
+    return cycle
+
+
+def finish(store: Store, cycle: int) -> None:
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+
+
+def take(store: Store, *rows: TakenRow) -> None:
+    """Take rows in a cycle of their own, finished."""
+    finish(store, begin(store, list(rows)))
+
+
+def claim(store: Store, now_ms: int = 10_000, limit: int = 100) -> list[DueRow]:
+    with store.transaction() as tx:
+        return tx.claim_due(now_ms, limit)
+
+
+def send(store: Store, *ids: int) -> int:
+    """Begin a cycle that sends these rows; returns its number."""
+    return begin(store, [], [row for row in claim(store) if row.id in ids])
+
+
+def ids_of(store: Store, row_filter: RowFilter = ALL) -> list[int]:
+    return [row.id for row in store.list_rows(row_filter, 10_000)]
+
+
+def states(store: Store) -> dict[int, RowState]:
+    return {row.id: row.state for row in store.list_rows(ALL, 10_000)}
+
+
+def everything(store: Store) -> Any:
+    """Return all that can be seen of a store but the space it takes."""
+    rows = store.list_rows(ALL, 10_000)
+    return (
+        store.open(),
+        rows,
+        [store.message(row.id) for row in rows],
+        [store.history(f"test-{row_id:012d}") for row_id in range(1, 10)],
+        store.tallies(),
+        store.count_rows(ALL),
+        store.holds(),
+        store.next_due_ms(),
+        claim(store),
+    )
+
+
+# Opening.
+
+
+def test_a_new_store_has_no_past(make_store: MakeStore) -> None:
+    assert make_store(instance_name="left").open() == StoreState(
+        instance="left", cycle=0, unfinished=None, token_created=False
+    )
+
+
+def test_the_instance_name_is_made_once(make_store: MakeStore) -> None:
+    made = make_store().open().instance
+    assert len(made) == 8
+    assert make_store().open().instance == made
+    assert make_store(instance_name=made).open().instance == made
+
+
+def test_a_store_of_another_instance_is_refused(make_store: MakeStore) -> None:
+    make_store(instance_name="left").open()
+    with pytest.raises(StoreUnavailable, match="belongs to the instance 'left', not to 'right'"):
+        make_store(instance_name="right").open()
+
+
+def test_what_was_written_is_there_after_opening_again(make_store: MakeStore) -> None:
+    store = make_store()
+    store.open()
+    take(store, taken_row(1), taken_row(2, due_at_ms=70, state=RowState.HELD))
+    begin(store, [taken_row(3)], claim(store), {"queue://DLQ": 4})
+    with store.transaction() as tx:
+        tx.set_token_created()
+    before = everything(store)
+    store.close()
+    store.close()
+    again = make_store()
+    again.open()
+    assert everything(again) == before
+
+
+# Transactions and cycles.
+
+
+def test_writes_are_durable_when_the_block_is_left(store: Store, make_store: MakeStore) -> None:
+    other = make_store()
+    other.open()
+    with store.transaction() as tx:
+        tx.record_cycle(1, [taken_row(1)], [], [])
+        assert other.open().unfinished is None
+    assert other.open().unfinished == UnfinishedCycle(cycle=1, taken_count=1, sent_count=0)
+
+
+def test_a_block_that_is_left_by_an_exception_changes_nothing(store: Store) -> None:
+    take(store, taken_row(1))
+    before = everything(store)
+    with pytest.raises(ZeroDivisionError), store.transaction() as tx:  # noqa: PT012
+        due = tx.claim_due(10_000, 10)
+        tx.record_cycle(2, [taken_row(2, destination="queue://new")], due, [took(taken_row(2))])
+        tx.finish_cycle(2)
+        tx.record([Retried(at_ms=1, redelivery_id="test-000000000001", destination="x", actor="y")])
+        tx.set_hold("queue://DLQ", 7)
+        tx.set_token_created()
+        raise ZeroDivisionError
+    assert everything(store) == before
+    take(store, taken_row(2, destination="queue://new"))
+    assert store.list_rows(ALL, 10)[1].destination == "queue://new"
+
+
+def test_a_taken_row_counts_only_once_its_cycle_is_finished(store: Store) -> None:
+    take(store, taken_row(1, due_at_ms=900))
+    before = everything(store)
+    cycle = begin(store, [taken_row(2, due_at_ms=5)], holds={"queue://DLQ": 3})
+    assert store.open().unfinished == UnfinishedCycle(cycle=cycle, taken_count=1, sent_count=0)
+    assert everything(store)[1:] == before[1:]
+    assert store.message(2) is None
+    assert store.count_rows(RowFilter(ids=(1, 2))) == 1
+    finish(store, cycle)
+    assert ids_of(store) == [1, 2]
+    assert store.message(2) == b"message 2"
+    assert store.next_due_ms() == 5
+    assert [row.id for row in claim(store)] == [2, 1]
+    assert store.holds() == {"queue://DLQ": 3}
+    assert [type(event).__name__ for event in store.history("test-000000000002")] == [
+        "Received",
+        "Scheduled",
+    ]
+
+
+def test_a_sent_row_is_in_flight_until_its_cycle_is_finished_and_gone_then(store: Store) -> None:
+    take(store, taken_row(1), taken_row(2))
+    cycle = send(store, 1)
+    assert [(row.id, row.in_flight) for row in store.list_rows(ALL, 9)] == [(1, True), (2, False)]
+    assert [row.id for row in claim(store)] == [2]
+    assert len(store.history("test-000000000001")) == 2
+    finish(store, cycle)
+    assert ids_of(store) == [2]
+    assert store.message(1) is None
+    assert store.tallies() == [Tally(destination="queue://orders", state=RowState.WAITING, count=1)]
+    assert len(store.history("test-000000000001")) == 3
+
+
+def test_an_undone_cycle_leaves_no_trace(store: Store) -> None:
+    take(store, taken_row(1), taken_row(2))
+    before = everything(store)
+    begin(store, [taken_row(3), taken_row(5)], claim(store), {"queue://DLQ": 3})
+    with store.transaction() as tx:
+        tx.undo_cycle(2)
+    assert everything(store) == before
+    assert [row.id for row in claim(store)] == [1, 2]
+
+
+def test_a_cycle_can_be_undone_and_begun_again_in_one_transaction(store: Store) -> None:
+    take(store, taken_row(1), taken_row(2))
+    begin(store, [taken_row(3), taken_row(4)], claim(store))
+    with store.transaction() as tx:
+        tx.undo_cycle(2)
+        due = tx.claim_due(10_000, 1)
+        tx.record_cycle(2, [taken_row(4)], due, [])
+    assert [row.id for row in claim(store)] == [2]
+    finish(store, 2)
+    assert ids_of(store) == [2, 4]
+
+
+def test_in_doubt_what_was_taken_waits_and_what_was_sent_waits_again(store: Store) -> None:
+    take(store, taken_row(1), taken_row(2))
+    begin(store, [taken_row(3)], claim(store), {"queue://DLQ": 3})
+    with store.transaction() as tx:
+        tx.settle_in_doubt(2)
+    assert [row.id for row in claim(store)] == [1, 2, 3]
+    assert store.holds() == {"queue://DLQ": 3}
+    assert store.tallies()[0].count == store.count_rows(RowFilter(ids=(1, 2, 3))) == 3
+    assert [len(store.history(f"test-{row_id:012d}")) for row_id in (1, 2, 3)] == [2, 2, 2]
+    state = store.open()
+    assert (state.cycle, state.unfinished) == (2, None)
+
+
+@pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
+def test_only_the_unfinished_cycle_can_be_ended(store: Store, end: str) -> None:
+    take(store, taken_row(1))
+    begin(store, [taken_row(2)])
+    for cycle in (1, 3):
+        with pytest.raises(AssertionError, match="the unfinished one is 2"):  # noqa: SIM117
+            with store.transaction() as tx:
+                getattr(tx, end)(cycle)
+    assert store.open().unfinished is not None
+
+
+@pytest.mark.parametrize("cycle", [1, 3])
+def test_a_cycle_is_the_last_finished_one_plus_one(store: Store, cycle: int) -> None:
+    take(store, taken_row(1))
+    with pytest.raises(AssertionError, match="1 is the last finished one"):  # noqa: SIM117
+        with store.transaction() as tx:
+            tx.record_cycle(cycle, [], [], [])
+
+
+def test_there_is_at_most_one_unfinished_cycle(store: Store) -> None:
+    begin(store, [taken_row(1)])
+    with pytest.raises(AssertionError), store.transaction() as tx:
+        tx.record_cycle(2, [taken_row(2)], [], [])
+    with pytest.raises(AssertionError), store.transaction() as tx:
+        tx.set_cycle(9)
+    assert store.open().unfinished == UnfinishedCycle(cycle=1, taken_count=1, sent_count=0)
+
+
+@pytest.mark.parametrize("number", [41, 3, 0])
+def test_cycles_continue_after_a_number_that_was_set(store: Store, number: int) -> None:
+    for row_id in range(1, 6):
+        take(store, taken_row(row_id))
+    with store.transaction() as tx:
+        tx.set_cycle(number)
+    assert store.open().cycle == number
+    assert ids_of(store) == [1, 2, 3, 4, 5]
+    assert begin(store, [taken_row(6)], claim(store)[:2]) == number + 1
+    assert ids_of(store) == [1, 2, 3, 4, 5]
+    with store.transaction() as tx:
+        tx.undo_cycle(number + 1)
+    assert ids_of(store) == [1, 2, 3, 4, 5]
+
+
+def test_the_first_token_is_remembered(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.set_token_created()
+    assert store.open().token_created
+
+
+def test_a_writer_waits_for_another_and_gives_up_with_a_sentence(
+    store: Store, make_store: MakeStore
+) -> None:
+    other = make_store(busy_timeout_ms=1)
+    other.open()
+    with store.transaction() as tx:
+        tx.set_token_created()
+        with pytest.raises(StoreUnavailable, match="another process writes for too long"):
+            begin(other, [taken_row(1)])
+        assert other.tallies() == []
+    assert begin(other, [taken_row(1)]) == 1
+
+
+# Claims.
+
+
+def test_claims_are_ordered_by_due_time_then_number_and_limited(store: Store) -> None:
+    dues = {1: 30, 2: 10, 3: 20, 4: 10, 5: 31}
+    take(store, *(taken_row(row_id, due_at_ms=due) for row_id, due in dues.items()))
+    assert [row.id for row in claim(store, now_ms=30)] == [2, 4, 3, 1]
+    assert [row.id for row in claim(store, now_ms=30, limit=2)] == [2, 4]
+    assert claim(store, now_ms=9) == []
+
+
+def test_a_claim_holds_what_a_send_needs(store: Store) -> None:
+    row = taken_row(
+        7, is_final=True, expiration_ms=5, destination="topic://t", encoding="o", message=b"\0" * 9
+    )
+    take(store, row)
+    fields = {name: getattr(row, name) for name in DueRow.__struct_fields__}
+    assert claim(store) == [DueRow(**fields)]
+
+
+def test_a_claim_reads_only(store: Store) -> None:
+    take(store, taken_row(1))
+    assert claim(store) == claim(store) != []
+
+
+def test_only_waiting_rows_are_claimed(store: Store) -> None:
+    take(store, *(taken_row(number, state=state) for number, state in enumerate(RowState, 1)))
+    assert [row.id for row in claim(store)] == [1]
+    assert store.next_due_ms() == 1_000
+
+
+@pytest.mark.parametrize("message", [b"", b"\x00\xff", bytes(range(256)) * 8192])
+def test_messages_come_back_byte_for_byte(store: Store, message: bytes) -> None:
+    take(store, taken_row(1, message=message))
+    assert store.message(1) == claim(store)[0].message == message
+    assert store.list_rows(ALL, 1)[0].size_bytes == len(message)
+
+
+def test_next_due_is_the_earliest_waiting_row_of_no_unfinished_cycle(store: Store) -> None:
+    assert store.next_due_ms() is None
+    take(store, taken_row(1, due_at_ms=50), taken_row(2, due_at_ms=90))
+    take(store, taken_row(3, due_at_ms=10, state=RowState.PARKED))
+    assert store.next_due_ms() == 50
+    cycle = send(store, 1)
+    assert store.next_due_ms() == 90
+    finish(store, cycle)
+    begin(store, [taken_row(4, due_at_ms=1)], claim(store))
+    assert store.next_due_ms() is None
+
+
+# Single rows.
+
+
+def test_a_postponed_row_is_due_later(store: Store) -> None:
+    take(store, taken_row(1), taken_row(2), taken_row(3, state=RowState.HELD))
+    with store.transaction() as tx:
+        tx.postpone([1, 3, 99], 20_000, "no queue is bound")
+    assert [row.id for row in claim(store, now_ms=19_999)] == [2]
+    assert [row.id for row in claim(store, now_ms=20_000)] == [2, 1]
+    assert [row.due_at_ms for row in store.list_rows(ALL, 9)] == [20_000, 1_000, 1_000]
+    assert store.list_rows(ALL, 1)[0].rule == "policy.yaml:3"
+
+
+def test_a_parked_row_is_kept_with_its_reason(store: Store) -> None:
+    take(store, taken_row(1), taken_row(2, state=RowState.HELD), taken_row(3))
+    with store.transaction() as tx:
+        tx.park([1, 2, 99], "refused: too large")
+    with store.transaction() as tx:
+        tx.park([2], "refused again")
+    assert states(store) == {1: RowState.PARKED, 2: RowState.PARKED, 3: RowState.WAITING}
+    assert [row.rule for row in store.list_rows(ALL, 2)] == ["refused: too large", "refused again"]
+    assert [row.id for row in claim(store)] == [3]
+    assert_tallies(store)
+
+
+def test_removed_rows_are_gone(store: Store) -> None:
+    take(store, *(taken_row(number, destination=f"queue://{number % 2}") for number in range(1, 7)))
+    with store.transaction() as tx:
+        tx.remove([1, 3, 4, 99])
+    assert ids_of(store) == [2, 5, 6]
+    assert [store.message(number) for number in (1, 3, 4)] == [None] * 3
+    assert_tallies(store)
+
+
+@pytest.mark.parametrize("row_id", [1, 2])
+@pytest.mark.parametrize("change", ["postpone", "park", "remove"])
+def test_rows_of_an_unfinished_cycle_cant_be_changed(
+    store: Store, change: str, row_id: int
+) -> None:
+    take(store, taken_row(1))
+    begin(store, [taken_row(2)], claim(store))
+    arguments = {"postpone": (5, "later"), "park": ("why",), "remove": ()}[change]
+    with pytest.raises(AssertionError), store.transaction() as tx:
+        getattr(tx, change)([row_id], *arguments)
+
+
+def test_ids_were_never_used_before(store: Store, make_store: MakeStore) -> None:
+    first = store.allocate_ids(3)
+    second = store.allocate_ids(50_000)
+    third = store.allocate_ids(1)
+    begin(store, [taken_row(third)])
+    with store.transaction() as tx:
+        tx.undo_cycle(1)
+    other = make_store()
+    other.open()
+    fourth, fifth = other.allocate_ids(2), store.allocate_ids(2)
+    used = [range(first, first + 3), range(second, second + 50_000), [third]]
+    used += [range(fourth, fourth + 2), range(fifth, fifth + 2)]
+    numbers = list(itertools.chain(*used))
+    assert len(set(numbers)) == len(numbers)
+    assert min(numbers) > 0
+
+
+def test_ids_of_a_transaction_that_failed_are_not_used_again(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012
+        first = store.allocate_ids(10)
+        raise ZeroDivisionError
+    take(store, taken_row(first), taken_row(first + 9))
+    assert store.allocate_ids(1) >= first + 10
+
+
+# Holds.
+
+
+def test_holds_count_when_the_cycle_is_finished(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.set_hold("queue://a", 5)
+        tx.set_hold("queue://b", 0)
+    cycle = begin(store, [], holds={"queue://a": 2, "queue://c": 9})
+    assert store.holds() == {"queue://a": 5, "queue://b": 0}
+    finish(store, cycle)
+    assert store.holds() == {"queue://a": 2, "queue://b": 0, "queue://c": 9}
+
+
+# Reading.
+
+
+def varied_rows(count: int) -> list[TakenRow]:
+    causes = ["order refused", "Order refused", "50% of _all_", None]
+    return [
+        taken_row(
+            number,
+            state=list(RowState)[number % 3],
+            destination=f"queue://{number % 4}",
+            redelivery_id=f"test-{number // 2}",
+            cause=causes[number % 4],
+            received_at_ms=number * 10,
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+FILTERS = {
+    "ids": [(), (3,), (7, 2, 900)],
+    "redelivery_id": ["test-4", "test-900"],
+    "destination": ["queue://1", "queue://none"],
+    "state": list(RowState),
+    "cause_contains": ["order", "%", "_all_", ""],
+    "received_before_ms": [0, 110],
+}
+
+
+def matches(row: TakenRow, row_filter: RowFilter) -> bool:
+    return (
+        (row_filter.ids is None or row.id in row_filter.ids)
+        and row_filter.redelivery_id in (None, row.redelivery_id)
+        and row_filter.destination in (None, row.destination)
+        and row_filter.state in (None, row.state)
+        and (
+            row_filter.cause_contains is None
+            or (row.cause is not None and row_filter.cause_contains in row.cause)
+        )
+        and (
+            row_filter.received_before_ms is None
+            or row.received_at_ms < row_filter.received_before_ms
+        )
+    )
+
+
+def test_all_conditions_of_a_filter_must_hold(store: Store) -> None:
+    rows = varied_rows(24)
+    take(store, *rows)
+    begin(store, [taken_row(100, destination="queue://1", cause="order", received_at_ms=0)])
+    singles = [{name: value} for name, values in FILTERS.items() for value in values]
+    pairs = [left | right for left, right in itertools.combinations(singles, 2)]
+    for conditions in [{}, *singles, *pairs]:
+        row_filter = RowFilter(**conditions)
+        expected = [row.id for row in rows if matches(row, row_filter)]
+        assert (row_filter, ids_of(store, row_filter)) == (row_filter, expected)
+        assert (row_filter, store.count_rows(row_filter)) == (row_filter, len(expected))
+
+
+@pytest.mark.parametrize("destination", [None, "queue://1"])
+@pytest.mark.parametrize("state", [None, *RowState])
+def test_rows_are_listed_by_number_in_pages(
+    store: Store, destination: str | None, state: RowState | None
+) -> None:
+    take(store, *varied_rows(30))
+    row_filter = RowFilter(destination=destination, state=state)
+    listed: list[int] = []
+    while page := store.list_rows(row_filter, 4, listed[-1] if listed else 0):
+        assert len(page) <= 4
+        listed += [row.id for row in page]
+    assert listed == sorted(listed) == ids_of(store, row_filter)
+
+
+def test_a_page_is_full_also_when_an_unfinished_cycle_hides_rows(store: Store) -> None:
+    take(store, *(taken_row(number) for number in (2, 4, 6)))
+    begin(store, [taken_row(number) for number in (1, 3, 5)])
+    assert [row.id for row in store.list_rows(ALL, 2)] == [2, 4]
+
+
+def test_a_listed_row_tells_all(store: Store) -> None:
+    row = taken_row(3, cause="order refused", is_final=True, delay_ms=7, state=RowState.PARKED)
+    take(store, row)
+    (view,) = store.list_rows(ALL, 5)
+    for name in set(view.__struct_fields__) & set(row.__struct_fields__):
+        assert (name, getattr(view, name)) == (name, getattr(row, name))
+
+
+def test_texts_that_utf_8_cant_write_are_spelled_out_and_stop_nothing(store: Store) -> None:
+    broken = "caf\u00e9 \ud800"
+    row = taken_row(
+        1, cause=broken, rule=broken, message_id=broken, destination=f"queue://{broken}"
+    )
+    take(store, row)
+    (view,) = store.list_rows(RowFilter(destination=row.destination, cause_contains=broken), 5)
+    assert view.cause == view.rule == view.message_id == "caf\u00e9 \\ud800"
+    assert store.history(row.redelivery_id)[0].cause == "caf\u00e9 \\ud800"  # type: ignore[union-attr]
+    assert [due.destination for due in claim(store)] == ["queue://caf\u00e9 \\ud800"]
+
+
+def test_the_store_tells_its_size(store: Store) -> None:
+    before = store.size_bytes()
+    take(store, taken_row(1, message=b"x" * 1_000_000))
+    assert store.size_bytes() - before > 1_000_000
+
+
+# History.
+
+
+def test_history_tells_all_events_of_a_message_over_all_its_deaths(store: Store) -> None:
+    rows = [taken_row(number, redelivery_id="same") for number in (1, 2)]
+    take(store, rows[0], taken_row(9))
+    finish(store, begin(store, [rows[1]], [row for row in claim(store) if row.id == 1]))
+    parked = Parked(at_ms=5, id=2, redelivery_id="same", destination="queue://orders", reason="why")
+    with store.transaction() as tx:
+        tx.record([parked])
+    assert store.history("same") == [
+        took(rows[0]),
+        scheduled(rows[0]),
+        took(rows[1]),
+        scheduled(rows[1]),
+        resent(DueRow(**{name: getattr(rows[0], name) for name in DueRow.__struct_fields__})),
+        parked,
+    ]
+    assert store.history("other") == []
+
+
+def test_events_outside_of_cycles_count_at_once(store: Store) -> None:
+    cycle = begin(store, [taken_row(1)])
+    event = Held(at_ms=4, redelivery_id="x", destination="queue://orders", reason="r")
+    with store.transaction() as tx:
+        tx.record([event])
+        tx.record([])
+    assert store.history("x") == [event]
+    with store.transaction() as tx:
+        tx.undo_cycle(cycle)
+    assert store.history("x") == [event]
+
+
+def record_at(store: Store, *times: int) -> None:
+    with store.transaction() as tx:
+        tx.record(
+            [Held(at_ms=at_ms, redelivery_id="x", destination="", reason="") for at_ms in times]
+        )
+
+
+def times_of(store: Store) -> list[int]:
+    return [event.at_ms for event in store.history("x")]
+
+
+def test_the_oldest_events_before_a_time_are_forgotten_at_most_limit(store: Store) -> None:
+    record_at(store, 1, 2, 3)
+    record_at(store, 4, 5)
+    record_at(store, 6)
+    assert store.forget_history(1, 10) == 0
+    assert store.forget_history(6, 2) == 2
+    assert times_of(store) == [3, 4, 5, 6]
+    assert store.forget_history(6, 2) == 2
+    assert store.forget_history(6, 2) == 1
+    assert store.forget_history(6, 2) == 0
+    assert times_of(store) == [6]
+
+
+def test_the_first_events_beyond_a_number_are_forgotten_at_most_limit(store: Store) -> None:
+    record_at(store, 9, 2, 3)
+    record_at(store, 4, 5)
+    assert store.trim_history(5, 10) == 0
+    assert store.trim_history(2, 1) == 1
+    assert times_of(store) == [2, 3, 4, 5]
+    assert store.trim_history(2, 10) == 2
+    assert store.trim_history(0, 10) == 2
+    assert times_of(store) == []
+    record_at(store, 7)
+    assert times_of(store) == [7]
+
+
+def test_events_of_an_unfinished_cycle_are_not_forgotten(store: Store) -> None:
+    record_at(store, 1)
+    cycle = begin(store, [taken_row(1)])
+    assert store.forget_history(10**9, 100) == 1
+    assert store.trim_history(0, 100) == 0
+    finish(store, cycle)
+    assert len(store.history("test-000000000001")) == 2
+    assert store.trim_history(0, 100) == 2
+
+
+# What operators do.
+
+
+def assert_tallies(store: Store) -> None:
+    """Check that the tallies equal what a scan of the rows gives."""
+    rows = store.list_rows(ALL, 100_000)
+    expected = Counter((row.destination, row.state) for row in rows)
+    found = {(tally.destination, tally.state): tally.count for tally in store.tallies()}
+    assert found == dict(expected)
+    assert store.count_rows(ALL) == len(rows)
+
+
+def taken_in_all_states(store: Store) -> None:
+    take(
+        store,
+        taken_row(1, due_at_ms=50),
+        taken_row(2, due_at_ms=5_000),
+        taken_row(3, due_at_ms=60, state=RowState.HELD),
+        taken_row(4, due_at_ms=6_000, state=RowState.HELD),
+        taken_row(5, due_at_ms=70, state=RowState.PARKED),
+        taken_row(6, due_at_ms=80, is_final=True, destination="queue://DLQ.final"),
+        taken_row(7, due_at_ms=1),
+    )
+    send(store, 7)
+
+
+def dues(store: Store) -> dict[int, tuple[RowState, int]]:
+    return {row.id: (row.state, row.due_at_ms) for row in store.list_rows(ALL, 100)}
+
+
+def last_events(store: Store) -> dict[int, AnyEvent]:
+    histories = [store.history(f"test-{number:012d}") for number in range(1, 8)]
+    return {events[-1].id: events[-1] for events in histories}
+
+
+def test_retry_makes_rows_due_now_also_held_and_parked_ones(store: Store) -> None:
+    taken_in_all_states(store)
+    assert store.retry(ALL, 100, "ann") == 6
+    waiting = RowState.WAITING
+    assert dues(store) == {
+        1: (waiting, 50),
+        2: (waiting, 100),
+        3: (waiting, 100),
+        4: (waiting, 100),
+        5: (waiting, 100),
+        6: (waiting, 80),
+        7: (waiting, 1),
+    }
+    events = last_events(store)
+    assert [number for number, event in events.items() if isinstance(event, Retried)] == [
+        1, 2, 3, 4, 5, 6,
+    ]  # fmt: skip
+    assert events[5] == Retried(
+        at_ms=100,
+        id=5,
+        redelivery_id="test-000000000005",
+        destination="queue://orders",
+        actor="ann",
+    )
+    assert_tallies(store)
+
+
+def test_a_retried_row_tells_its_rule_again(store: Store) -> None:
+    take(store, taken_row(1))
+    with store.transaction() as tx:
+        tx.park([1], "refused")
+    store.retry(ALL, 100, "ann")
+    assert store.list_rows(ALL, 1)[0].rule == "policy.yaml:3"
+
+
+def test_cancel_sends_rows_to_their_final_dead_letter_queue_now(store: Store) -> None:
+    taken_in_all_states(store)
+    assert store.cancel(ALL, 100, "ann", ".exhausted") == 5
+    rows = {row.id: row for row in store.list_rows(ALL, 100)}
+    for number in range(1, 6):
+        row = rows[number]
+        assert (row.destination, row.is_final, row.state, row.due_at_ms) == (
+            "queue://DLQ.exhausted",
+            True,
+            RowState.WAITING,
+            100,
+        )
+    assert (rows[6].destination, rows[6].due_at_ms) == ("queue://DLQ.final", 80)
+    assert not rows[7].is_final
+    assert last_events(store)[5] == Cancelled(
+        at_ms=100,
+        id=5,
+        redelivery_id="test-000000000005",
+        destination="queue://DLQ.exhausted",
+        actor="ann",
+    )
+    assert store.cancel(ALL, 100, "ann", ".exhausted") == 0
+    assert_tallies(store)
+
+
+def test_hold_keeps_waiting_rows_until_a_person_releases_them(store: Store) -> None:
+    taken_in_all_states(store)
+    assert store.hold(ALL, 100, "ann") == 3
+    held, parked, waiting = RowState.HELD, RowState.PARKED, RowState.WAITING
+    assert [state for state, _ in dues(store).values()] == [
+        held, held, held, held, parked, held, waiting,
+    ]  # fmt: skip
+    assert isinstance(last_events(store)[2], Held)
+    assert store.next_due_ms() is None
+    assert store.hold(ALL, 100, "ann") == store.hold(RowFilter(state=parked), 100, "ann") == 0
+    assert_tallies(store)
+
+
+def test_release_lets_held_rows_go_at_their_due_time_at_once_if_it_has_passed(
+    store: Store,
+) -> None:
+    taken_in_all_states(store)
+    assert store.release(RowFilter(state=RowState.WAITING), 100, "ann") == 0
+    assert store.release(ALL, 100, "ann") == 2
+    assert dues(store)[3] == (RowState.WAITING, 100)
+    assert dues(store)[4] == (RowState.WAITING, 6_000)
+    event = last_events(store)[4]
+    assert isinstance(event, Released)
+    assert (event.due_at_ms, event.actor) == (6_000, "ann")
+    assert_tallies(store)
+
+
+@pytest.mark.parametrize("action", ["retry", "cancel", "hold", "release"])
+def test_actions_leave_rows_of_an_unfinished_cycle(store: Store, action: str) -> None:
+    held = RowState.HELD if action == "release" else RowState.WAITING
+    take(store, taken_row(1))
+    cycle = begin(store, [taken_row(2, state=held)], claim(store))
+    suffix = [".final"] if action == "cancel" else []
+    assert getattr(store, action)(ALL, 100, "ann", *suffix) == 0
+    finish(store, cycle)
+    assert getattr(store, action)(ALL, 100, "ann", *suffix) == 1
+    assert_tallies(store)
+
+
+@pytest.mark.parametrize("by_ids", [True, False])
+def test_an_action_on_many_rows_reaches_each_once(store: Store, by_ids: bool) -> None:
+    count = 2_500
+    take(store, *(taken_row(number) for number in range(1, count + 1)))
+    row_filter = RowFilter(ids=(*range(count, 0, -1), 1, 9_999)) if by_ids else ALL
+    assert store.hold(row_filter, 100, "ann") == count
+    assert store.release(RowFilter(destination="queue://orders"), 100, "ann") == count
+    assert store.retry(RowFilter(received_before_ms=10**9), 100, "ann") == count
+    assert len(store.history("test-000000002400")) == 5
+    assert_tallies(store)
+
+
+def test_actions_only_reach_what_the_filter_hits(store: Store) -> None:
+    rows = varied_rows(24)
+    take(store, *rows)
+    row_filter = RowFilter(destination="queue://1", state=RowState.PARKED)
+    hit = [row.id for row in rows if matches(row, row_filter)]
+    assert store.retry(row_filter, 100, "ann") == len(hit) > 0
+    changed = [row.id for row in store.list_rows(ALL, 100) if row.due_at_ms == 100]
+    assert changed == hit

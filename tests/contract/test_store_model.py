@@ -1,0 +1,360 @@
+"""A store against a model of a few dictionaries: whatever is done, both tell the same."""
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import hypothesis.strategies as st
+import msgspec
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from amqsidecar.model.event import AnyEvent, Parked
+from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
+from amqsidecar.stores.sqlite_store import SqliteStore, SqliteTransaction
+from support.schedule_rows import resent, taken_row, took
+from support.virtual_clock import VirtualClock
+
+WAITING, HELD, PARKED = RowState
+DESTINATIONS = ("queue://a", "queue://b", "topic://c")
+POSITIONS = st.lists(st.integers(0, 12), max_size=6, unique=True)
+FILTERS = st.builds(
+    RowFilter,
+    ids=st.none() | POSITIONS.map(tuple),
+    destination=st.none() | st.sampled_from(DESTINATIONS),
+    state=st.none() | st.sampled_from(RowState),
+)
+TIMES = st.integers(0, 50)
+ENDS = st.sampled_from(["finish_cycle", "undo_cycle", "settle_in_doubt"])
+
+
+class Begun(msgspec.Struct):
+    """The model of an unfinished cycle."""
+
+    taken: list[TakenRow]
+    sent: list[int]
+    events: list[AnyEvent]
+    holds: dict[str, int]
+
+
+class Takes(msgspec.Struct, frozen=True):
+    """What a cycle takes and how much it claims."""
+
+    count: int
+    due_at_ms: int
+    state: RowState
+    destination: str
+    limit: int
+    now_ms: int
+    hold: int | None
+    skipped: int
+
+
+TAKES = st.builds(
+    Takes,
+    count=st.integers(0, 4),
+    due_at_ms=TIMES,
+    state=st.sampled_from([WAITING, WAITING, HELD, PARKED]),
+    destination=st.sampled_from(DESTINATIONS),
+    limit=st.integers(0, 5),
+    now_ms=TIMES,
+    hold=st.none() | st.integers(0, 3),
+    skipped=st.integers(1, 2),
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """What is done to the store is done to the model."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.open()
+        self.rows: dict[int, TakenRow] = {}
+        self.events: list[AnyEvent] = []
+        self.holds: dict[str, int] = {}
+        self.acted: Counter[int] = Counter()
+        self.cycle = 0
+        self.begun: Begun | None = None
+        self.newest_id = 0
+
+    def open(self) -> None:
+        self.store = SqliteStore(self.folder / "schedule.db", clock=VirtualClock())
+        self.store.open()
+        # Why: only a loss of power could tell, and thousands of syncs take minutes.
+        self.store._database.run("PRAGMA synchronous = OFF")
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.folder)
+
+    # Cycles.
+
+    @precondition(lambda self: self.begun is None)
+    @rule(takes=TAKES)
+    def begin_cycle(self, takes: Takes) -> None:
+        with self.store.transaction() as tx:
+            begun = self.record_cycle(tx, takes)
+        self.begun = begun
+
+    @precondition(lambda self: self.begun is not None)
+    @rule(end=ENDS)
+    def end_cycle(self, end: str) -> None:
+        with self.store.transaction() as tx:
+            self.end(tx, end)
+
+    @precondition(lambda self: self.begun is not None)
+    @rule(end=ENDS, takes=TAKES)
+    def end_cycle_and_begin_the_next(self, end: str, takes: Takes) -> None:
+        with self.store.transaction() as tx:
+            self.end(tx, end)
+            begun = self.record_cycle(tx, takes)
+        self.begun = begun
+
+    def record_cycle(self, tx: SqliteTransaction, takes: Takes) -> Begun:
+        first = self.store.allocate_ids(takes.count + takes.skipped)
+        assert first > self.newest_id
+        self.newest_id = first + takes.count + takes.skipped - 1
+        taken = [
+            taken_row(
+                first + takes.skipped + number,
+                due_at_ms=takes.due_at_ms + number,
+                state=takes.state,
+                destination=takes.destination,
+            )
+            for number in range(takes.count)
+        ]
+        claimed = self.claim(tx, takes)
+        events: list[AnyEvent] = [took(row) for row in taken]
+        events += [resent(row) for row in claimed]
+        holds = {} if takes.hold is None else {takes.destination: takes.hold}
+        tx.record_cycle(self.cycle + 1, taken, claimed, events, holds)
+        return Begun(taken, [row.id for row in claimed], events, holds)
+
+    def claim(self, tx: SqliteTransaction, takes: Takes) -> list[DueRow]:
+        claimed = tx.claim_due(takes.now_ms, takes.limit)
+        waiting = [row for row in self.at_rest() if row.state is WAITING]
+        due = [row for row in waiting if row.due_at_ms <= takes.now_ms]
+        due.sort(key=lambda row: (row.due_at_ms, row.id))
+        assert [row.id for row in claimed] == [row.id for row in due[: takes.limit]]
+        assert [row.message for row in claimed] == [row.message for row in due[: takes.limit]]
+        return claimed
+
+    def end(self, tx: SqliteTransaction, end: str) -> None:
+        begun, self.begun = self.begun, None
+        assert begun is not None
+        getattr(tx, end)(self.cycle + 1)
+        if end == "undo_cycle":
+            return
+        self.cycle += 1
+        self.rows |= {row.id: row for row in begun.taken}
+        self.holds |= begun.holds
+        if end == "finish_cycle":
+            self.events += begun.events
+            for row_id in begun.sent:
+                del self.rows[row_id]
+        else:
+            self.events += [event for event in begun.events if event.id not in begun.sent]
+
+    @rule(takes=TAKES, end=ENDS, positions=POSITIONS)
+    def fail(self, takes: Takes, end: str, positions: list[int]) -> None:
+        """Whatever a transaction did before its exception did not happen."""
+        before = self.begun, self.cycle, dict(self.rows), list(self.events), dict(self.holds)
+        try:
+            with self.store.transaction() as tx:
+                if self.begun is not None:
+                    self.end(tx, end)
+                tx.park(self.free_ids(positions), "refused")
+                tx.set_hold("queue://DLQ", 9)
+                tx.record_cycle(self.cycle + 1, [taken_row(10**9)], [], [took(taken_row(1))])
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            self.begun, self.cycle, self.rows, self.events, self.holds = before
+
+    # Single rows.
+
+    @rule(positions=POSITIONS, due_at_ms=TIMES)
+    def postpone(self, positions: list[int], due_at_ms: int) -> None:
+        ids = self.free_ids(positions)
+        with self.store.transaction() as tx:
+            tx.postpone(ids, due_at_ms, "no route")
+        for row in self.present(ids):
+            if row.state is WAITING:
+                self.change(row, due_at_ms=due_at_ms)
+
+    @rule(positions=POSITIONS)
+    def park(self, positions: list[int]) -> None:
+        ids = self.free_ids(positions)
+        events: list[AnyEvent] = [
+            Parked(at_ms=1, id=row.id, redelivery_id=row.redelivery_id, destination="", reason="no")
+            for row in self.present(ids)
+        ]
+        with self.store.transaction() as tx:
+            tx.park(ids, "refused")
+            tx.record(events)
+        self.events += events
+        for row in self.present(ids):
+            self.change(row, state=PARKED)
+
+    @rule(positions=POSITIONS)
+    def remove(self, positions: list[int]) -> None:
+        ids = self.free_ids(positions)
+        with self.store.transaction() as tx:
+            tx.remove(ids)
+        for row in self.present(ids):
+            del self.rows[row.id]
+
+    @rule(source=st.sampled_from(DESTINATIONS), remaining=st.integers(0, 3))
+    def set_hold(self, source: str, remaining: int) -> None:
+        with self.store.transaction() as tx:
+            tx.set_hold(source, remaining)
+        self.holds[source] = remaining
+
+    # Operators.
+
+    @rule(row_filter=FILTERS, now_ms=TIMES)
+    def retry(self, row_filter: RowFilter, now_ms: int) -> None:
+        row_filter = self.with_ids(row_filter)
+        hit = self.hit(row_filter)
+        assert self.store.retry(row_filter, now_ms, "ann") == len(hit)
+        for row in hit:
+            due = min(row.due_at_ms, now_ms) if row.state is WAITING else now_ms
+            self.change(row, state=WAITING, due_at_ms=due)
+            self.acted[row.id] += 1
+
+    @rule(row_filter=FILTERS, now_ms=TIMES)
+    def cancel(self, row_filter: RowFilter, now_ms: int) -> None:
+        row_filter = self.with_ids(row_filter)
+        hit = [row for row in self.hit(row_filter) if not row.is_final]
+        assert self.store.cancel(row_filter, now_ms, "ann", ".final") == len(hit)
+        for row in hit:
+            final = row.source + ".final"
+            self.change(row, state=WAITING, due_at_ms=now_ms, destination=final, is_final=True)
+            self.acted[row.id] += 1
+
+    @rule(row_filter=FILTERS, now_ms=TIMES)
+    def hold(self, row_filter: RowFilter, now_ms: int) -> None:
+        row_filter = self.with_ids(row_filter)
+        hit = [row for row in self.hit(row_filter) if row.state is WAITING]
+        assert self.store.hold(row_filter, now_ms, "ann") == len(hit)
+        for row in hit:
+            self.change(row, state=HELD)
+            self.acted[row.id] += 1
+
+    @rule(row_filter=FILTERS, now_ms=TIMES)
+    def release(self, row_filter: RowFilter, now_ms: int) -> None:
+        row_filter = self.with_ids(row_filter)
+        hit = [row for row in self.hit(row_filter) if row.state is HELD]
+        assert self.store.release(row_filter, now_ms, "ann") == len(hit)
+        for row in hit:
+            self.change(row, state=WAITING, due_at_ms=max(row.due_at_ms, now_ms))
+            self.acted[row.id] += 1
+
+    @rule(closes=st.booleans())
+    def open_again(self, closes: bool) -> None:
+        """A process that was killed never closed."""
+        before = self.store
+        if closes:
+            before.close()
+        self.open()
+        before.close()
+
+    # The model.
+
+    def at_rest(self) -> list[TakenRow]:
+        return [row for row in self.rows.values() if self.is_free(row.id)]
+
+    def ids_at(self, positions: Sequence[int]) -> list[int]:
+        """Return ids by their place among the present rows, those of a taking cycle included."""
+        ids = sorted(self.rows)
+        if self.begun is not None:
+            ids += [row.id for row in self.begun.taken]
+        return [ids[position] for position in positions if position < len(ids)] + [999]
+
+    def free_ids(self, positions: Sequence[int]) -> list[int]:
+        return [row_id for row_id in self.ids_at(positions) if self.is_free(row_id)]
+
+    def with_ids(self, row_filter: RowFilter) -> RowFilter:
+        if row_filter.ids is None:
+            return row_filter
+        return msgspec.structs.replace(row_filter, ids=tuple(self.ids_at(row_filter.ids)))
+
+    def is_free(self, row_id: int) -> bool:
+        begun = self.begun
+        if begun is None:
+            return True
+        return row_id not in begun.sent and row_id not in [row.id for row in begun.taken]
+
+    def present(self, ids: list[int]) -> list[TakenRow]:
+        return [self.rows[row_id] for row_id in ids if row_id in self.rows]
+
+    def change(self, row: TakenRow, **fields: object) -> None:
+        self.rows[row.id] = msgspec.structs.replace(self.rows[row.id], **fields)
+
+    def hit(self, row_filter: RowFilter) -> list[TakenRow]:
+        return [row for row in self.at_rest() if self.matches(row, row_filter)]
+
+    def matches(self, row: TakenRow, row_filter: RowFilter) -> bool:
+        return (
+            (row_filter.ids is None or row.id in row_filter.ids)
+            and row_filter.destination in (None, row.destination)
+            and row_filter.state in (None, row.state)
+        )
+
+    # What both must tell.
+
+    @invariant()
+    def state_agrees(self) -> None:
+        state = self.store.open()
+        assert state.cycle == self.cycle
+        if self.begun is None:
+            assert state.unfinished is None
+        else:
+            assert state.unfinished is not None
+            assert state.unfinished.taken_count == len(self.begun.taken)
+            assert state.unfinished.sent_count == len(self.begun.sent)
+
+    @invariant()
+    def rows_agree(self) -> None:
+        listed = self.store.list_rows(RowFilter(), 10_000)
+        assert [row.id for row in listed] == sorted(self.rows)
+        for row in listed:
+            expected = self.rows[row.id]
+            for name in ("state", "due_at_ms", "destination", "is_final", "redelivery_id"):
+                assert getattr(row, name) == getattr(expected, name)
+            assert row.in_flight is not self.is_free(row.id)
+            assert self.store.message(row.id) == expected.message
+
+    @invariant()
+    def counts_agree(self) -> None:
+        expected = Counter((row.destination, row.state) for row in self.rows.values())
+        tallies = self.store.tallies()
+        assert {(one.destination, one.state): one.count for one in tallies} == dict(expected)
+        assert self.store.count_rows(RowFilter()) == len(self.rows)
+        assert self.store.holds() == self.holds
+
+    @invariant()
+    def next_due_agrees(self) -> None:
+        dues = [row.due_at_ms for row in self.at_rest() if row.state is WAITING]
+        assert self.store.next_due_ms() == min(dues, default=None)
+
+    @invariant()
+    def history_agrees(self) -> None:
+        for row_id in {event.id for event in self.events[-12:]} | set(self.ids_at(range(12))):
+            told = self.store.history(f"test-{row_id:012d}")
+            by_engine = [event for event in told if not hasattr(event, "actor") or not event.actor]
+            assert by_engine == [event for event in self.events if event.id == row_id]
+            assert len(told) - len(by_engine) == self.acted[row_id]
+
+
+TestStoreModel = StoreMachine.TestCase
+TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
