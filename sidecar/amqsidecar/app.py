@@ -295,9 +295,11 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         )
         with _http(config, health, metrics) as address, _signals(service.stop):
             housekeeping.plan(service.service_clock)
+            service.service_clock.every(1.0, "log_summary", log_events.flush_if_due)
             log.info("started", version=__version__, http=address)
             service.run()
     finally:
         store.close()
+        log_events.flush()
     log.info("stopped")
     return 0
