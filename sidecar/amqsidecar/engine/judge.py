@@ -9,6 +9,7 @@ from typing import assert_never
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.errors import SidecarError
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, DestinationKind, queue
@@ -102,16 +103,21 @@ class Judge:
         reason = self._park_reason(delivery)
         if reason is not None or origin is None:
             return draft.park(origin or delivery.source, reason or "the message names no origin")
-        decision = self._decider.decide(
-            DeadLetter(
-                destination=_policy_destination(origin),
-                redelivery_count=provenance.redelivery_count,
-                persistent=provenance.persistent,
-                expired=provenance.expired,
-                is_store_duplicate=provenance.is_store_duplicate,
-            ),
-            self._chance,
-        )
+        try:
+            decision = self._decider.decide(
+                DeadLetter(
+                    destination=_policy_destination(origin),
+                    redelivery_count=provenance.redelivery_count,
+                    persistent=provenance.persistent,
+                    expired=provenance.expired,
+                    is_store_duplicate=provenance.is_store_duplicate,
+                ),
+                self._chance,
+            )
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
+            return draft.park(origin, f"the rules fail on it: {type(error).__name__}: {error}")
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
 
     def _carry_out(

@@ -1,0 +1,170 @@
+"""Verdicts: the rules' decision and what the sidecar does besides."""
+
+from __future__ import annotations
+
+import pytest
+
+from amqsidecar.broker import Delivery
+from amqsidecar.engine.judge import LATEST_DUE_MS, Judge, JudgeSettings
+from amqsidecar.errors import LinkLost
+from amqsidecar.model.decision import DeadLetterTo, Discard, Redeliver
+from amqsidecar.model.destination import Destination, parse_destination, queue, topic
+from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Returned, Scheduled
+from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.schedule import RowState
+
+NOW = 1_000_000
+
+
+class Answers:
+    """Rules that always answer the same, and remember what they were asked."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+        self.asked: list[object] = []
+
+    def decide(self, dead_letter: object, chance: object) -> object:
+        self.asked.append(dead_letter)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def judge(
+    answer: object, *, backlog: bool = False, parks_topics: bool = True, **provenance: object
+):
+    rules = Answers(answer)
+    provenance = {"origin": queue("orders"), **provenance}
+    judged = Judge(
+        rules,
+        lambda destination: destination.name in ("DLQ", "DLA::DLQ.x"),
+        JudgeSettings(
+            instance="i1", encoding="e/1", final_suffix=".exhausted", parks_topics=parks_topics
+        ),
+        lambda: 0.5,
+    ).judge(
+        Delivery(1, queue("DLQ"), b"body", Provenance(**provenance)), 7, NOW, is_backlog=backlog
+    )
+    return judged, rules
+
+
+REDELIVER = Redeliver(500, 1, "rule")
+
+
+def test_a_redelivery_waits_for_its_delay_with_the_rules_words() -> None:
+    verdict, _ = judge(REDELIVER, cause="why")
+    row = verdict.row
+    assert (row.state, row.destination, row.due_at_ms) == (
+        RowState.WAITING,
+        "queue://orders",
+        NOW + 500,
+    )
+    assert (row.redelivery_count, row.rule, row.cause, row.message) == (1, "rule", "why", b"body")
+    assert [type(event) for event in verdict.events] == [Received, Scheduled]
+    assert row.redelivery_id == "i1-000000000007"
+
+
+def test_a_message_that_came_back_keeps_its_redelivery_id() -> None:
+    verdict, rules = judge(REDELIVER, redelivery_id="other-1", redelivery_count=2)
+    assert verdict.row.redelivery_id == "other-1"
+    assert type(verdict.events[0]) is Returned
+    assert rules.asked[0].redelivery_count == 2
+
+
+@pytest.mark.parametrize("delay_ms", [0, -1, -2000])
+def test_a_delay_of_nothing_is_due_at_once(delay_ms: int) -> None:
+    verdict, _ = judge(Redeliver(delay_ms, 1, "rule"))
+    assert (verdict.row.due_at_ms, verdict.row.delay_ms) == (NOW, 0)
+
+
+def test_an_endless_delay_ends_in_the_year_9999() -> None:
+    verdict, _ = judge(Redeliver(2**63 - 1, 1, "rule"))
+    assert verdict.row.due_at_ms == LATEST_DUE_MS
+
+
+def test_the_final_queue_gets_a_suffix_where_the_intake_reads_it() -> None:
+    verdict, _ = judge(DeadLetterTo(queue("DLQ"), 60_000, "rule"))
+    row = verdict.row
+    assert (row.destination, row.is_final, row.expiration_ms) == (
+        "queue://DLQ.exhausted",
+        True,
+        60_000,
+    )
+    event = verdict.events[1]
+    assert type(event) is Exhausted
+    assert event.decided_destination == "queue://DLQ"
+
+
+def test_a_final_queue_that_nobody_reads_keeps_its_name() -> None:
+    verdict, _ = judge(DeadLetterTo(queue("archive"), 0, "rule"))
+    assert verdict.row.destination == "queue://archive"
+    assert verdict.events[1].decided_destination is None
+
+
+def test_a_final_topic_becomes_the_final_queue_of_the_source() -> None:
+    verdict, _ = judge(DeadLetterTo(topic("dead"), 0, "rule"))
+    assert verdict.row.destination == "queue://DLQ.exhausted"
+
+
+def test_a_discard_leaves_no_row_but_an_event_with_the_rule() -> None:
+    verdict, _ = judge(Discard("drop it"))
+    assert verdict.row is None
+    assert type(verdict.events[1]) is Discarded
+    assert verdict.events[1].rule == "drop it"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "words"),
+    [
+        ({"origin": None}, "does not tell"),
+        ({"problem": "it can't be taken apart"}, "taken apart"),
+        ({"origin": queue("DLQ")}, "itself a dead-letter queue"),
+        ({"origin": queue("DLQ.exhausted")}, "itself a dead-letter queue"),
+        ({"origin": topic("ActiveMQ.Advisory.Queue.X")}, "advisory"),
+    ],
+)
+def test_what_cannot_be_sent_back_is_parked_unasked(provenance: dict, words: str) -> None:
+    verdict, rules = judge(REDELIVER, **provenance)
+    assert verdict.row.state is RowState.PARKED
+    assert words in verdict.events[1].reason
+    assert type(verdict.events[1]) is Parked
+    assert rules.asked == []
+    assert verdict.row.message == b"body"
+
+
+def test_a_topic_is_parked_unless_told_otherwise() -> None:
+    parked, _ = judge(REDELIVER, origin=topic("news"))
+    assert parked.row.state is RowState.PARKED
+    sent, _ = judge(REDELIVER, origin=topic("news"), parks_topics=False)
+    assert (sent.row.state, sent.row.destination) == (RowState.WAITING, "topic://news")
+
+
+def test_rules_know_an_address_without_its_queue() -> None:
+    verdict, rules = judge(
+        REDELIVER, origin=parse_destination("topic://t.news::c1.s1"), parks_topics=False
+    )
+    assert rules.asked[0].destination == Destination(topic("t").kind, "t.news")
+    assert verdict.row.destination == "topic://t.news::c1.s1"
+
+
+def test_a_backlog_is_held_whatever_the_rules_say() -> None:
+    for answer in (REDELIVER, DeadLetterTo(queue("DLQ"), 0, "rule"), Discard("rule")):
+        verdict, _ = judge(answer, backlog=True)
+        assert verdict.row.state is RowState.HELD
+        assert type(verdict.events[-1]) is Held
+
+
+def test_rules_that_fail_park_the_message_with_their_words() -> None:
+    verdict, _ = judge(ZeroDivisionError("by zero"))
+    assert verdict.row.state is RowState.PARKED
+    assert "ZeroDivisionError: by zero" in verdict.events[1].reason
+
+
+def test_a_link_lost_while_asking_is_not_the_messages_fault() -> None:
+    with pytest.raises(LinkLost):
+        judge(LinkLost("gone"))
+
+
+def test_rules_that_say_nothing_park_it() -> None:
+    verdict, _ = judge(None)
+    assert "no plugin" in verdict.events[1].reason
