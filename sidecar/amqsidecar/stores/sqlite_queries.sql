@@ -108,7 +108,7 @@ DELETE FROM message WHERE id BETWEEN ? AND ?;
 
 -- name: postpone_rows
 -- A later due time for waiting rows.
-UPDATE redelivery SET due_at_ms = :due_at_ms, reason = :reason
+UPDATE redelivery NOT INDEXED SET due_at_ms = :due_at_ms, reason = :reason
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 0;
 
 -- name: park_rows
@@ -141,10 +141,8 @@ UPDATE tally SET count = count + :delta WHERE destination = :destination AND sta
 DELETE FROM tally WHERE destination = ? AND state = ? AND count = 0;
 
 -- name: read_tallies
--- All tallies, by destination.
-SELECT word.text, tally.state, tally.count
-FROM tally JOIN word ON word.id = tally.destination
-WHERE tally.count > 0 ORDER BY word.text, tally.state;
+-- All tallies.
+SELECT destination, state, count FROM tally;
 
 -- name: sum_tallies
 -- How many rows there are of a destination, a state, both, or at all.

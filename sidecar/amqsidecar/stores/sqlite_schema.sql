@@ -38,8 +38,10 @@ CREATE TABLE redelivery (
     reason TEXT
 ) STRICT;
 
-CREATE INDEX redelivery_due ON redelivery (due_at_ms, id) WHERE state = 0;
-CREATE INDEX redelivery_kept ON redelivery (state, id) WHERE state <> 0;
+-- Every index ends with the row's id without saying so. The state stands in them because SQLite
+-- would read the row to know it.
+CREATE INDEX redelivery_due ON redelivery (state, due_at_ms) WHERE state = 0;
+CREATE INDEX redelivery_kept ON redelivery (state) WHERE state <> 0;
 CREATE INDEX redelivery_by_destination ON redelivery (destination);
 CREATE INDEX redelivery_by_redelivery_id ON redelivery (redelivery_id);
 

@@ -637,11 +637,13 @@ class SqliteStore:
 
     def tallies(self) -> list[Tally]:
         """Return how many rows there are by destination and state; costs no scan of the rows."""
-        with self._database.mapped("be read"):
-            return [
-                Tally(destination=destination, state=_STATES[state], count=count)
-                for destination, state, count in self._database.query("read_tallies")
+        database = self._database
+        with database.snapshot():
+            tallies = [
+                Tally(destination=database.word(number), state=_STATES[state], count=count)
+                for number, state, count in database.query("read_tallies").fetchall()
             ]
+        return sorted(tallies, key=lambda tally: (tally.destination, tally.state))
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
         """Return rows by number, only those with a number above `after_id`."""
