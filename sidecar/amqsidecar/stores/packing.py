@@ -67,7 +67,7 @@ def runs_of(ids: Iterable[int]) -> list[tuple[int, int]]:
     """
     runs: list[tuple[int, int]] = []
     first = last = -1
-    for number in sorted(ids):
+    for number in sorted(set(ids)):
         if number == last + 1 and last >= 0:
             last = number
             continue

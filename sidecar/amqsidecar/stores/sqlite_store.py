@@ -912,7 +912,7 @@ class SqliteStore:
             pages = database.run("PRAGMA page_count").fetchone()[0]
             free = database.run("PRAGMA freelist_count").fetchone()[0]
             if free > max(_VACUUM_PAGES, pages // 2):
-                database.run(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+                database.give_back(_VACUUM_PAGES)
 
 
 def _parts(row_filter: RowFilter) -> Iterator[RowFilter]:
