@@ -195,7 +195,7 @@ class Generator:
             "process_expired": self.maybe(0.7),
             "process_non_persistent": self.maybe(),
             "enable_audit": self.maybe(0.3),
-            "expiration_ms": self.pick((0, 0, 4000, 10**10, -1)),
+            "expiration_ms": self.pick((0, 0, 4000, 10**10, -1, 2**63 - 1)),
         }
         kind = self.pick(("shared", "individual", "individual", "discarding", None))
         if kind == "shared":

@@ -149,9 +149,9 @@ def test_discarding_strategy_keeps_nothing() -> None:
     assert _decide(strategy, "A") == Discard("discarding defaultEntry (activemq.xml:30)")
 
 
-@pytest.mark.parametrize(("written", "expected"), [(5000, 5000), (0, 0), (-1, 0)])
+@pytest.mark.parametrize(("written", "expected"), [(5000, 5000), (0, 0), (-1, 0), (2**63 - 1, 0)])
 def test_row_11_expiration_of_the_strategy(written: int, expected: int) -> None:
-    """Above 0 it is the time a dead letter may stay; else for ever."""
+    """Above 0 it is the time a dead letter may stay; else, or when it overflows, for ever."""
     decision = _decide(SharedDeadLetterStrategy(expiration_ms=written), "A")
     assert isinstance(decision, DeadLetterTo)
     assert decision.expiration_ms == expected

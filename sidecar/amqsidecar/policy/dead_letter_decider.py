@@ -19,8 +19,11 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.destination_map import MEMO_SIZE, DestinationMap, describe_pattern
 from amqsidecar.policy.redelivery_decider import describe_rule
-from amqsidecar.policy.redelivery_policy import Chance
+from amqsidecar.policy.redelivery_policy import LONG_MAX, Chance
 from amqsidecar.policy.rule_source import DEFAULTS
+
+LONGEST_EXPIRATION_MS = LONG_MAX - 253_402_300_799_000
+"""The longest expiration that fits 64 bits when the time is added, up to the end of year 9999."""
 
 
 def find_dead_letter_queue(
@@ -118,8 +121,12 @@ class _CompiledStrategy:
             # Quirk (Classic 5.x): a message that dies in the very queue where its dead letters
             # belong is acknowledged away.
             return Discard(f"{self._where} died in its own dead-letter queue")
-        # Quirk (Classic 5.x): a negative expiration means the same as 0.
-        return DeadLetterTo(dead_letter_queue, max(0, self._strategy.expiration_ms), self._where)
+        # Quirk (Classic 5.x): a negative expiration means the same as 0, and so does one that
+        # overflows when the broker adds the time of day.
+        expiration_ms = max(0, self._strategy.expiration_ms)
+        if expiration_ms > LONGEST_EXPIRATION_MS:
+            expiration_ms = 0
+        return DeadLetterTo(dead_letter_queue, expiration_ms, self._where)
 
 
 class DeadLetterDecider:
