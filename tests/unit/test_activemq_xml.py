@@ -221,6 +221,8 @@ def test_every_problem_is_reported_at_once_with_its_line() -> None:
         ('queue="queue://A"', (queue("queue://A"),)),
         ('queue="A,,A, topic://B"', (queue("A"), topic("B"))),
         ('queue="A..B"', (queue("A..B"),)),
+        ('tempTopic="true" tempQueue="true"', (Destination(DestinationKind.TEMP_TOPIC, ">"),)),
+        ('topic="T" tempTopic="true"', (topic("T"),)),
     ],
 )
 def test_destinations_as_the_broker_takes_them(
@@ -337,6 +339,17 @@ def test_placeholders_come_from_the_environment() -> None:
         ),
         (_broker('<redeliveryPlugin><x y="1"/></redeliveryPlugin>'), "<x> can't stand inside"),
         (_broker(_redelivery('<redeliveryPolicy queue=" "/>')), "empty name"),
+        (_broker(_redelivery('<redeliveryPolicy destination="A"/>')), "can't be written as text"),
+        (
+            _broker(_redelivery("<redeliveryPolicy><destination/></redeliveryPolicy>")),
+            "can't be written as text",
+        ),
+        (
+            _broker(
+                _redelivery("<redeliveryPolicy><destination><x/></destination></redeliveryPolicy>")
+            ),
+            "expected one of <queue",
+        ),
         (
             _broker('<ref bean="a"/>').replace(
                 "<plugins>",

@@ -296,6 +296,49 @@ def test_operators_live_in_wild_matches_only(match: str, address: str, applies: 
     assert bool(_order(_compiled(match), address)) is applies
 
 
+@pytest.mark.parametrize(
+    ("syntax", "match", "address", "applies"),
+    [
+        (WildcardSyntax(delimiter="/", single_word="."), "a.", "a[^/]", False),
+        (WildcardSyntax(delimiter="/", single_word="."), "a.", "ab", False),
+        (WildcardSyntax(any_words="+"), "a.+", "a.b", True),
+        (WildcardSyntax(delimiter="/", any_words="."), ".", "anything", True),
+        (WildcardSyntax(delimiter="|"), "a|b*", "bx", True),
+        (WildcardSyntax(single_word="$"), "a.$", "a.b", True),
+        (WildcardSyntax(), "a.#", "a.b\nc", False),
+        (WildcardSyntax(), "#", "a\nb", False),
+        (WildcardSyntax(), "a.*", "a.b\nc", True),
+    ],
+)
+def test_odd_wildcards_are_read_as_the_broker_replaces_them(
+    syntax: WildcardSyntax, match: str, address: str, applies: bool
+) -> None:
+    """The broker replaces text by text; a character of the syntax may get into its own way."""
+    assert bool(_order(_compiled(match, wildcards=syntax), address)) is applies
+
+
+def test_shorter_wins_among_equal_words_and_words_at_the_end_may_be_empty() -> None:
+    """java.lang.String.split drops empty words at the end; then the length decides."""
+    assert _order(_compiled("[a].*", "a.*"), "a.b") == ["a.*", "[a].*"]
+    assert _order(_compiled("a*.", "*.."), "ab.") == ["a*."]
+    assert _order(_compiled("a*b?.", "a*"), "axb.") == ["a*b?."]
+    assert _order(_compiled("*.b?.?c?", "*.b"), "a.b") == ["*.b", "*.b?.?c?"]
+    assert _order(_compiled("*.b(c.c)?", "a.b*"), "a.bc.c") == ["*.b(c.c)?"]
+    assert _order(_compiled("x*(.y)?(.z)?", "x*"), "xa") == ["x*", "x*(.y)?(.z)?"]
+
+
+def test_a_single_marker_is_no_literal_match() -> None:
+    """The broker fails to cut it."""
+    with pytest.raises(ConfigError, match="nothing stands between"):
+        _compiled("|", markers="||")
+
+
+def test_rules_show_booleans_as_the_file_has_them() -> None:
+    """true, not True."""
+    compiled = compile_address_settings(ArtemisRules(entries=(_entry("#", no_expiry=True),)))
+    assert "no-expiry=true" in compiled.effective("a").rule("no_expiry")
+
+
 def test_two_equal_wild_matches_come_in_the_order_of_the_hash_map() -> None:
     """Texts of equal rank follow java.util.HashMap, whatever the order of the file.
 

@@ -411,8 +411,6 @@ def _compare(one: str, other: str, syntax: WildcardSyntax) -> int:
         return 1 if any_words in one else -1
     if any_words in one:
         return _java_length(other) - _java_length(one)
-    if (single_word in one) != (single_word in other):
-        return 1 if single_word in one else -1
     left_words, right_words = (_java_split(text, syntax.delimiter) for text in (one, other))
     for index, left in enumerate(left_words):
         if index >= len(right_words):

@@ -433,14 +433,16 @@ class _ActiveMqXml:
 
     def _destination_of(self, bean: Bean, value: Value) -> tuple[Destination, ...]:
         text = self.beans.text_of(value)
+        kinds = ", ".join(f"<{kind} physicalName=…>" for kind in _DESTINATION_KINDS)
         if text is not None and not text.startswith("#"):
-            if not text.strip():
-                self.beans.problem(value.line, f"{bean.kind}: a destination needs a name")
-                return ()
-            return (parse_destination(text),)
+            self.beans.problem(
+                value.line,
+                f'{bean.kind}: a destination can\'t be written as text ("{text}"), the broker '
+                f"fails to start; write one of {kinds} inside",
+            )
+            return ()
         found = self.beans.beans_of(value)
         if len(found) != 1 or found[0].kind not in _DESTINATION_KINDS:
-            kinds = ", ".join(f"<{kind} physicalName=…>" for kind in _DESTINATION_KINDS)
             self.beans.problem(value.line, f"{bean.kind}: expected one of {kinds}")
             return ()
         (destination,) = found
