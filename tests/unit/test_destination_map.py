@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from amqsidecar.model.destination import Destination, parse_destination, queue, topic
 from amqsidecar.policy.destination_map import (
     MAX_LISTED_CIRCLES,
+    MAX_LISTED_PAIRS,
     DestinationMap,
     describe_pattern,
     list_ambiguities,
@@ -144,12 +145,20 @@ def test_pattern_is_described_as_an_operator_writes_it() -> None:
     assert describe_pattern([parse_destination("temp-queue://>")]) == 'tempQueue=">"'
 
 
-def test_number_of_listed_circles_is_bounded() -> None:
-    """A map made of nothing but circles doesn't make the list grow without end."""
-    patterns = [[queue("*.B.*")], [queue("A.*.C")]]
-    patterns += [[queue("A.B.*"), queue(f"X{index}")] for index in range(150)]
-    stars = [[queue(f"A.{'*.' * index}B.>")] for index in range(3)]
-    assert len(list_ambiguities(patterns + stars)) < 150 * 151 / 2 + MAX_LISTED_CIRCLES + 10
+def test_number_of_listed_groups_is_bounded() -> None:
+    """A map made of nothing but ambiguities makes neither the list nor the work endless."""
+    circles = [[queue(f"{first}.B{n}.*")] for n in range(80) for first in ("*", "A")]
+    circles += [[queue("A.*.C")], [queue("A.*.D")]]
+    assert {len(group) for group in list_ambiguities(circles)} == {3}
+    assert len(list_ambiguities(circles)) == MAX_LISTED_CIRCLES
+    assert len(list_ambiguities([[queue("A.>")]] * 400)) == MAX_LISTED_PAIRS
+
+
+def test_many_matching_entries_are_compared_in_one_pass() -> None:
+    """Where the broker is decided, the cost grows with the entries that match, not their square."""
+    deep = [".".join(["A"] * depth) + ".>" for depth in range(1, 500)]
+    entries = [([queue(pattern)], pattern) for pattern in deep]
+    assert DestinationMap(entries).find(queue(".".join(["A"] * 900))) == deep[-1]
 
 
 @given(ENTRIES, NAMES)

@@ -25,8 +25,9 @@ V = TypeVar("V")
 MEMO_SIZE = 8192
 """Destinations whose entry is remembered by one map."""
 
+MAX_LISTED_PAIRS = 1000
 MAX_LISTED_CIRCLES = 100
-"""Circles of three that `list_ambiguities` names before it stops looking for more."""
+"""Pairs, and circles of three, that `list_ambiguities` names before it stops looking for more."""
 
 _ATTRIBUTES = {
     DestinationKind.QUEUE: "queue",
@@ -330,9 +331,14 @@ class DestinationMap(Generic[V]):
         return self._choose(matching) if matching else None
 
     def _choose(self, indexes: set[int]) -> int:
-        if len(indexes) == 1:
-            return next(iter(indexes))
         patterns = self._patterns
+        pending = iter(indexes)
+        best = next(pending)
+        for index in pending:
+            if not _beats(patterns[best], patterns[index]):
+                best = index
+        if all(_beats(patterns[best], patterns[index]) for index in indexes if index != best):
+            return best
         unbeaten = [
             index
             for index in indexes
@@ -351,7 +357,8 @@ def list_ambiguities(patterns: Sequence[Sequence[Destination]]) -> tuple[tuple[i
 
     Returns:
         Groups of two or three positions, ascending. For every destination whose entry the broker
-        picks by chance, a group of matching entries is among them.
+        picks by chance, a group of matching entries is among them, unless there are more groups
+        than anybody would read (`MAX_LISTED_PAIRS`, `MAX_LISTED_CIRCLES`).
     """
     compiled = [_Pattern(destinations, index) for index, destinations in enumerate(patterns)]
     exact: dict[Destination, int] = {}
@@ -369,6 +376,8 @@ def list_ambiguities(patterns: Sequence[Sequence[Destination]]) -> tuple[tuple[i
                 trees.add(part, index)
     beats: dict[int, set[int]] = {index: set() for index in open_indexes}
     for index in open_indexes:
+        if len(pairs) >= MAX_LISTED_PAIRS:
+            break
         pattern = compiled[index]
         overlapping = {
             other
@@ -383,7 +392,7 @@ def list_ambiguities(patterns: Sequence[Sequence[Destination]]) -> tuple[tuple[i
                 beats[other].add(index)
             elif not _is_decided_by_exact(pattern, compiled[other], exact):
                 pairs.add((index, other))
-    return (*sorted(pairs), *_find_circles(compiled, beats))
+    return (*sorted(pairs)[:MAX_LISTED_PAIRS], *_find_circles(compiled, beats))
 
 
 def _is_decided_by_exact(left: _Pattern, right: _Pattern, exact: dict[Destination, int]) -> bool:
