@@ -70,7 +70,9 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
     return None
 
 
-def make_link(config: Config, clock: Clock, instance: str) -> Link:
+def make_link(
+    config: Config, clock: Clock, instance: str, crash_point: CrashPoint = crash_points.no_crash
+) -> Link:
     """Return the link that the broker's URL asks for, not yet opened."""
     url = config.broker.url[0]
     secret = config.broker.password()
@@ -88,6 +90,7 @@ def make_link(config: Config, clock: Clock, instance: str) -> Link:
             ssl_context=_ssl_context(config) if url.uses_tls else None,
             connect_timeout_s=config.broker.connect_timeout_s,
             inactivity_ms=config.broker.idle_timeout_s * 1000,
+            crash_point=crash_point,
         )
     from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
 
@@ -101,6 +104,7 @@ def make_link(config: Config, clock: Clock, instance: str) -> Link:
         tls=_ssl_context(config) if url.uses_tls else None,
         connect_timeout_s=config.broker.connect_timeout_s,
         idle_timeout_s=config.broker.idle_timeout_s,
+        crash_point=crash_point,
     )
 
 
@@ -275,7 +279,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     store.lock_for_service()
     try:
         service = Service(
-            make_link=lambda instance: make_link(config, clock, instance),
+            make_link=lambda instance: make_link(config, clock, instance, crash_point),
             make_decider=rules.decider,
             find_intake=rules.intake,
             store=store,

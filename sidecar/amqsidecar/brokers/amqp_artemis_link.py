@@ -28,6 +28,7 @@ from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.artemis_management import ArtemisManagement
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination
 
@@ -55,6 +56,7 @@ class AmqpArtemisLink:
         tls: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         idle_timeout_s: float = 30.0,
+        crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare a link; nothing is connected yet.
 
@@ -68,11 +70,13 @@ class AmqpArtemisLink:
             tls: None = plain TCP.
             connect_timeout_s: for TCP, login and each attach.
             idle_timeout_s: a peer that is silent for so long is taken for dead.
+            crash_point: told where in a transaction we are.
         """
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
         self._clock = clock
         self._instance = instance
         self._timeout_s = connect_timeout_s
+        self._crash_point = crash_point
         self._connection = AmqpConnection(
             host=host,
             port=port,
@@ -109,7 +113,7 @@ class AmqpArtemisLink:
                 "openwire:// URL"
             )
         self.description = BrokerDescription(BrokerKind.ARTEMIS, told.get("version", ""), ENCODING)
-        self._coordinator = Coordinator(connection)
+        self._coordinator = Coordinator(connection, self._crash_point)
         self._management = ArtemisManagement(connection)
         self._coordinator.prepare(self._timeout_s)
         self._management.prepare(self._timeout_s)
@@ -279,6 +283,7 @@ class AmqpArtemisLink:
         if work.refusals:
             coordinator.abort(transaction)
             raise SendsRefused(work.refusals)
+        self._crash_point("sent")
         for in_hand in held:
             transaction.accept(in_hand)
         own.accept(transaction)

@@ -23,6 +23,7 @@ from amqsidecar.brokers.amqp_links import (
     is_answered,
     refusal_words,
 )
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 
 _VALUE = b"\x00\x53\x77"
@@ -73,9 +74,10 @@ class Transaction:
 class Coordinator:
     """Declares and discharges; one transaction is open at a time, and one is declared ahead."""
 
-    def __init__(self, connection: AmqpConnection) -> None:
+    def __init__(self, connection: AmqpConnection, crash_point: CrashPoint = no_crash) -> None:
         """Begin to attach to the coordinator."""
         self._connection = connection
+        self._crash_point = crash_point
         self._sender = Sender(
             connection,
             "amqsidecar-coordinator",
@@ -159,6 +161,9 @@ class Coordinator:
         self._raise_if_closed()
         discharge = self._sender.send(message)
         self.declare_ahead()
+        self._connection.pump(0)
+        if not is_failed:
+            self._crash_point("committing")
         if not self._connection.run_until(
             lambda: is_answered(discharge) or self._sender.refusal, _ANSWER_TIMEOUT_S
         ):

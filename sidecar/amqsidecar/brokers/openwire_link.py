@@ -18,6 +18,7 @@ from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch
 from amqsidecar.brokers.openwire_token import TokenQueue
 from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
     BrokerRefused,
     CommitRefused,
@@ -55,6 +56,7 @@ class OpenWireLink:
         ssl_context: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         inactivity_ms: int = 30_000,
+        crash_point: CrashPoint = no_crash,
     ) -> None:
         self._address = (host, port)
         self._user = user
@@ -64,6 +66,7 @@ class OpenWireLink:
         self._ssl_context = ssl_context
         self._connect_timeout_s = connect_timeout_s
         self._inactivity_ms = inactivity_ms
+        self._crash_point = crash_point
         self._waker: Waker | None = None
         self._connection: OpenWireConnection | None = None
         self._transaction_count = 0
@@ -259,7 +262,7 @@ class OpenWireLink:
         if refusals:
             self._end(transaction, codec.ROLLBACK)
             raise SendsRefused(refusals)
-        reason = self._end(transaction, codec.COMMIT_ONE_PHASE)
+        reason = self._commit(transaction)
         if reason is not None:
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
@@ -275,10 +278,22 @@ class OpenWireLink:
         connection.send(codec.TRANSACTION_INFO, info)
         return transaction
 
-    def _end(self, transaction: bytes, operation: int) -> codec.Throwable | None:
+    def _commit(self, transaction: bytes) -> codec.Throwable | None:
         connection = self._live()
+        connection.flush()
+        self._crash_point("sent")
+        number = self._ask_to_end(transaction, codec.COMMIT_ONE_PHASE)
+        connection.flush()
+        self._crash_point("committing")
+        return connection.answers([number])[0]
+
+    def _end(self, transaction: bytes, operation: int) -> codec.Throwable | None:
+        number = self._ask_to_end(transaction, operation)
+        return self._live().answers([number])[0]
+
+    def _ask_to_end(self, transaction: bytes, operation: int) -> int:
         info = codec.transaction_info(self._connection_field, transaction, operation)
-        return connection.answers([connection.ask(codec.TRANSACTION_INFO, info)])[0]
+        return self._live().ask(codec.TRANSACTION_INFO, info)
 
     def _put_sends(
         self,

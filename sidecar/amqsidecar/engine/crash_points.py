@@ -8,6 +8,8 @@ CrashPoint = Callable[[str], None]
 NAMES = (
     "gathered",  # deliveries in hand, nothing written
     "stored",  # the store's transaction is durable, the broker's not begun
+    "sent",  # the broker has every send of the transaction, but was not asked to commit
+    "committing",  # the broker was asked to commit, its answer not read: it may have or not
     "committed",  # the broker's transaction is durable, the store doesn't know
     "finished",  # the store knows
 )
