@@ -12,10 +12,12 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from support.waiting import eventually
 
 COMMAND = (sys.executable, "-m", "amqsidecar")
+STARTED: WeakSet[SidecarProcess] = WeakSet()
 
 
 class SidecarProcess:
@@ -49,6 +51,7 @@ class SidecarProcess:
         self, *, ready: bool = True, environ: Mapping[str, str] | None = None
     ) -> SidecarProcess:
         """Start the process; wait until it reads dead letters, unless told otherwise."""
+        STARTED.add(self)
         self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(

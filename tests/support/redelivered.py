@@ -1,0 +1,49 @@
+"""What the redelivery of a message may change, and how a message is followed through its deaths."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from support.jms_message import Delivery, JmsMessage
+from support.jms_peer import FlakyConsumer
+
+RECEIPTS = frozenset({"failing", "succeeding"})
+
+
+def receipts(consumer: FlakyConsumer) -> dict[str, list[Delivery]]:
+    """Return what the application was handed, by `testId`, in order."""
+    found: dict[str, list[Delivery]] = {}
+    for event in consumer.events():
+        if event.outcome in RECEIPTS:
+            found.setdefault(event.id, []).append(event)
+    return found
+
+
+def waits_ms(deliveries: list[Delivery]) -> list[int]:
+    """Return the times between the deliveries of one message."""
+    return [later.at_ms - earlier.at_ms for earlier, later in pairwise(deliveries)]
+
+
+def assert_same_but(
+    found: JmsMessage | None, never_failed: JmsMessage, changed: Mapping[str, Any]
+) -> None:
+    """Compare body, headers and properties field by field with a message that never failed.
+
+    Args:
+        found: what a consumer was handed.
+        never_failed: the same message, sent by the same producer, consumed at once.
+        changed: the fields that differ, each with the value that it must have.
+    """
+    assert found is not None
+    assert found._fields() == {**never_failed._fields(), **changed}
+
+
+def sidecar_properties(
+    redelivery_id: str, redelivery_count: int, delay_ms: int
+) -> dict[str, list[Any]]:
+    """Return the three properties that every redelivery has."""
+    return {
+        "property amqsidecarRedeliveryId": ["String", redelivery_id],
+        "property amqsidecarRedeliveryCount": ["Integer", redelivery_count],
+        "property redeliveryDelay": ["Long", delay_ms],
+    }
