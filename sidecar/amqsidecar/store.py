@@ -86,6 +86,10 @@ class StoreTransaction(Protocol):
         """Continue after this cycle number; only when no cycle is unfinished."""
         ...
 
+    def renew_uid(self) -> str:
+        """Take and return another uid: the broker knows of a later state of this store."""
+        ...
+
     def set_hold(self, source: str, remaining: int) -> None:
         """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
         ...

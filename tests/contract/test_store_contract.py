@@ -1,6 +1,7 @@
 """Every store keeps the promises of `store.py`; the test names quote them."""
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,9 +119,21 @@ def everything(store: Store) -> Any:
 
 
 def test_a_new_store_has_no_past(make_store: MakeStore) -> None:
-    assert make_store(instance_name="left").open() == StoreState(
-        instance="left", cycle=0, unfinished=None, token_created=False
+    state = make_store(instance_name="left").open()
+    assert state == StoreState(
+        instance="left", uid=state.uid, cycle=0, unfinished=None, token_created=False
     )
+
+
+def test_the_uid_is_made_with_the_store_and_renewed_on_demand(make_store: MakeStore) -> None:
+    first, second = make_store(instance_name="left"), make_store(instance_name="left")
+    uid = first.open().uid
+    assert re.fullmatch("[0-9a-f]{8}", uid)
+    with first.transaction() as tx:
+        renewed = tx.renew_uid()
+    assert renewed != uid
+    first.close()
+    assert second.open().uid == renewed
 
 
 def test_the_instance_name_is_made_once(make_store: MakeStore) -> None:
@@ -379,7 +392,10 @@ def test_a_parked_row_is_kept_with_its_reason(store: Store) -> None:
     with store.transaction() as tx:
         tx.park([2], "refused again")
     assert states(store) == {1: RowState.PARKED, 2: RowState.PARKED, 3: RowState.WAITING}
-    assert [row.rule for row in store.list_rows(ALL, 2)] == ["refused: too large", "refused again"]
+    assert [row.reason for row in store.list_rows(ALL, 2)] == [
+        "refused: too large",
+        "refused again",
+    ]
     assert [row.id for row in claim(store)] == [3]
     assert_tallies(store)
 

@@ -75,7 +75,6 @@ class World:
             self.rules,
             lambda destination: destination.name == DLQ,
             JudgeSettings(
-                instance=state.instance,
                 encoding=ENCODING,
                 final_suffix=".exhausted",
                 parks_topics=True,

@@ -18,7 +18,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
 from amqsidecar.model.event import AnyEvent, Received, Returned
-from amqsidecar.model.schedule import RowState
+from amqsidecar.model.schedule import RowState, first_redelivery_id
 from amqsidecar.operations import act
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.schedule_rows import scheduled, taken_row, took
@@ -321,6 +321,7 @@ def test_list_as_json(cli: Cli) -> None:
             "received_at_ms": 500,
             "encoding": "amqp/1.0",
             "size_bytes": 9,
+            "reason": None,
             "in_flight": False,
         }
     ]
@@ -375,10 +376,20 @@ def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> 
     with store.transaction() as tx:
         tx.remove([5])
     store.close()
-    found = cli("show", "5", "--output", "json").json
+    found = cli("show", "test-000000000005", "--output", "json").json
     assert found["rows"] == []
     assert len(found["history"]) == 2
-    assert "waits          no longer" in cli("show", "5").out
+    assert "waits          no longer" in cli("show", "test-000000000005").out
+
+
+def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    uid = store.open().uid
+    name = first_redelivery_id(uid, 77)
+    with store.transaction() as tx:
+        tx.record([Received(at_ms=1, id=77, redelivery_id=name, source="queue://DLQ")])
+    store.close()
+    assert cli("show", "77", "--output", "json").json["redelivery_id"] == name
 
 
 def test_nothing_known_is_told(cli: Cli) -> None:

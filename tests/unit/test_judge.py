@@ -38,12 +38,14 @@ def judge(
     judged = Judge(
         rules,
         lambda destination: destination.name in ("DLQ", "DLA::DLQ.x"),
-        JudgeSettings(
-            instance="i1", encoding="e/1", final_suffix=".exhausted", parks_topics=parks_topics
-        ),
+        JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=parks_topics),
         lambda: 0.5,
     ).judge(
-        Delivery(1, queue("DLQ"), b"body", Provenance(**provenance)), 7, NOW, is_backlog=backlog
+        Delivery(1, queue("DLQ"), b"body", Provenance(**provenance)),
+        "i1",
+        7,
+        NOW,
+        is_backlog=backlog,
     )
     return judged, rules
 

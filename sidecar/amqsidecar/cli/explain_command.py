@@ -15,10 +15,10 @@ from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.schema import Config, TopicPolicy
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
-from amqsidecar.engine.judge import ADVISORY_PREFIX, final_queue
+from amqsidecar.engine.judge import ADVISORY_PREFIX
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
-from amqsidecar.model.destination import Destination, parse_destination, queue
+from amqsidecar.model.destination import Destination, final_queue, parse_destination, queue
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.policy.artemis_decider import ArtemisDecider
 from amqsidecar.policy.artemis_rules import ArtemisRules

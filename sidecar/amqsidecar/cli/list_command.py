@@ -41,7 +41,8 @@ def list_rows(
     \b
     JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
     "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
-    "received_at_ms", "encoding", "size_bytes", "in_flight"}], "next_after": null | number}
+    "received_at_ms", "encoding", "size_bytes", "reason", "in_flight"}],
+    "next_after": null | number}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast

@@ -42,7 +42,7 @@ def show(
     from amqsidecar.operations.browse import tell_story  # noqa: PLC0415 - as above
 
     with opened_store(config) as (store, state):
-        story = tell_story(store, message, state.instance)
+        story = tell_story(store, message, state.uid)
     if output is OutputFormat.JSON:
         print_json(story)
     elif story is None:
@@ -70,6 +70,8 @@ def _print_row(row: "RowView", now_ms: int) -> None:
     print_line(f"message id     {row.message_id or 'none'}")
     print_line(f"cause          {one_line(row.cause, 300) or 'the broker gives none'}")
     print_line(f"rule           {one_line(row.rule, 300)}")
+    if row.reason is not None:
+        print_line(f"waits because  {one_line(row.reason, 300)}")
 
 
 def _tag(event: events.AnyEvent) -> str:

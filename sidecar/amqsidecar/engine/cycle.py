@@ -102,6 +102,7 @@ class CycleEngine:
         self._crash_point = crash_point
         self._wake_at = wake_at
         self._cycle = 0
+        self._uid = ""
         self._owes: tuple[str, int] | None = None
         self._in_hand: list[Delivery] = []
         self._send_limit = limits.max_sent
@@ -140,6 +141,7 @@ class CycleEngine:
         now_ms = self._clock.now_ms()
         events: list[AnyEvent] = []
         cycle = max(state.cycle, token or 0)
+        self._uid = state.uid
         with self._store.transaction() as tx:
             if state.token_created:
                 cycle = self._settle(tx, state, token, now_ms, events)
@@ -183,6 +185,10 @@ class CycleEngine:
                 )
             )
             tx.set_cycle(cycle)
+            if token is not None:
+                # Why: an older state of the store was brought back; the broker's duplicate
+                # detection may know row numbers that are about to be used for other messages.
+                self._uid = tx.renew_uid()
         elif unfinished is not None:
             committed = verdict is TokenVerdict.COMMITTED
             if committed:
@@ -297,7 +303,7 @@ class CycleEngine:
             return False
         self._crash_point("stored")
         try:
-            self._link.commit_cycle(deliveries, [_resend(row) for row in sent], cycle)
+            self._link.commit_cycle(deliveries, [self._resend(row) for row in sent], cycle)
         except SendsRefused as refused:
             self._fail(cycle)
             self._refuse(sent, refused, now_ms)
@@ -320,10 +326,10 @@ class CycleEngine:
         if not deliveries:
             return taken, events
         row_id = self._store.allocate_ids(len(deliveries))
-        judge = self._judge.judge
+        judge, uid = self._judge.judge, self._uid
         is_backlog = self._backlog.is_backlog
         for delivery in deliveries:
-            verdict = judge(delivery, row_id, now_ms, is_backlog=is_backlog(delivery.source))
+            verdict = judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog(delivery.source))
             if verdict.row is not None:
                 taken.append(verdict.row)
             events.extend(verdict.events)
@@ -398,6 +404,18 @@ class CycleEngine:
             )
         )
         return blockage.until_ms, reason
+
+    def _resend(self, row: DueRow) -> Resend:
+        return Resend(
+            destination=parse_destination(row.destination),
+            message=row.message,
+            duplicate_id=f"{self._uid}:{row.id}",
+            is_final=row.is_final,
+            redelivery_id=row.redelivery_id,
+            redelivery_count=row.redelivery_count,
+            redelivery_delay_ms=row.delay_ms,
+            expiration_ms=row.expiration_ms,
+        )
 
     # ------------------------------------------------------------------ how it ended
 
@@ -520,17 +538,4 @@ def _parked(row: DueRow, reason: str, now_ms: int) -> Parked:
         redelivery_id=row.redelivery_id,
         destination=row.destination,
         reason=reason,
-    )
-
-
-def _resend(row: DueRow) -> Resend:
-    return Resend(
-        destination=parse_destination(row.destination),
-        message=row.message,
-        duplicate_id=f"{row.redelivery_id}:{row.id}",
-        is_final=row.is_final,
-        redelivery_id=row.redelivery_id,
-        redelivery_count=row.redelivery_count,
-        redelivery_delay_ms=row.delay_ms,
-        expiration_ms=row.expiration_ms,
     )

@@ -12,7 +12,7 @@ from amqsidecar.broker import Delivery
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
-from amqsidecar.model.destination import Destination, DestinationKind, queue
+from amqsidecar.model.destination import Destination, DestinationKind, final_queue
 from amqsidecar.model.event import (
     AnyEvent,
     Discarded,
@@ -23,7 +23,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
-from amqsidecar.model.schedule import RowState, TakenRow
+from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
 from amqsidecar.plugin import Chance, Decider
 
 ADVISORY_PREFIX = "ActiveMQ.Advisory."
@@ -35,14 +35,12 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator and the link have to say about verdicts.
 
     Attributes:
-        instance: name of this sidecar's share of the schedule; prefix of redelivery ids.
         encoding: how the link's messages are encoded.
         final_suffix: added to the name of a dead-letter queue that the intake reads.
         parks_topics: messages of topics are parked, because a re-send would reach every subscriber
             (Classic); False = they are published again (Artemis sends to one subscription).
     """
 
-    instance: str
     encoding: str
     final_suffix: str
     parks_topics: bool
@@ -75,18 +73,21 @@ class Judge:
         self._settings = settings
         self._chance = chance
 
-    def judge(self, delivery: Delivery, row_id: int, now_ms: int, *, is_backlog: bool) -> Verdict:
+    def judge(
+        self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
+    ) -> Verdict:
         """Return the verdict on a delivery.
 
         Args:
             delivery: the dead letter.
+            uid: of the store; see `StoreState`.
             row_id: the number that its row gets.
             now_ms: the time of intake; delays count from here.
             is_backlog: it was in the queue before the sidecar came and is held for a person.
         """
         provenance = delivery.provenance
         origin = provenance.origin
-        redelivery_id = provenance.redelivery_id or f"{self._settings.instance}-{row_id:012d}"
+        redelivery_id = provenance.redelivery_id or first_redelivery_id(uid, row_id)
         received = (Received if provenance.redelivery_count == 0 else Returned)(
             at_ms=now_ms,
             id=row_id,
@@ -171,12 +172,6 @@ class Judge:
         if not self._is_intake(decided):
             return decided
         return final_queue(decided, self._settings.final_suffix)
-
-
-def final_queue(dead_letter_queue: Destination, suffix: str) -> Destination:
-    """Return the final dead-letter queue that belongs to one that the intake reads."""
-    name = dead_letter_queue.name.rsplit("::", 1)[-1]
-    return queue(name if name.endswith(suffix) else name + suffix)
 
 
 def _policy_destination(origin: Destination) -> Destination:

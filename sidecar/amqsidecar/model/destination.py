@@ -75,6 +75,20 @@ def parse_destination(text: str, default: DestinationKind = DestinationKind.QUEU
     return Destination(kind, text)
 
 
+def final_queue(dead_letter_queue: Destination, suffix: str) -> Destination:
+    """Return the final dead-letter queue that belongs to one that the intake reads.
+
+    Of a fully qualified name the queue counts, and the final queue has an address of its own: on
+    the dead-letter address itself it would get every dead letter.
+
+    Example:
+        >>> str(final_queue(queue("DLA::DLQ.orders"), ".exhausted"))
+        'queue://DLQ.orders.exhausted'
+    """
+    name = dead_letter_queue.name.rsplit("::", 1)[-1]
+    return queue(name if name.endswith(suffix) else name + suffix)
+
+
 def queue(name: str) -> Destination:
     """Return the queue of that name."""
     return Destination(DestinationKind.QUEUE, name)

@@ -13,6 +13,16 @@ class RowState(StrEnum):
     PARKED = "parked"
 
 
+def first_redelivery_id(uid: str, row_id: int) -> str:
+    """Return the redelivery id of a message that dies for the first time.
+
+    Args:
+        uid: of the store; see `StoreState`.
+        row_id: number of its first row.
+    """
+    return f"{uid}-{row_id:012d}"
+
+
 class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A dead letter as the schedule keeps it.
 
@@ -72,6 +82,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     """A row as people see it; see `TakenRow`.
 
     Attributes:
+        reason: why it is parked, held, or postponed; None = nothing of that.
         in_flight: it is in the cycle that runs now; nobody else may change it.
         size_bytes: size of the encoded message.
     """
@@ -91,6 +102,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     received_at_ms: int
     encoding: str
     size_bytes: int
+    reason: str | None = None
     in_flight: bool = False
 
 
@@ -134,13 +146,16 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     """What a store says when it is opened.
 
     Attributes:
-        instance: name of this sidecar's share of the schedule; made once.
+        instance: name of this sidecar's share of the schedule; names the token queue.
+        uid: made with the store, never chosen: a row's number is unique together with it, also
+            after a store was lost and made anew under the same instance name.
         cycle: the last finished cycle; 0 = none yet.
         unfinished: the cycle after it, where one was begun.
         token_created: whether the first token was put into the broker.
     """
 
     instance: str
+    uid: str
     cycle: int
     unfinished: UnfinishedCycle | None
     token_created: bool

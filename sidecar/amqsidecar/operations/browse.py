@@ -3,7 +3,14 @@
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
+from amqsidecar.model.schedule import (
+    RowFilter,
+    RowView,
+    StoreState,
+    Tally,
+    UnfinishedCycle,
+    first_redelivery_id,
+)
 from amqsidecar.store import Store
 
 _ROWS_OF_ONE_MESSAGE = 100
@@ -93,28 +100,23 @@ def list_page(store: Store, row_filter: RowFilter, limit: int, after_id: int) ->
     return Page(rows=rows, next_after=rows[-1].id if has_more else None)
 
 
-def tell_story(store: Store, reference: str, instance: str) -> Story | None:
+def tell_story(store: Store, reference: str, uid: str) -> Story | None:
     """Return what is known of a message; None = nothing.
 
     Args:
         store: an open store.
         reference: a row number or a redelivery id.
-        instance: name of this sidecar's share.
+        uid: of the store; see `StoreState`.
     """
     redelivery_id = reference
     if reference.isascii() and reference.isdigit():
         found = store.list_rows(RowFilter(ids=(int(reference),)), 1)
         # Why: a message is named after its first row, so the number of a row that is gone tells.
         redelivery_id = (
-            found[0].redelivery_id if found else first_redelivery_id(instance, int(reference))
+            found[0].redelivery_id if found else first_redelivery_id(uid, int(reference))
         )
     rows = store.list_rows(RowFilter(redelivery_id=redelivery_id), _ROWS_OF_ONE_MESSAGE)
     history = store.history(redelivery_id)
     if not rows and not history:
         return None
     return Story(redelivery_id=redelivery_id, rows=rows, history=history)
-
-
-def first_redelivery_id(instance: str, row_id: int) -> str:
-    """Return the redelivery id that a message gets at its first death; as `engine.judge` does."""
-    return f"{instance}-{row_id:012d}"

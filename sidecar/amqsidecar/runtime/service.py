@@ -191,7 +191,7 @@ class Service:
         self._link = link
         try:
             link.open(f"amqsidecar.token.{state.instance}")
-            engine, names = self._make_engine(link, state.instance)
+            engine, names = self._make_engine(link)
             is_waiting_told = False
             while not engine.recover(state, TOKEN_WAIT_S):
                 if self._stop.is_set():
@@ -238,7 +238,7 @@ class Service:
         # Why: on Classic consumers stalled at transactions of more than one page (wire facts 9).
         return 200 if link.description.kind is BrokerKind.CLASSIC else 1000
 
-    def _make_engine(self, link: Link, instance: str) -> tuple[CycleEngine, IntakeNames]:
+    def _make_engine(self, link: Link) -> tuple[CycleEngine, IntakeNames]:
         settings = self._settings
         kind = link.description.kind
         is_classic = kind is BrokerKind.CLASSIC
@@ -247,7 +247,6 @@ class Service:
             self._make_decider(link),
             names.covers,
             JudgeSettings(
-                instance=instance,
                 encoding=link.description.encoding,
                 final_suffix=settings.final_suffix,
                 parks_topics=is_classic and settings.parks_topics,

@@ -159,7 +159,8 @@ class SqliteDatabase:
             if self._schema_version() is None:
                 for statement in read_sql("sqlite_schema.sql").split(";\n"):
                     self.run(statement)
-                self.query("create_meta", (instance_name or secrets.token_hex(4),))
+                values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
+                self.query("create_meta", values)
                 self.run(f"PRAGMA application_id = {APPLICATION_ID}")
                 self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self.run("COMMIT")
@@ -258,7 +259,7 @@ class SqliteDatabase:
         """Run a named query."""
         return self._connected().execute(QUERIES[name], values)
 
-    def query_each(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+    def query_each(self, name: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a named query once for each row of values."""
         self._connected().executemany(QUERIES[name], rows)
 

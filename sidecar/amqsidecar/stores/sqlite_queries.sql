@@ -16,12 +16,16 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
 
 -- name: read_meta
 -- What the file as a whole knows.
-SELECT instance, finished_cycle, token_created FROM meta;
+SELECT instance, finished_cycle, token_created, uid FROM meta;
 
 -- name: create_meta
 -- Name the instance of a new store.
-INSERT INTO meta (one, instance, finished_cycle, next_id, event_count, token_created)
-VALUES (1, ?, 0, 1, 0, 0);
+INSERT INTO meta (one, instance, uid, finished_cycle, next_id, event_count, token_created)
+VALUES (1, ?, ?, 0, 1, 0, 0);
+
+-- name: set_uid
+-- Numbers of rows may have been used by a later state of this store.
+UPDATE meta SET uid = ?;
 
 -- name: set_finished_cycle
 -- The last cycle whose end is known.
@@ -124,8 +128,9 @@ GROUP BY destination, state;
 
 -- name: change_row
 -- What an operator's action changes.
-UPDATE redelivery SET state = ?, due_at_ms = ?, destination = ?, is_final = ?, reason = ?
-WHERE id = ?;
+UPDATE redelivery SET state = :state, due_at_ms = :due_at_ms, destination = :destination,
+is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count
+WHERE id = :id;
 
 -- name: add_tally
 -- Add a difference.

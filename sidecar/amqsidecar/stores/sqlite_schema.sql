@@ -5,6 +5,7 @@
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     instance TEXT NOT NULL,
+    uid TEXT NOT NULL,
     finished_cycle INTEGER NOT NULL CHECK (finished_cycle >= 0),
     next_id INTEGER NOT NULL CHECK (next_id > 0),
     event_count INTEGER NOT NULL CHECK (event_count >= 0),

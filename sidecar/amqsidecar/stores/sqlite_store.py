@@ -8,6 +8,7 @@ BEGIN IMMEDIATE (serializable), in WAL with a sync at commit; other processes ma
 at the same time.
 """
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
+from amqsidecar.model.destination import final_queue, parse_destination
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Released, Retried
 from amqsidecar.model.schedule import (
     DueRow,
@@ -107,6 +109,7 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
     is_final: bool
     reason: str | None
     event: AnyEvent
+    redelivery_count_change: int = 0
 
 
 def _read_unfinished(database: SqliteDatabase) -> _Unfinished | None:
@@ -148,7 +151,6 @@ def _json_ids(ids: Iterable[int]) -> str:
 
 def _view(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = False) -> RowView:
     state = row[1]
-    kept_reason = None if state == _WAITING else row[15]
     return RowView(
         id=row[0],
         state=_STATES[state],
@@ -159,7 +161,8 @@ def _view(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = Fals
         redelivery_id=row[6],
         redelivery_count=row[7],
         delay_ms=row[8],
-        rule=kept_reason or database.word(row[9]),
+        rule=database.word(row[9]),
+        reason=row[15],
         cause=row[10],
         message_id=row[11],
         received_at_ms=row[12],
@@ -383,7 +386,17 @@ class SqliteTransaction:
             destination, state = words[made.destination], _STATE_NUMBERS[made.state]
             deltas[database.find_word(view.destination), _STATE_NUMBERS[view.state]] -= 1
             deltas[destination, state] += 1
-            values.append((state, made.due_at_ms, destination, made.is_final, made.reason, view.id))
+            values.append(
+                {
+                    "id": view.id,
+                    "state": state,
+                    "due_at_ms": made.due_at_ms,
+                    "destination": destination,
+                    "is_final": made.is_final,
+                    "reason": made.reason,
+                    "redelivery_count": view.redelivery_count + made.redelivery_count_change,
+                }
+            )
         database.query_each("change_row", values)
         self._count([(*key, delta) for key, delta in deltas.items()])
         _write_block(database, [made.event for _, made in changes])
@@ -400,6 +413,13 @@ class SqliteTransaction:
         """The first token is in the broker."""
         with self._database.mapped("be written"):
             self._database.query("set_token_created")
+
+    def renew_uid(self) -> str:
+        """Take and return another uid: the broker knows of a later state of this store."""
+        uid = secrets.token_hex(4)
+        with self._database.mapped("be written"):
+            self._database.query("set_uid", (uid,))
+        return uid
 
     def set_hold(self, source: str, remaining: int) -> None:
         """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
@@ -564,7 +584,7 @@ class SqliteStore:
 
     def _read_state(self) -> StoreState:
         with self._database.snapshot():
-            instance, cycle, token_created = self._database.query("read_meta").fetchone()
+            instance, cycle, token_created, uid = self._database.query("read_meta").fetchone()
             record = _read_unfinished(self._database)
         unfinished = None
         if record is not None:
@@ -573,6 +593,7 @@ class SqliteStore:
             )
         return StoreState(
             instance=instance,
+            uid=uid,
             cycle=cycle,
             unfinished=unfinished,
             token_created=bool(token_created),
@@ -766,7 +787,7 @@ class SqliteStore:
         def change(row: RowView) -> _Change | None:
             if row.is_final:
                 return None
-            destination = row.source + suffix
+            destination = str(final_queue(parse_destination(row.source), suffix))
             event = Cancelled(
                 at_ms=now_ms,
                 id=row.id,
@@ -779,6 +800,8 @@ class SqliteStore:
                 due_at_ms=now_ms,
                 destination=destination,
                 is_final=True,
+                # Why: a final message carries the redeliveries that were, not the next one.
+                redelivery_count_change=-1,
                 reason=None,
                 event=event,
             )
