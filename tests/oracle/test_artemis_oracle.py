@@ -88,7 +88,15 @@ def _pattern(chance: random.Random, syntax: tuple[str, str, str], markers: str |
     elif roll < 0.38:
         text = any_words
     elif roll < 0.44:
-        text = chance.choice((f"[ab]+{delimiter}{single}", f"(a|b){single}", f"a+{single}"))
+        text = chance.choice(
+            (
+                f"[ab]+{delimiter}{single}",
+                f"(a|b){single}",
+                f"a+{single}",
+                f"a{single}({delimiter}b)?({delimiter}c)?",
+                f"{single}({delimiter}b)?",
+            )
+        )
     elif roll < 0.46:
         text = f"a\\{single}{delimiter}b"
     elif roll < 0.48:
