@@ -246,6 +246,27 @@ def read_message(data: bytes) -> WireMessage:
     return WireMessage(**fields)
 
 
+def read_properties(data: bytes | None) -> dict[str, Any]:
+    """Return numbers, booleans and texts by name; other values as None."""
+    reader = _Reader(data or b"\0\0\0\0")
+    return {reader.utf(): _value(reader) for _ in range(reader.take("i"))}
+
+
+def _value(reader: _Reader) -> Any:
+    code = reader.take("B")
+    layouts = {1: "?", 2: "b", 4: "h", 5: "i", 6: "q", 7: "d", 8: "f"}
+    if code in layouts:
+        return reader.take(layouts[code])
+    if code == 9:
+        return reader.utf()
+    if code in (10, 13):
+        data = reader.raw(reader.take("i"))
+        return data.decode() if code == 13 else None
+    assert code in (0, 3), code
+    reader.raw(2 if code == 3 else 0)
+    return None
+
+
 _FIXED = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 8, 7: 8, 8: 4}
 
 texts = st.text(st.characters(exclude_categories=()), max_size=12)

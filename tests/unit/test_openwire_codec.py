@@ -62,8 +62,14 @@ def test_any_other_greeting_is_a_protocol_error(data: bytes) -> None:
     """Whatever answers on that port, it is told apart from a broker."""
     with pytest.raises(RemoteProtocolError):
         codec.read_wire_format_info(data)
+
+
+@pytest.mark.parametrize("size", [9, 12, *range(19, 60)])
+def test_a_truncated_greeting_is_a_protocol_error(size: int) -> None:
+    """A greeting that ends within its numbers or properties is not guessed at."""
+    greeting = codec.wire_format_info(inactivity_ms=5000, frame_bytes_max=1 << 20)[4:]
     with pytest.raises(RemoteProtocolError):
-        codec.read_wire_format_info(b"\x01ActiveMQ\0\0\0\x0c\x01" + b"\0\0\0\x09\0\0\0\x01" + data)
+        codec.read_wire_format_info(greeting[:size])
 
 
 @pytest.mark.parametrize(
@@ -112,9 +118,9 @@ def test_acks_name_a_range_or_one() -> None:
 
 @given(wire.texts, st.integers(0, 2**60), st.none() | st.binary(min_size=1, max_size=30))
 def test_dispatches_are_read(connection: str, value: int, message: bytes | None) -> None:
-    """Consumer, queue and message of a dispatch; a browser's end has neither."""
+    """Consumer, queue and message, without dispatch time; a browser's end has neither."""
     where = wire.destination((wire.QUEUE, "ActiveMQ.DLQ")) if message else b"\0"
-    nested = b"\0" if message is None else b"\x01" + message
+    nested = b"\0" if message is None else b"\x01" + message + b"12345678\x01"
     frame = b"".join(
         (
             b"\x15\0\0\0\x01\0",
@@ -122,7 +128,10 @@ def test_dispatches_are_read(connection: str, value: int, message: bytes | None)
             where + nested + b"\0\0\0\x02",
         )
     )
-    assert codec.read_dispatch(frame) == (value, where, message)
+    told = None if message is None else message + bytes(9)
+    if message is not None and message[0] == codec.BLOB_MESSAGE:
+        told = message + b"12345678\x01"
+    assert codec.read_dispatch(frame) == (value, where, told)
 
 
 @given(st.binary(max_size=12))

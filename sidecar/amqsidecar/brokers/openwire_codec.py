@@ -24,7 +24,7 @@ PRODUCER_INFO, TRANSACTION_INFO, DESTINATION_INFO = range(6, 9)
 KEEP_ALIVE_INFO, SHUTDOWN_INFO, REMOVE_INFO = range(10, 13)
 CONNECTION_ERROR, CONSUMER_CONTROL, CONNECTION_CONTROL, PRODUCER_ACK = range(16, 20)
 MESSAGE_DISPATCH, MESSAGE_ACK = 21, 22
-TEXT_MESSAGE = 28
+TEXT_MESSAGE, BLOB_MESSAGE = 28, 29
 RESPONSE, EXCEPTION_RESPONSE = 30, 31
 RESPONSES = range(30, 35)
 
@@ -50,6 +50,7 @@ _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
 _MAGIC = b"ActiveMQ"
 _FRAME_BYTES_MIN = 1
+_UNTOLD = bytes(9)
 
 
 class FrameSplitter:
@@ -244,13 +245,20 @@ def producer_info(producer: bytes) -> bytes:
 
 
 def consumer_info(
-    consumer: bytes, destination: bytes, *, prefetch: int, browser: bool, asynchronous: bool = True
+    consumer: bytes,
+    destination: bytes,
+    *,
+    prefetch: int,
+    browser: bool,
+    exclusive: bool,
+    asynchronous: bool,
 ) -> bytes:
     """Return the fields of a ConsumerInfo."""
     head = consumer + bytes((browser,)) + destination
     flow = _INT.pack(prefetch) + _INT.pack(0) + bytes((asynchronous,))
     # Why: selector, client id, subscription; three flags; priority; path, predicate; flags; path.
-    return head + flow + b"\0\0\0" + b"\0\0\0" + b"\0" + b"\0\0" + b"\0\0\0" + b"\0"
+    flags = bytes((0, exclusive, 0))
+    return head + flow + b"\0\0\0" + flags + b"\0" + b"\0\0" + b"\0\0\0" + b"\0"
 
 
 def consumer_control(consumer: bytes, destination: bytes, prefetch: int) -> bytes:
@@ -283,7 +291,7 @@ class Dispatch(NamedTuple):
     Attributes:
         consumer: value of our consumer's id.
         destination: the nested destination it was found in.
-        message: type and fields; None = the end of a browser's queue.
+        message: type and fields, without what concerns only this dispatch; None = the end of a browser's queue.
     """
 
     consumer: int
@@ -307,12 +315,20 @@ def read_dispatch(frame: bytes) -> Dispatch:
             at += 5 + _SHORT.unpack_from(frame, at + 3)[0]
         else:
             at += 1
-        message = frame[at + 1 : -4] if frame[at] else None
+        message = _message_of(frame, at + 1) if frame[at] else None
     except (error, IndexError) as cause:
         raise RemoteProtocolError(
             "the broker sent a message dispatch that can't be read"
         ) from cause
     return Dispatch(consumer, frame[start:at], message)
+
+
+def _message_of(frame: bytes, at: int) -> bytes:
+    if frame[at] == BLOB_MESSAGE:
+        return frame[at:-4]
+    # Why: a message ends with the time at which the broker handed it out and whether it opens a
+    # group for this consumer; without them its bytes are the same each time it is handed out.
+    return frame[at:-13] + _UNTOLD
 
 
 class Throwable(NamedTuple):

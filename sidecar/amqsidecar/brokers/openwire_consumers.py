@@ -124,6 +124,7 @@ class Consumers:
         *,
         take: Taker | None = None,
         browser: bool = False,
+        exclusive: bool = False,
         asynchronous: bool = True,
     ) -> Consumer:
         """Begin to consume.
@@ -133,6 +134,7 @@ class Consumers:
             prefetch: messages that the broker hands over ahead of their acks.
             take: who gets them; None = `receive` returns them.
             browser: take nothing from the queue, only look.
+            exclusive: as long as this consumer is there, no other gets anything from the queue.
             asynchronous: False = what is there already arrives before this returns (topics).
 
         Raises:
@@ -147,6 +149,7 @@ class Consumers:
             consumer.field,
             prefetch=prefetch,
             browser=browser,
+            exclusive=exclusive,
             asynchronous=asynchronous,
         )
         try:
@@ -276,12 +279,14 @@ class Consumers:
             take=lambda _consumer, _field, message: found.append(message),
         )
         deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
-        while len(found) < at_most and (not found or found[-1] is not None):
+        while True:
+            self.route()
+            if len(found) >= at_most or (found and found[-1] is None):
+                break
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise LinkLost(f"browsing {destination} did not come to an end")
             self._connection.wait(left_s)
-            self.route()
         self.remove(browser)
         return [message for message in found[:at_most] if message is not None]
 

@@ -30,7 +30,7 @@ class TokenQueue:
         self._clock = clock
         self._tokens: list[tuple[int, Handle]] = []
         self._is_only_one = False
-        consumers.add(destination, _PREFETCH, take=self._take_in)
+        consumers.add(destination, _PREFETCH, take=self._take_in, exclusive=True)
 
     def _take_in(self, consumer: Consumer, field: bytes, message: bytes | None) -> None:
         cycle = None if message is None else read_cycle(message)

@@ -1,0 +1,171 @@
+"""The harness of the OpenWire link to Classic."""
+
+import struct
+import uuid
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.openwire_connection import OpenWireConnection, Waker
+from amqsidecar.brokers.openwire_consumers import Consumers, Handle, ack_fields
+from amqsidecar.brokers.openwire_link import OpenWireLink
+from amqsidecar.brokers.openwire_message import read_dead_letter
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.destination import Destination, DestinationKind, queue
+from support import openwire_wire as wire
+from support.brokers import Broker
+from support.link_harness import Drained
+from support.openwire_wire import WireMessage
+
+CAUSE = "java.lang.Throwable: Delivery[1] exceeds redelivery policy limit:..., cause:null"
+
+
+class OpenWireHarness:
+    """Own dead-letter queue per prefix; dead letters are sent as the broker would write them."""
+
+    name = "openwire-classic"
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        self.broker = broker
+        self.prefix = prefix
+        self.dead_letter_queue = f"{prefix}.DLQ"
+        self._sequence = 0
+        self._waker = Waker()
+        self._connection = OpenWireConnection(
+            address=self._address,
+            ssl_context=None,
+            clock=SystemClock(),
+            waker=self._waker,
+            connect_timeout_s=10,
+            inactivity_ms=0,
+        )
+        self._connection.open()
+        name = self._connection.connection
+        login = (broker.user, broker.password)
+        info = codec.connection_info(name, f"harness-{uuid.uuid4().hex}", *login)
+        self._connection.call(codec.CONNECTION_INFO, info)
+        self._connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
+        producer = codec.producer_info(codec.producer_id(name, 1, 1))
+        self._connection.call(codec.PRODUCER_INFO, producer)
+        self._consumers = Consumers(self._connection, SystemClock())
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.broker.ports["OPENWIRE_PORT"]
+
+    def make_link(self, instance: str) -> OpenWireLink:
+        """Return a link that is not opened."""
+        host, port = self._address
+        return OpenWireLink(
+            host=host,
+            port=port,
+            user=self.broker.user,
+            password=self.broker.password,
+            clock=SystemClock(),
+            instance=f"{self.prefix}-{instance}",
+        )
+
+    def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
+        """Put `n` dead letters of queue `origin` into the dead-letter queue; return their ids."""
+        ids = [f"{origin}-{number}" for number in range(n)]
+        dead = []
+        for one in ids:
+            body = one.ljust(size_bytes, ".").encode()
+            dead.append(
+                WireMessage(
+                    content=struct.pack(">i", len(body)) + body,
+                    properties=wire.property_map(wire.text_entry("testId", one)),
+                    original_destination=(wire.QUEUE, origin),
+                )
+            )
+        self._send_dead(dead)
+        return ids
+
+    def kill(self, queue_name: str) -> None:
+        """Make dead letters of all that a queue holds."""
+        found = self.drain_raw(queue_name)
+        self._send_dead([one.with_(original_destination=(wire.QUEUE, queue_name)) for one in found])
+
+    def _send_dead(self, messages: list[WireMessage]) -> None:
+        dead = []
+        for one in messages:
+            entries = (
+                wire.long_entry("originalExpiration", one.expiration),
+                wire.text_entry("dlqDeliveryFailureCause", CAUSE),
+            )
+            count = struct.unpack(">i", (one.properties or b"\0\0\0\0")[:4])[0] + len(entries)
+            map_ = struct.pack(">i", count) + (one.properties or b"")[4:] + b"".join(entries)
+            dead.append(
+                one.with_(
+                    destination=(wire.QUEUE, self.dead_letter_queue),
+                    properties=map_,
+                    transaction=codec.NULL,
+                    expiration=0,
+                    redelivery_counter=0,
+                )
+            )
+        self.send(dead)
+
+    def send(self, messages: list[WireMessage]) -> None:
+        """Send messages outside of any transaction, each with an id of its own."""
+        numbers = []
+        for one in messages:
+            self._sequence += 1
+            ours = one.with_(producer=(self._connection.connection, 1, 1), sequence=self._sequence)
+            numbers.append(self._connection.ask(one.code, ours.encoded()[6:]))
+        assert self._connection.answers(numbers) == [None] * len(numbers)
+
+    def intake(self) -> IntakeQueue:
+        """Return the dead-letter queue in which they are."""
+        return IntakeQueue(queue(self.dead_letter_queue))
+
+    def drain(self, queue_name: str) -> list[Drained]:
+        """Consume and return all that a queue holds."""
+        drained = []
+        for one in self.drain_raw(queue_name):
+            properties = wire.read_properties(one.properties)
+            body = (one.content or b"\0\0\0\0")[4:].decode()
+            drained.append(Drained(str(properties.get("testId")), body, properties))
+        return drained
+
+    def drain_raw(self, queue_name: str) -> list[WireMessage]:
+        """Consume all that a queue holds and return it field by field."""
+        found: list[bytes] = []
+        taken: list[Handle] = []
+
+        def take(consumer: object, field: bytes, message: bytes | None) -> None:
+            assert message is not None
+            found.append(message)
+            message_id = read_dead_letter(message, 0)[1]
+            taken.append(Handle(consumer, field, message_id, len(found)))  # type: ignore[arg-type]
+
+        consumer = self._consumers.add(queue(queue_name), 1000, take=take)
+        while self.depth(queue_name) > 0:
+            self._consumers.route()
+            while not taken:
+                self._connection.wait(10)
+                self._consumers.route()
+            fields = ack_fields(codec.NULL, taken[0], taken[-1])
+            taken.clear()
+            self._connection.call(codec.MESSAGE_ACK, fields)
+        self._consumers.remove(consumer)
+        return [wire.read_message(message) for message in found]
+
+    def depth(self, queue_name: str) -> int:
+        """Return how many messages a queue holds, handed out ones too; 400 = at least so many."""
+        return len(self._consumers.browse(queue(queue_name), 400))
+
+    def refusing_destination(self) -> Destination:
+        """Return a destination to which the broker refuses sends."""
+        return Destination(DestinationKind.TEMP_QUEUE, "ID:gone-1-1-0:1:1")
+
+    def drop(self, link: object) -> None:
+        """Cut the link's connection without a word, as a crash does."""
+        assert isinstance(link, OpenWireLink)
+        assert link._connection is not None
+        assert link._connection._socket is not None
+        link._connection._socket.shutdown(2)
+
+    def close(self) -> None:
+        """Disconnect what the harness itself has open."""
+        self._connection.close()
+        self._waker.close()
