@@ -339,6 +339,7 @@ def test_placeholders_come_from_the_environment() -> None:
         ),
         (_broker('<redeliveryPlugin><x y="1"/></redeliveryPlugin>'), "<x> can't stand inside"),
         (_broker(_redelivery('<redeliveryPolicy queue=" "/>')), "empty name"),
+        (_broker('<discardingDLQBrokerPlugin dropOnly="A ("/>'), "("),
         (_broker(_redelivery('<redeliveryPolicy destination="A"/>')), "can't be written as text"),
         (
             _broker(_redelivery("<redeliveryPolicy><destination/></redeliveryPolicy>")),

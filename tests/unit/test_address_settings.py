@@ -372,6 +372,13 @@ def test_a_long_address_does_not_hang_a_match_with_many_stars() -> None:
     assert time.perf_counter() - started < 1.0
 
 
+def test_a_match_that_would_hang_the_broker_counts_as_none() -> None:
+    """A live regular expression without end is stopped."""
+    started = time.perf_counter()
+    assert _order(_compiled("(a|aa)+(a|aa)+(a+)+b?x*", "#"), "a" * 60 + "!") == ["#"]
+    assert time.perf_counter() - started < 5.0
+
+
 _WORDS = st.sampled_from(["a", "b", "", "aa", "ab"])
 _ADDRESSES = st.lists(_WORDS, min_size=1, max_size=4).map(".".join)
 _PATTERN_WORDS = st.sampled_from(["a", "b", "*", "a*", "*b", "a*a", "**"])

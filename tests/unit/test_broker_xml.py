@@ -77,8 +77,10 @@ def test_a_file_with_everything() -> None:
     )
     assert rules.literal_match_markers == "()"
     assert rules.wildcards == WildcardSyntax()
-    (warning,) = rules.warnings
-    assert warning.startswith(f'{name}:20: a second address-setting match="orders.#"')
+    second, limited, destroyed = rules.warnings
+    assert second.startswith(f'{name}:20: a second address-setting match="orders.#"')
+    assert destroyed.startswith(f"{name}:5: the dead-letter address DLQ is itself limited to 10")
+    assert limited.startswith(f"{name}:21: no dead-letter-address")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +202,57 @@ def test_warnings_about_what_is_ignored() -> None:
     assert len(rules.entries) == 1
     assert len(rules.warnings) == 3
     assert "did you mean <redelivery-delay-multiplier>?" in rules.warnings[1]
+
+
+@pytest.mark.parametrize(
+    ("children", "match", "words"),
+    [
+        ("<max-delivery-attempts>0</max-delivery-attempts>", "#", "without limit, not never"),
+        ("<max-delivery-attempts>3</max-delivery-attempts>", "a.*", "after 3 deliveries"),
+        ("<dead-letter-address/>", "(a.#)", "after 10 deliveries"),
+        (
+            "<redelivery-delay-multiplier>2</redelivery-delay-multiplier>",
+            "a",
+            "act only with a redelivery-delay above 0",
+        ),
+        (
+            "<redelivery-delay>5</redelivery-delay><max-redelivery-delay>0</max-redelivery-delay>",
+            "a",
+            "makes every redelivery immediate",
+        ),
+        (
+            "<redelivery-delay>5</redelivery-delay>"
+            "<redelivery-delay-multiplier>2</redelivery-delay-multiplier>",
+            "a.#",
+            "stops growing at ten times the redelivery-delay, 50 ms",
+        ),
+        ("<dead-letter-address>D</dead-letter-address>", "#", "D is itself limited to 10"),
+        (
+            "<dead-letter-address>D</dead-letter-address><redelivery-delay>5</redelivery-delay>"
+            "<max-delivery-attempts>-1</max-delivery-attempts>",
+            "#",
+            "dead letters on D are delayed by 5 ms",
+        ),
+    ],
+)
+def test_surprises_are_named_in_a_warning(children: str, match: str, words: str) -> None:
+    """Each is one sentence that begins with file and line."""
+    rules = _read(_setting(children, match) + "<literal-match-markers>()</literal-match-markers>")
+    assert [True for warning in rules.warnings if words in warning] == [True]
+    assert all(warning.startswith("b.xml:1: ") for warning in rules.warnings)
+
+
+def test_settings_without_surprises_have_no_warnings() -> None:
+    """Limits and a dead-letter address that keeps what it gets."""
+    rules = _read(
+        "<address-settings>"
+        '<address-setting match="#"><dead-letter-address>D</dead-letter-address>'
+        "<max-delivery-attempts>5</max-delivery-attempts><redelivery-delay>5</redelivery-delay>"
+        "<max-redelivery-delay>9</max-redelivery-delay></address-setting>"
+        '<address-setting match="D"><max-delivery-attempts>-1</max-delivery-attempts>'
+        "<redelivery-delay>0</redelivery-delay></address-setting></address-settings>"
+    )
+    assert rules.warnings == ()
 
 
 def test_included_files(tmp_path: Path) -> None:

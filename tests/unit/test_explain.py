@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.cli.explain_command import answer_batch
+from amqsidecar.cli.explain_command import ClassicCase, Explainer, answer_batch
 from amqsidecar.cli.main import run_command_line
+from amqsidecar.config.schema import Config
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.plugin import Chance
+from amqsidecar.policy.classic_rules import ClassicRules
 
 POLICIES = Path(__file__).parent / "policies"
 CLASSIC = f"policy.source={POLICIES / 'full.activemq.xml'}"
@@ -127,6 +131,30 @@ def test_what_the_sidecar_does_otherwise(case: dict[str, object], words: str) ->
     """The broker's own answer stays; `differs` says what the sidecar does and why."""
     (answer,) = _batch(CLASSIC, case)
     assert words in str(answer["differs"])
+
+
+def test_a_negative_delay_is_told(tmp_path: Path) -> None:
+    """The broker computes it; the sidecar re-sends at once."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "address_settings: [{match: a, redelivery_delay_ms: 5, max_redelivery_delay_ms: -1}]"
+    )
+    (answer,) = _batch(f"policy.source={path}", {"address": "a", "delivery_count": 1})
+    assert answer["delay_ms"] == -1
+    assert "at once" in str(answer["differs"])
+
+
+def test_nobody_decided_is_told() -> None:
+    """A chain without an answer parks."""
+
+    class Silent:
+        def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> None:
+            return None
+
+    explainer = Explainer(Silent(), ClassicRules(), Config(), None)
+    answer = explainer.classic(ClassicCase("queue://A"))
+    assert answer["action"] == "none"
+    assert answer["differs"] == "the sidecar parks it"
 
 
 def test_named_intake_queues_decide_what_is_renamed() -> None:

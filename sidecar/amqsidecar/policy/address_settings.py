@@ -22,7 +22,7 @@ from amqsidecar.policy.artemis_rules import (
     ArtemisRules,
     WildcardSyntax,
 )
-from amqsidecar.policy.java_regex import JavaRegexError, compile_java_regex
+from amqsidecar.policy.java_regex import JavaRegexError, JavaRegexTimeout, compile_java_regex
 
 _FIELDS = tuple(field.name for field in fields(AddressSettings))
 _ESCAPE = "\\"
@@ -384,11 +384,20 @@ def _regex_matcher(match: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
         text = text.replace(syntax.single_word, f"[^{delimiter}]+")
         text = text.replace(syntax.any_words, f"({delimiter}.+)*")
     try:
-        return compile_java_regex(text + "$").matches
+        compiled = compile_java_regex(text + "$")
     except JavaRegexError as error:
         raise ValueError(
             f"the broker reads it as the regular expression {text}$, which can't be used: {error}"
         ) from error
+
+    def matches(address: str) -> bool:
+        try:
+            return compiled.matches(address)
+        except JavaRegexTimeout:
+            # Why: a wild match that hangs the broker must not hang the sidecar; it counts as none.
+            return False
+
+    return matches
 
 
 def _first_word(match: str, syntax: WildcardSyntax) -> str | None:

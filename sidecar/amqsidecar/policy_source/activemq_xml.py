@@ -27,6 +27,7 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryRules,
     SharedDeadLetterStrategy,
 )
+from amqsidecar.policy.discarding_decider import DiscardingDecider
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.classic_warnings import list_warnings
 from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
@@ -292,7 +293,7 @@ class _ActiveMqXml:
 
     def _discarding(self, bean: Bean) -> DiscardingRules:
         self._check_names(bean, _DISCARDING_NAMES)
-        return DiscardingRules(
+        rules = DiscardingRules(
             drop_all=self._boolean(bean, "dropAll", default=True),
             drop_temporary_topics=self._boolean(bean, "dropTemporaryTopics", default=True),
             drop_temporary_queues=self._boolean(bean, "dropTemporaryQueues", default=True),
@@ -300,6 +301,11 @@ class _ActiveMqXml:
             report_interval=self._integer(bean, "reportInterval", 1000, 32),
             source=self._source(bean),
         )
+        try:
+            DiscardingDecider(rules)
+        except ConfigError as error:
+            self.beans.problems.extend(error.problems)
+        return rules
 
     def _destination_policy(self, broker: Bean) -> DeadLetterRules:
         policy_map = self._only(broker, "destinationPolicy", {"policyMap"})

@@ -6,13 +6,12 @@ parseAddressSettings, parseWildcardConfiguration; org.apache.activemq.artemis.ut
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 
 from lxml import etree
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import (
     AddressSettingEntry,
     AddressSettings,
@@ -20,6 +19,7 @@ from amqsidecar.policy.artemis_rules import (
     WildcardSyntax,
 )
 from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.artemis_warnings import list_warnings
 from amqsidecar.policy_source.xml_file import line_of, local_name, namespace, read_xml
 
 ReadFile = Callable[[str], bytes]
@@ -86,13 +86,14 @@ def read_broker_xml(
     reader = _BrokerXml(path, environment, read_included)
     rules = reader.read(read_xml(path, data))
     problems = list(reader.problems)
+    warnings: tuple[str, ...] = ()
     try:
-        compile_address_settings(rules)
+        warnings = list_warnings(rules)
     except ConfigError as error:
         problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    return rules
+    return replace(rules, warnings=(*rules.warnings, *warnings))
 
 
 class _BrokerXml:

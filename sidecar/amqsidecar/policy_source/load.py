@@ -15,7 +15,7 @@ from amqsidecar.policy_source.activemq_xml import read_activemq_xml
 from amqsidecar.policy_source.broker_xml import read_broker_xml
 from amqsidecar.policy_source.jms_uri import PREFIX, read_jms_uri
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
-from amqsidecar.policy_source.xml_file import local_name, read_xml
+from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES, local_name, read_xml
 
 INLINE = RuleSource("policy.rules")
 """Where rules stand that are written in the configuration itself."""
@@ -43,7 +43,8 @@ def load_policy(
         return _rules_of_uri(str(policy))
     path = Path(policy)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         what = f"can't be read: {error.strerror or error}; check policy.source"
         raise ConfigError([Problem(str(policy), what)]) from error

@@ -16,7 +16,6 @@ from ruamel.yaml.error import YAMLError
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Plugin
-from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import (
     AddressSettingEntry,
     AddressSettings,
@@ -25,10 +24,8 @@ from amqsidecar.policy.artemis_rules import (
 )
 from amqsidecar.policy.classic_rules import ClassicRules, DeadLetterRules, PluginRules
 from amqsidecar.policy.rule_source import RuleSource
-from amqsidecar.policy_source.classic_warnings import list_warnings
-
-MAX_FILE_BYTES = 8 * 1024 * 1024
-"""Larger files are refused."""
+from amqsidecar.policy_source import artemis_warnings, classic_warnings
+from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES
 
 CLASSIC_KEYS = ("plugins", "dead_letter", "scheduler_support")
 ARTEMIS_KEYS = ("address_settings", "wildcard_addresses", "literal_match_markers")
@@ -49,7 +46,7 @@ def read_yaml(path: str, data: bytes) -> Mapping[str, object]:
     """
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(
-            [Problem(path, f"is {len(data)} bytes long; at most {MAX_FILE_BYTES} are read")]
+            [Problem(path, f"is longer than {MAX_FILE_BYTES} bytes; at most that many are read")]
         )
     try:
         content = YAML(typ="rt").load(StringIO(data.decode("utf-8-sig")))
@@ -83,9 +80,8 @@ def read_policy_mapping(
     if reader.problems:
         raise ConfigError(reader.problems)
     if isinstance(rules, ClassicRules):
-        return replace(rules, warnings=list_warnings(rules))
-    compile_address_settings(rules)
-    return rules
+        return replace(rules, warnings=classic_warnings.list_warnings(rules))
+    return replace(rules, warnings=(*rules.warnings, *artemis_warnings.list_warnings(rules)))
 
 
 class _PolicyMapping:

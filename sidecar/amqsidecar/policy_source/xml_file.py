@@ -27,7 +27,7 @@ def read_xml(path: str, data: bytes) -> etree._Element:
     """
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(
-            [Problem(path, f"is {len(data)} bytes long; at most {MAX_FILE_BYTES} are read")]
+            [Problem(path, f"is longer than {MAX_FILE_BYTES} bytes; at most that many are read")]
         )
     if b"<!DOCTYPE" in data:
         line = data[: data.index(b"<!DOCTYPE")].count(b"\n") + 1
