@@ -409,6 +409,8 @@ def test_a_connection_uri_keeps_no_password_in_messages() -> None:
         )
     text = str(caught.value)
     assert "secret" not in text
+    uri = "tcp:/me:secret@host?jms.redeliveryPolicy.maximumRedeliveries=3"
+    assert "secret" not in str(read_jms_uri(uri).source)
     assert len(caught.value.problems) == 5
     assert "did you mean maximumRedeliveries?" in text
 

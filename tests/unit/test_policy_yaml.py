@@ -73,6 +73,19 @@ def test_xml_to_yaml_and_back_gives_equal_rules(name: str) -> None:
     assert _without_sources(_read(write_yaml(rules))) == _without_sources(rules)
 
 
+def test_options_of_a_third_party_are_written_as_they_are() -> None:
+    """A mapping as it is, a dataclass by its fields."""
+    rules = ClassicRules(
+        plugins=(
+            PluginRules(name="pacing", options={"per_second": 5, "queues": ("a",)}),
+            PluginRules(name="other", options=WildcardSyntax()),
+        )
+    )
+    text = write_yaml(rules)
+    assert '  - pacing:\n      per_second: 5\n      queues:\n        - "a"\n' in text
+    assert '  - other:\n      delimiter: "."\n' in text
+
+
 def test_classic_policy_with_lines() -> None:
     """Every rule knows its file and line."""
     rules = _read(

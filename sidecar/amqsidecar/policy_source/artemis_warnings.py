@@ -27,8 +27,10 @@ def _warnings(rules: ArtemisRules, settings: CompiledAddressSettings) -> Iterato
         sample = settings.effective(_sample_address(entry.match, rules))
         if entry in sample.decided_by.values():
             yield from _entry_warnings(entry, sample)
+    first_naming: dict[str, AddressSettingEntry] = {}
     for entry in rules.entries:
-        address = entry.settings.dead_letter_address
+        first_naming.setdefault(entry.settings.dead_letter_address or "", entry)
+    for address, entry in first_naming.items():
         if address:
             yield from _dead_letter_address_warnings(entry, settings.effective(address))
 

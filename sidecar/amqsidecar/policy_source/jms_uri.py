@@ -39,7 +39,7 @@ def read_jms_uri(uri: str) -> RedeliveryPolicy:
 
     Source: org.apache.activemq.ActiveMQConnectionFactory, buildFromMap.
     """
-    place = re.sub(r"(?<=//)[^/@?()]*@", "", uri.split("?", 1)[0])
+    place = re.sub(r"(?<=/)[^/@?()]*@", "", uri.split("?", 1)[0])
     problems: list[Problem] = []
     values: dict[str, object] = {}
     for key, text in parse_qsl(_query(uri), keep_blank_values=True):
