@@ -6,14 +6,13 @@ numbers are given, so delays with collision avoidance are compared exactly too.
 """
 
 import json
-import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from io import BytesIO, TextIOWrapper
 from itertools import cycle
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +20,7 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
+from amqsidecar.cli.main import run_command_line
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, DestinationKind
@@ -49,6 +49,9 @@ pytestmark = pytest.mark.oracle
 HERE = Path(__file__).parent
 CONFIGURATIONS = 240
 CASES = 300
+PROCESSES = 8
+"""Configurations that also go through the command as a process of its own."""
+
 REGRESSIONS = (101462, 101743)
 """Seeds that found a difference once."""
 
@@ -594,60 +597,75 @@ def _as_batch(case: Case) -> Case:
     return replace(case, dead_letter=plain)
 
 
-def _explain(configuration: Configuration) -> list[str]:
-    """Return what the command prints about the cases, as the broker program writes it."""
-    batch = "".join(
-        json.dumps(
-            {
-                "destination": str(case.dead_letter.destination),
-                "redelivery_count": case.dead_letter.redelivery_count,
-                "persistent": case.dead_letter.persistent,
-                "expired": case.dead_letter.expired,
-            }
-        )
-        + "\n"
-        for case in configuration.cases
-    )
-    options = ["--set", f"policy.source={configuration.path}", "--batch"]
+def _batch(cases: Iterable[Case]) -> bytes:
+    lines = [
+        {
+            "destination": str(case.dead_letter.destination),
+            "redelivery_count": case.dead_letter.redelivery_count,
+            "persistent": case.dead_letter.persistent,
+            "expired": case.dead_letter.expired,
+        }
+        for case in cases
+    ]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def _arguments(path: Path) -> list[str]:
+    return ["explain", "--set", f"policy.source={path}", "--batch", "--no-collision-avoidance"]
+
+
+def _explain_here(configuration: Configuration) -> bytes:
+    """Return what the command prints, run in this process."""
+    out = TextIOWrapper(BytesIO(), "utf-8", write_through=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", TextIOWrapper(BytesIO(_batch(configuration.cases)), "utf-8"))
+        patch.setattr("sys.stdout", out)
+        assert run_command_line(_arguments(configuration.path)) == 0
+        return out.buffer.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def _explain_outside(configuration: Configuration) -> bytes:
+    """Return what the installed command prints, run as a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "amqsidecar", "explain", *options, "--no-collision-avoidance"],
-        input=batch,
+        [sys.executable, "-m", "amqsidecar", *_arguments(configuration.path)],
+        input=_batch(configuration.cases),
         capture_output=True,
-        text=True,
-        check=False,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
-    answers = []
-    for line in done.stdout.splitlines():
-        answer = json.loads(line)
-        keys = {
-            "redeliver": ("delay_ms", "redelivery_count"),
-            "dead_letter": ("destination", "expiration_ms"),
-            "discard": (),
-        }[answer["action"]]
-        answers.append("\t".join([answer["action"], *(str(answer[key]) for key in keys)]))
-        assert str(configuration.path) in answer["rule"] or "(defaults)" in answer["rule"]
-    return answers
+    return done.stdout
+
+
+def _as_oracle(line: bytes, path: Path) -> str:
+    """Return a printed line as the broker program writes it."""
+    answer = json.loads(line)
+    keys = {
+        "redeliver": ("delay_ms", "redelivery_count"),
+        "dead_letter": ("destination", "expiration_ms"),
+        "discard": (),
+    }[answer["action"]]
+    assert str(path) in answer["rule"] or "(defaults)" in answer["rule"]
+    return "\t".join([answer["action"], *(str(answer[key]) for key in keys)])
 
 
 def test_explain_batch_equals_the_real_broker(tmp_path: Path) -> None:
-    """The installed command, given the broker's file, prints the broker's decisions in order."""
+    """The command, given the broker's file, prints the broker's decisions in order."""
     configurations = [
         replace(configuration, cases=[_as_batch(case) for case in configuration.cases])
         for configuration in generate(tmp_path, with_chance=False)
     ]
     answers = ask_about(maven.CLASSIC_6, configurations)
     began = time.monotonic()
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        explained = list(pool.map(_explain, configurations))
-    seconds = time.monotonic() - began
     tally = Tally()
-    for configuration, lines, printed in zip(configurations, answers, explained, strict=True):
-        for case, line, actual in zip(configuration.cases, lines, printed, strict=True):
-            tally.add(configuration, case, line, actual)
+    for index, (configuration, lines) in enumerate(zip(configurations, answers, strict=True)):
+        printed = _explain_here(configuration)
+        if index < PROCESSES:
+            assert _explain_outside(configuration) == printed
+        for case, line, ours in zip(configuration.cases, lines, printed.splitlines(), strict=True):
+            tally.add(configuration, case, line, _as_oracle(ours, configuration.path))
     print(
         f"explain --batch: {len(configurations)} files x {CASES} cases, {tally.equal} equal, "
-        f"{tally.ambiguous} ambiguous, {len(tally.different)} different; {seconds:.1f} s"
+        f"{tally.ambiguous} ambiguous, {len(tally.different)} different; "
+        f"{time.monotonic() - began:.1f} s"
     )
     assert tally.different[:10] == []
 
