@@ -20,8 +20,8 @@ import cproton
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.amqp_links import InHand, Receiver
-from amqsidecar.brokers.amqp_message import read_provenance
+from amqsidecar.brokers.amqp_intake import Intake
+from amqsidecar.brokers.amqp_links import Receiver
 from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
@@ -35,10 +35,6 @@ from amqsidecar.model.destination import Destination
 ENCODING: Final = "amqp/1.0"
 _TOKEN_INDEX = -1
 _TOKEN_TIMEOUT_S = 15.0
-# Why: few at first, so that a link that breaks again and again counts few failed deliveries.
-_WINDOW_START = 32
-# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
-_HELD_BYTES_MAX = 128 * 1024 * 1024
 
 
 class AmqpArtemisLink:
@@ -92,14 +88,8 @@ class AmqpArtemisLink:
         self._coordinator: Coordinator | None = None
         self._pool: SenderPool | None = None
         self._token: Token | None = None
-        self._intake: dict[IntakeQueue, Receiver] = {}
-        self._retired: list[Receiver] = []
-        self._link_number = 0
-        self._turn = 0
-        self._window = _WINDOW_START
-        self._share = 0
-        self._held_bytes = 0
-        self._mean_bytes = 1024.0
+        self._intake: Intake | None = None
+        self._browse_number = 0
 
     def open(self, token_queue: str) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token."""
@@ -119,6 +109,7 @@ class AmqpArtemisLink:
         self._management.prepare(self._timeout_s)
         self._routes = ArtemisRoutes(self._management, self._clock, token_queue)
         self._pool = SenderPool(connection)
+        self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
         self._token = Token(connection, self._management, self._coordinator, token_queue)
         self._token.open(self._timeout_s)
         self._coordinator.declare_ahead()
@@ -128,8 +119,7 @@ class AmqpArtemisLink:
         parts = [
             part
             for part in (
-                *self._intake.values(),
-                *self._retired,
+                self._intake,
                 self._token,
                 self._pool,
                 self._management,
@@ -140,100 +130,24 @@ class AmqpArtemisLink:
         for part in parts:
             part.close()
         self._connection.close(lambda: all(part.is_closed for part in parts))
-        self._intake.clear()
-        self._retired.clear()
 
     # Intake
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
-        routes = _opened(self._routes)
-        for queue in [queue for queue in self._intake if queue not in queues]:
-            self._retire(self._intake.pop(queue))
-        for queue in queues:
-            if queue not in self._intake:
-                self._intake[queue] = self._attach_one(queue)
-        waiting = list(self._intake.values())
-        self._connection.run_until(
-            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
-        )
-        for queue, receiver in list(self._intake.items()):
-            # Why: a refused attach is answered before it is closed with the reason.
-            if not receiver.is_open:
-                self._retire(self._intake.pop(queue))
-                words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
-                raise BrokerRefused(f"{queue.destination} can't be read: {words}")
-        routes.set_intake(queues)
-        self._share = max(1, prefetch // len(queues)) if queues else 0
-        self._top_up()
-        self._connection.pump(0)
-
-    def _attach_one(self, queue: IntakeQueue) -> Receiver:
-        name = queue.destination.name
-        self._link_number += 1
-        return Receiver(
-            self._connection,
-            f"amqsidecar-intake-{self._link_number}",
-            name,
-            # Why: with a plain name the broker makes an anycast queue where there is none; a fully
-            # qualified one names a queue that exists, of either type.
-            capability=None if "::" in name else "queue",
-        )
-
-    def _retire(self, receiver: Receiver) -> None:
-        """Stop reading; what the engine holds of it can still be accepted."""
-        handed_over = receiver.in_hand_count - len(receiver.arrived)
-        self._held_bytes -= sum(in_hand.size_bytes for in_hand, _ in receiver.arrived)
-        receiver.arrived.clear()
-        if handed_over:
-            self._retired.append(receiver)
-        else:
-            receiver.close()
+        _opened(self._routes).set_intake(queues)
+        _opened(self._intake).attach(queues, prefetch)
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
         self._connection.pump(0)
-        receivers = list(self._intake.items())
-        deliveries: list[Delivery] = []
-        self._turn += 1
-        for at in range(len(receivers)):
-            queue, receiver = receivers[(self._turn + at) % len(receivers)]
-            if len(deliveries) >= limit:
-                break
-            if receiver.arrived:
-                self._hand_over(queue, receiver, limit - len(deliveries), deliveries)
-        return deliveries
-
-    def _hand_over(
-        self, queue: IntakeQueue, receiver: Receiver, limit: int, deliveries: list[Delivery]
-    ) -> None:
-        read_origin = _opened(self._routes).read_origin
-        for in_hand, message in receiver.take_arrived(limit):
-            self._held_bytes += in_hand.size_bytes
-            self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
-            provenance = read_provenance(message, expires=queue.expires, read_origin=read_origin)
-            deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
-
-    def _top_up(self) -> None:
-        """Let the broker hand over as much as prefetch, window and held bytes allow."""
-        share = min(self._share, self._window)
-        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
-        for receiver in self._intake.values():
-            wanted = share - receiver.credit - receiver.in_hand_count
-            if wanted > 0 and (wanted * 4 >= share or receiver.in_hand_count == 0):
-                credit = min(wanted, max(room, 1 if receiver.in_hand_count == 0 else 0))
-                if credit > 0:
-                    receiver.flow(credit)
-                    room -= credit
-
-    @property
-    def _has_arrived(self) -> bool:
-        return any(receiver.arrived for receiver in self._intake.values())
+        return _opened(self._intake).receive(limit, _opened(self._routes).read_origin)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""
-        connection = self._connection
-        connection.run_until(lambda: self._has_arrived or connection.was_woken, timeout_s)
+        connection, intake = self._connection, _opened(self._intake)
+        if not connection.run_until(lambda: intake.has_arrived or connection.was_woken, timeout_s):
+            intake.look()
         connection.was_woken = False
 
     def wake(self) -> None:
@@ -262,7 +176,8 @@ class AmqpArtemisLink:
         """Accept, send, exchange the token in one transaction; durable when it returns."""
         coordinator = _opened(self._coordinator)
         own = _opened(self._token)
-        held = self._held(accepts)
+        intake = _opened(self._intake)
+        held = intake.in_hand(accepts)
         own.take_for_commit(_TOKEN_TIMEOUT_S)
         transaction = coordinator.begin()
         try:
@@ -296,27 +211,7 @@ class AmqpArtemisLink:
                 f"the broker refused the commit: {words}", is_duplicate=is_duplicate
             )
         own.committed(token)
-        self._settle(held)
-
-    def _held(self, accepts: Sequence[Delivery]) -> list[InHand]:
-        held: list[InHand] = []
-        for delivery in accepts:
-            in_hand = delivery.handle
-            if not isinstance(in_hand, InHand) or not in_hand.is_valid:
-                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
-            held.append(in_hand)
-        return held
-
-    def _settle(self, held: list[InHand]) -> None:
-        for in_hand in held:
-            self._held_bytes -= in_hand.size_bytes
-            in_hand.receiver.settle(in_hand)
-        if held:
-            self._window = min(self._window * 2, 1 << 20)
-        for receiver in [one for one in self._retired if one.in_hand_count == 0]:
-            self._retired.remove(receiver)
-            receiver.close()
-        self._top_up()
+        intake.settle(held)
 
     # Destinations
 
@@ -337,10 +232,10 @@ class AmqpArtemisLink:
         return self._browse_count(queue, at_most)
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
-        self._link_number += 1
+        self._browse_number += 1
         browser = Receiver(
             self._connection,
-            f"amqsidecar-browse-{self._link_number}",
+            f"amqsidecar-browse-{self._browse_number}",
             queue.destination.name,
             is_browsing=True,
         )

@@ -29,7 +29,7 @@ class InHand:
     @property
     def is_valid(self) -> bool:
         """Whether it can still be settled."""
-        return self.pointer is not None and self.receiver.is_usable
+        return self.pointer is not None and self.receiver.is_open and self.receiver.is_usable
 
 
 class _Endpoint:
@@ -108,6 +108,7 @@ class Receiver(_Endpoint):
         *,
         capability: str | None = None,
         is_browsing: bool = False,
+        selector: str = "",
     ) -> None:
         """Begin to attach.
 
@@ -117,6 +118,7 @@ class Receiver(_Endpoint):
             address: what to read from; None = a temporary queue of the broker's naming.
             capability: `queue`, `topic` or None.
             is_browsing: read without taking.
+            selector: JMS selector of what to read; "" = everything.
         """
         link = cproton.pn_receiver(connection.session, name)
         super().__init__(connection, link, address or "")
@@ -129,6 +131,8 @@ class Receiver(_Endpoint):
             _put_capability(source, capability)
         if is_browsing:
             cproton.pn_terminus_set_distribution_mode(source, cproton.PN_DIST_MODE_COPY)
+        if selector:
+            _put_selector(source, selector)
         cproton.pn_terminus_set_address(cproton.pn_link_target(link), name)
         cproton.pn_link_open(link)
         self.arrived: list[tuple[InHand, bytes]] = []
@@ -270,6 +274,19 @@ def _put_capability(terminus: Any, capability: str) -> None:
     cproton.pn_data_put_array(data, False, cproton.PN_SYMBOL)
     cproton.pn_data_enter(data)
     cproton.pn_data_put_symbol(data, capability)
+    cproton.pn_data_exit(data)
+
+
+def _put_selector(terminus: Any, selector: str) -> None:
+    data = cproton.pn_terminus_filter(terminus)
+    cproton.pn_data_put_map(data)
+    cproton.pn_data_enter(data)
+    cproton.pn_data_put_symbol(data, "jms-selector")
+    cproton.pn_data_put_described(data)
+    cproton.pn_data_enter(data)
+    cproton.pn_data_put_symbol(data, "apache.org:selector-filter:string")
+    cproton.pn_data_put_string(data, selector)
+    cproton.pn_data_exit(data)
     cproton.pn_data_exit(data)
 
 

@@ -1,0 +1,238 @@
+"""Reading dead-letter queues of Artemis over AMQP: receivers, credit, and what is in hand."""
+
+import logging
+from collections.abc import Sequence
+from itertools import count
+
+from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import InHand, Receiver
+from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
+from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, LinkLost
+
+# Why: few at first, so that a link that breaks again and again counts few failed deliveries.
+_WINDOW_START = 32
+_WINDOW_MAX = 1 << 20
+# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
+_HELD_BYTES_MAX = 128 * 1024 * 1024
+_LOOK_EVERY_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Intake:
+    """The receivers of a link, one per dead-letter queue."""
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        management: ArtemisManagement,
+        clock: Clock,
+        timeout_s: float,
+    ) -> None:
+        self._connection = connection
+        self._management = management
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._receivers: dict[IntakeQueue, Receiver] = {}
+        self._retired: list[Receiver] = []
+        self._closing: list[Receiver] = []
+        self._numbers = count(1)
+        self._turn = 0
+        self._window = _WINDOW_START
+        self._share = 0
+        self._held_bytes = 0
+        self._mean_bytes = 1024.0
+        self._killed_counts: dict[IntakeQueue, int] = {}
+        self._look_at_s = 0.0
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these.
+
+        Raises:
+            BrokerRefused: one can't be read; the message names it.
+            LinkLost: the connection is gone.
+        """
+        for queue in [queue for queue in self._receivers if queue not in queues]:
+            self._retire(self._receivers.pop(queue))
+        self._attach_missing(queues)
+        self._share = max(1, prefetch // len(queues)) if queues else 0
+        self._note_killed()
+        self.top_up()
+        self._connection.pump(0)
+
+    def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:
+        for queue in queues:
+            if queue not in self._receivers:
+                self._receivers[queue] = self._make_receiver(queue)
+        waiting = list(self._receivers.values())
+        self._connection.run_until(
+            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
+        )
+        for queue, receiver in list(self._receivers.items()):
+            if not receiver.is_open:
+                self._retire(self._receivers.pop(queue))
+                words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
+                raise BrokerRefused(f"{queue.destination} can't be read: {words}")
+
+    def _make_receiver(self, queue: IntakeQueue) -> Receiver:
+        name = queue.destination.name
+        return Receiver(
+            self._connection,
+            f"amqsidecar-intake-{next(self._numbers)}",
+            name,
+            # Why: with a plain name the broker makes an anycast queue where there is none; a fully
+            # qualified one names a queue that exists, of either type.
+            capability=None if "::" in name else "queue",
+            selector=readable_selector(queue.destination.address),
+        )
+
+    def _retire(self, receiver: Receiver) -> None:
+        """Stop reading; what was handed over already can still be accepted."""
+        handed_over = receiver.in_hand_count - len(receiver.arrived)
+        receiver.arrived.clear()
+        if handed_over and receiver.is_open:
+            self._retired.append(receiver)
+        else:
+            self._close(receiver)
+
+    def _close(self, receiver: Receiver) -> None:
+        receiver.close()
+        self._closing.append(receiver)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether something waits to be received."""
+        return any(receiver.arrived for receiver in self._receivers.values())
+
+    def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order, queues in turn."""
+        receivers = list(self._receivers.items())
+        deliveries: list[Delivery] = []
+        self._turn += 1
+        for at in range(len(receivers)):
+            queue, receiver = receivers[(self._turn + at) % len(receivers)]
+            for in_hand, message in receiver.take_arrived(limit - len(deliveries)):
+                self._held_bytes += in_hand.size_bytes
+                self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
+                provenance = read_provenance(
+                    message, expires=queue.expires, read_origin=read_origin
+                )
+                deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
+        return deliveries
+
+    @staticmethod
+    def in_hand(deliveries: Sequence[Delivery]) -> list[InHand]:
+        """Return the handles of deliveries.
+
+        Raises:
+            LinkLost: the broker has taken one back, because its queue or link is gone.
+        """
+        held: list[InHand] = []
+        for delivery in deliveries:
+            in_hand = delivery.handle
+            if not isinstance(in_hand, InHand) or not in_hand.is_valid:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            held.append(in_hand)
+        return held
+
+    def settle(self, held: list[InHand]) -> None:
+        """Finish what a committed transaction has accepted, and make room for more."""
+        for in_hand in held:
+            self._held_bytes -= in_hand.size_bytes
+            in_hand.receiver.settle(in_hand)
+        if held:
+            self._window = min(self._window * 2, _WINDOW_MAX)
+        for receiver in [one for one in self._retired if one.in_hand_count == 0]:
+            self._retired.remove(receiver)
+            self._close(receiver)
+        for receiver in [one for one in self._closing if one.is_closed]:
+            self._closing.remove(receiver)
+            receiver.forget()
+        self.top_up()
+
+    def top_up(self) -> None:
+        """Let the broker hand over as much as prefetch, window and held bytes allow."""
+        share = min(self._share, self._window)
+        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
+        for receiver in self._receivers.values():
+            if not receiver.is_open:
+                continue
+            wanted = share - receiver.credit - receiver.in_hand_count
+            is_idle = receiver.in_hand_count == 0
+            if wanted > 0 and (wanted * 4 >= share or is_idle):
+                credit = min(wanted, max(room, 1 if is_idle else 0))
+                if credit > 0:
+                    receiver.flow(credit)
+                    room -= credit
+
+    # Credit that the broker lost
+
+    def look(self) -> None:
+        """Attach anew where the broker gave up on messages that it could not hand over.
+
+        Each such message has used up a credit without a word (see `readable_selector`). Call when
+        nothing arrives; asks the broker now and then only.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._look_at_s or self._management.missing is not None:
+            return
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        known = dict(self._killed_counts)
+        self._note_killed()
+        for queue, receiver in list(self._receivers.items()):
+            lost = self._killed_counts.get(queue, 0) - known.get(queue, 0)
+            if lost > 0 and receiver.in_hand_count == 0 and receiver.is_open:
+                _log.warning(
+                    "%d dead letters of %s can't be handed over by AMQP; they stay in the broker",
+                    lost,
+                    queue.destination,
+                )
+                self._close(self._receivers.pop(queue))
+                self._attach_missing([*self._receivers, queue])
+            elif lost > 0:
+                self._killed_counts[queue] = known.get(queue, 0)
+        self.top_up()
+
+    def _note_killed(self) -> None:
+        if self._management.missing is not None:
+            return
+        queues = list(self._receivers)
+        questions = [
+            Question(f"queue.{queue.destination.name.rpartition('::')[2]}", attribute=_KILLED)
+            for queue in queues
+        ]
+        for queue, answer in zip(queues, self._management.ask_all(questions), strict=True):
+            if answer.is_ok:
+                self._killed_counts[queue] = int(answer.value)
+        self._look_at_s = self._clock.monotonic_s() + _LOOK_EVERY_S
+
+    def close(self) -> None:
+        """Begin to close all links; what is in hand goes back."""
+        for receiver in (*self._receivers.values(), *self._retired):
+            self._close(receiver)
+        self._receivers.clear()
+        self._retired.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed all links."""
+        return all(receiver.is_closed for receiver in self._closing)
+
+
+_KILLED = "MessagesKilled"
+
+
+def readable_selector(address: str) -> str:
+    """Return the selector of the dead letters that the broker can hand us over AMQP.
+
+    Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (a StreamMessage with
+    bytes in it) goes to the dead-letter address of the queue at the first try, uses up a credit,
+    and with the stock settings is in the same queue again, its origin lost, in line for the next
+    credit: for ever. Once its origin is this address it is left alone. Messages of AMQP clients
+    need no conversion, they are read whatever their origin is.
+    """
+    escaped = address.replace("'", "''")
+    return f"__AMQ_CID IS NULL OR _AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> '{escaped}'"
