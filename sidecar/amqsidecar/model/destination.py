@@ -1,6 +1,6 @@
 """A place that messages are sent to, on either broker."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
@@ -24,9 +24,14 @@ class Destination:
 
     kind: DestinationKind
     name: str
+    _text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Why: the text is asked for several times per message, and destinations are few.
+        object.__setattr__(self, "_text", f"{self.kind.value}://{self.name}")
 
     def __str__(self) -> str:
-        return f"{self.kind.value}://{self.name}"
+        return self._text
 
     @property
     def is_queue(self) -> bool:
