@@ -79,14 +79,17 @@ class Intake:
 
     def _make_receiver(self, queue: IntakeQueue) -> Receiver:
         name = queue.destination.name
+        is_plain = "::" not in name
         return Receiver(
             self._connection,
             f"amqsidecar-intake-{next(self._numbers)}",
             name,
             # Why: with a plain name the broker makes an anycast queue where there is none; a fully
             # qualified one names a queue that exists, of either type.
-            capability=None if "::" in name else "queue",
-            selector=readable_selector(queue.destination.address),
+            capability="queue" if is_plain else None,
+            # Quirk (Artemis): a selector on a multicast queue by its fully qualified name, other
+            # than the queue's own filter, ends the connection.
+            selector=readable_selector(name) if is_plain else "",
         )
 
     def _retire(self, receiver: Receiver) -> None:

@@ -204,7 +204,12 @@ class ArtemisRoutes:
         for row in self._management.queues():
             is_final = row.name.endswith(FINAL_SUFFIX) or row.address.endswith(FINAL_SUFFIX)
             is_ours = self._token_queue in (row.name, row.address)
-            if row.address in dead | expired and row.address and not is_final and not is_ours:
+            # Why: what died in its dead-letter queue has lost its origin and may not be readable at
+            # all; the broker keeps it in this queue of its own (see `readable_selector`).
+            is_dead_twice = _same_filter(row.filter, _catching_filter(row.address))
+            if is_final or is_ours or is_dead_twice or not row.address:
+                continue
+            if row.address in dead | expired:
                 is_plain = row.is_anycast and row.name == row.address
                 name = row.name if is_plain else f"{row.address}::{row.name}"
                 destination = Destination(DestinationKind.QUEUE, name)
