@@ -54,7 +54,13 @@ BROKER_DEFAULTS = ClassicRules(
 """What acts on Classic when no policy is given: the broker's own default redelivery policy."""
 
 CRASH_POINT_VARIABLE = "AMQSIDECAR_CRASH_POINT"
-"""For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time."""
+"""For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time.
+
+`name:n:SIGSTOP` freezes it there instead, until it gets SIGCONT.
+"""
+
+
+_CRASHES = {"": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 
 
 def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | ArtemisRules | None:
@@ -164,18 +170,21 @@ def _crash_point(environ: Mapping[str, str]) -> CrashPoint:
     wish = environ.get(CRASH_POINT_VARIABLE, "")
     if not wish:
         return crash_points.no_crash
-    name, _, count = wish.partition(":")
-    if name not in crash_points.NAMES or not count.isdigit():
-        what = f"expected one of {', '.join(crash_points.NAMES)} and a count, such as stored:3"
-        raise ConfigError([Problem(CRASH_POINT_VARIABLE, what)])
+    name, _, when = wish.partition(":")
+    count, _, how = when.partition(":")
+    crash = _CRASHES.get(how)
+    if name not in crash_points.NAMES or not count.isdigit() or crash is None:
+        known = ", ".join(crash_points.NAMES)
+        expected = f"expected one of {known} and a count, such as stored:3 or stored:3:SIGSTOP"
+        raise ConfigError([Problem(CRASH_POINT_VARIABLE, expected)])
     left = int(count)
 
     def hit(reached: str) -> None:
         nonlocal left
         if reached == name:
             left -= 1
-            if left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if left == 0:
+                os.kill(os.getpid(), crash)
 
     return hit
 
