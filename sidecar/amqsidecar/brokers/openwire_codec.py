@@ -291,7 +291,8 @@ class Dispatch(NamedTuple):
     Attributes:
         consumer: value of our consumer's id.
         destination: the nested destination it was found in.
-        message: type and fields, without what concerns only this dispatch; None = the end of a browser's queue.
+        message: type and fields, without what concerns only this dispatch; None = the end of a
+            browser's queue.
     """
 
     consumer: int

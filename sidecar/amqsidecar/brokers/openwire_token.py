@@ -7,6 +7,7 @@ from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
 from amqsidecar.brokers.openwire_message import ResendEncoder, read_cycle, read_dead_letter
 from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 
 _PREFETCH = 10
@@ -71,7 +72,10 @@ class TokenQueue:
             self._connection.wait(left_s)
 
     def _count(self) -> int:
-        messages = self._consumers.browse(self._destination, _PREFETCH + 1)
+        try:
+            messages = self._consumers.browse(self._destination, _PREFETCH + 1)
+        except Refused as cause:
+            raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
         return sum(1 for message in messages if read_cycle(message) is not None)
 
     def exists(self) -> bool:
