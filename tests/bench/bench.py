@@ -1,0 +1,212 @@
+"""Ratios against a Java mover and the in-broker plugin, as a table (`make bench`).
+
+Everything that is compared runs in one run on one machine, and nothing is asserted but that all
+messages arrived. `--only` and `--brokers` choose, `--scale` changes how many messages there are.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+# Why: as a script its own folder comes first, where `bench` is this file and not the folder.
+sys.path.pop(0)
+
+from bench import decisions, lateness, moving, whole_cycle
+from support.brokers import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.maven import ARTEMIS, CLASSIC_5, CLASSIC_6
+
+BROKERS: dict[str, Callable[[], Broker]] = {
+    "artemis": lambda: ArtemisBroker(jvm_flags=FULL_SPEED),
+    "classic_6": lambda: ClassicBroker(CLASSIC_6, jvm_flags=FULL_SPEED),
+    "classic_5": lambda: ClassicBroker(CLASSIC_5, jvm_flags=FULL_SPEED),
+}
+NAMES = {
+    "artemis": f"Artemis {ARTEMIS}, AMQP",
+    "classic_6": f"Classic {CLASSIC_6}, OpenWire",
+    "classic_5": f"Classic {CLASSIC_5}, OpenWire",
+}
+PER_SECOND = 500
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    where: str
+    sidecar: str
+    other: str = ""
+    ratio: str = ""
+    aim: str = ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", choices=(*MEASURED, "decisions"))
+    parser.add_argument("--brokers", nargs="*", choices=tuple(BROKERS), default=tuple(BROKERS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args()
+    chosen = options.only or (*MEASURED, "decisions")
+    print(_machine(), flush=True)
+    rows: list[Row] = []
+    remarks: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        for broker_name in options.brokers:
+            run = _Run(broker_name, Path(name), options.scale, options.rounds, remarks)
+            for one in chosen:
+                if one in MEASURED:
+                    rows += _told(one, broker_name, MEASURED[one](run))
+        if "decisions" in chosen:
+            rows += _told("decisions", "both", _decisions(Path(name), int(100_000 * options.scale)))
+    print(_table(rows))
+    for remark in sorted(set(remarks)):
+        print(f"- {remark} ({remarks.count(remark)} times)")
+    print(f"load at the end: {os.getloadavg()[0]:.1f}")
+
+
+class _Run:
+    """One broker to measure; started on first use, anew for each question."""
+
+    def __init__(
+        self, name: str, folder: Path, scale: float, rounds: int, remarks: list[str]
+    ) -> None:
+        self.name = name
+        self.where = NAMES[name]
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.scale = scale
+        self.rounds = rounds
+        self.remarks = remarks
+
+    @property
+    def is_classic(self) -> bool:
+        return self.name != "artemis"
+
+    def count(self, full: int) -> int:
+        return max(500, int(full * self.scale))
+
+
+def _moving(run: _Run) -> Iterator[Row]:
+    count = run.count(10_000 if run.is_classic else 20_000)
+    with BROKERS[run.name]() as broker:
+        found, remarks = moving.bench_moving(
+            broker, run.folder, count=count, rounds=run.rounds, warm_up=min(count, 5_000)
+        )
+    run.remarks += remarks
+    yield Row(
+        f"moves {count} dead letters; Java JMS client",
+        run.where,
+        f"{found.sidecar:,.0f}/s",
+        f"{found.java:,.0f}/s",
+        f"{found.ratio:.2f}",
+        ">= 0.75",
+    )
+    yield Row("processor time per message", run.where, f"{found.cpu_us:.0f} µs")
+    if found.by_broker is not None:
+        ratio = found.sidecar / found.by_broker
+        yield Row("same; the broker's retryMessages", run.where, "", f"{found.by_broker:,.0f}/s",
+                  f"{ratio:.2f}")  # fmt: skip
+
+
+def _whole_cycle(run: _Run) -> Iterator[Row]:
+    if not run.is_classic:
+        return
+    count = run.count(5_000)
+    ours, theirs = [], []
+    for _ in range(run.rounds):
+        with BROKERS[run.name]() as broker:
+            whole_cycle.bench_sidecar(broker, run.folder, 500)
+            ours.append(whole_cycle.bench_sidecar(broker, run.folder, count))
+        with whole_cycle.plugin_broker(broker.version) as plugin:
+            whole_cycle.bench_plugin(plugin, 500)
+            theirs.append(whole_cycle.bench_plugin(plugin, count))
+    for what, values in (
+        (
+            "first reject to last redelivery",
+            [(a.whole, b.whole) for a, b in zip(ours, theirs, strict=True)],
+        ),
+        ("after the last reject", [(a.sends, b.sends) for a, b in zip(ours, theirs, strict=True)]),
+    ):
+        yield Row(
+            f"redelivers {count}, {what}; redeliveryPlugin",
+            run.where,
+            f"{median(a for a, _ in values):,.0f}/s",
+            f"{median(b for _, b in values):,.0f}/s",
+            f"{median(a / b for a, b in values):.2f}",
+        )
+
+
+def _lateness(run: _Run) -> Iterator[Row]:
+    with BROKERS[run.name]() as broker:
+        found = lateness.bench_lateness(
+            broker, run.folder, per_second=PER_SECOND, seconds=25 * run.scale, warm_up_s=5
+        )
+    for what, spread in (("at a consumer", found.at_consumer), ("by our metric", found.by_metric)):
+        yield Row(
+            f"lateness {what}, {found.per_second:.0f} messages/s: p50, p99, max",
+            run.where,
+            f"{spread.p50}, {spread.p99}, {spread.max} ms",
+            aim="p99 < 50 ms" if what == "at a consumer" else "",
+        )
+
+
+def _decisions(folder: Path, cases: int) -> Iterator[Row]:
+    for kind in decisions.KINDS:
+        one = decisions.bench_decisions(folder, kind, rules=1, cases=cases)
+        many = decisions.bench_decisions(folder, kind, rules=1000, cases=cases)
+        where = f"{kind}: 1000 rules; 1 rule"
+        for what, a, b in (
+            ("decisions, destinations known", many.known_us, one.known_us),
+            ("decisions, destinations new", many.new_us, one.new_us),
+        ):
+            yield Row(what, where, f"{1e6 / a:,.0f}/s", f"{1e6 / b:,.0f}/s", f"{b / a:.2f}", "~ 1")
+        yield Row(f"explain --batch, {cases} cases", where, f"{many.batch_s:.1f} s",
+                  f"{one.batch_s:.1f} s", f"{one.batch_s / many.batch_s:.2f}", "~ 1")  # fmt: skip
+
+
+MEASURED: dict[str, Callable[[_Run], Iterator[Row]]] = {
+    "moving": _moving,
+    "whole_cycle": _whole_cycle,
+    "lateness": _lateness,
+}
+
+
+def _told(what: str, where: str, rows: Iterator[Row]) -> list[Row]:
+    began = time.monotonic()
+    found = list(rows)
+    load = os.getloadavg()[0]
+    print(f"{what} {where}: {time.monotonic() - began:.0f} s, load {load:.1f}", file=sys.stderr)
+    return found
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        "| what is measured; what beside it | where | sidecar | beside it | ratio | aim |",
+        "|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _machine() -> str:
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    commit = said.stdout.strip() or "unknown"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"commit {commit}, {os.cpu_count()} processors, {memory:.0f} GiB, "
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"load at the beginning {os.getloadavg()[0]:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

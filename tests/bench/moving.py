@@ -1,0 +1,131 @@
+"""How fast dead letters go back: the sidecar, a Java JMS client, the broker's own retry.
+
+Every mover gets as many messages in the same dead-letter queue of the same broker process; the
+order changes from round to round; each round gives one ratio.
+"""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.clock import SystemClock
+from bench.dead_letters import DeadLetters, dead_letter_queue, dead_letters
+from bench.sidecar_watch import Moved, measured_sidecar, moved, watch
+from support.brokers import ArtemisBroker, Broker
+
+JAVA_BATCHES = (100, 500)
+_folder_numbers = itertools.count(1)
+
+
+class Moving(NamedTuple):
+    """Medians over the rounds; `ratio` is the median of the rounds' ratios.
+
+    Attributes:
+        java: the better batch size of each round.
+        by_broker: the broker's own retry; None = it has none that moves in bulk.
+    """
+
+    sidecar: float
+    cpu_us: float
+    java: float
+    ratio: float
+    by_broker: float | None
+
+
+def bench_moving(
+    broker: Broker, folder: Path, *, count: int, rounds: int, warm_up: int
+) -> tuple[Moving, list[str]]:
+    """Return the figures, and remarks on what went unlike the plan."""
+    remarks: list[str] = []
+    with dead_letters(broker, "bench.moved") as dead:
+        _round(dead, folder, warm_up, order=0, remarks=[])
+        results = [
+            _round(dead, folder, count, order=number, remarks=remarks) for number in range(rounds)
+        ]
+        by_broker = (
+            median(_by_broker(dead, count) for _ in range(rounds))
+            if isinstance(broker, ArtemisBroker)
+            else None
+        )
+    moving = Moving(
+        sidecar=median(sidecar.per_second for sidecar, _ in results),
+        cpu_us=median(sidecar.cpu_us for sidecar, _ in results),
+        java=median(java for _, java in results),
+        ratio=median(sidecar.per_second / java for sidecar, java in results),
+        by_broker=by_broker,
+    )
+    return moving, remarks
+
+
+def _round(
+    dead: DeadLetters, folder: Path, count: int, *, order: int, remarks: list[str]
+) -> tuple[Moved, float]:
+    found: dict[str, Moved] = {}
+    java: list[float] = []
+
+    def by_sidecar() -> None:
+        found["sidecar"] = _by_sidecar(dead, folder, count)
+
+    def by_java(batch: int) -> Callable[[], None]:
+        return lambda: java.append(_by_java(dead, count, batch, remarks))
+
+    movers = [by_sidecar, *(by_java(batch) for batch in JAVA_BATCHES)]
+    for mover in movers[order % 3 :] + movers[: order % 3]:
+        dead.put(count)
+        mover()
+        arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
+        assert arrived.count == count, f"{arrived.count} of {count} messages arrived"
+    return found["sidecar"], max(java)
+
+
+def _by_sidecar(dead: DeadLetters, folder: Path, count: int) -> Moved:
+    run = folder / f"moving-{next(_folder_numbers)}"
+    with measured_sidecar(run, dead.broker, delay_ms=0) as sidecar:
+        sidecar.start()
+        samples = watch(sidecar, count)
+        sidecar.stop()
+    return moved(samples)
+
+
+def _by_java(dead: DeadLetters, count: int, batch: int, remarks: list[str]) -> float:
+    source = dead_letter_queue(dead.broker)
+    rate = dead.peer.move(source, dead.origin, count, batch=batch)
+    if rate.count == count:
+        return rate.per_second
+    # Quirk (Classic): a transacted consumer may stall at multiples of a page (wire facts 9).
+    remarks.append(
+        f"{dead.broker.version}: the Java client stalled at {rate.count} messages of {count} in "
+        f"transactions of {batch}; the run does not count"
+    )
+    dead.peer.move(source, dead.origin, count - rate.count, batch=100)
+    return 0.0
+
+
+def _by_broker(dead: DeadLetters, count: int) -> float:
+    dead.put(count)
+    clock = SystemClock()
+    connection = AmqpConnection(
+        host="127.0.0.1",
+        port=dead.broker.ports["PORT"],
+        user=dead.broker.user,
+        password=dead.broker.password,
+        clock=clock,
+        tls=None,
+        connect_timeout_s=10,
+        idle_timeout_s=30,
+    )
+    connection.open("bench-retry")
+    management = ArtemisManagement(connection)
+    management.prepare(10)
+    began_s = clock.monotonic_s()
+    answer = management.ask(Question("queue.DLQ", operation="retryMessages"))
+    elapsed_s = clock.monotonic_s() - began_s
+    connection.close(lambda: True)
+    assert answer.value == count, answer
+    arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
+    assert arrived.count == count, f"{arrived.count} of {count} messages arrived"
+    return count / elapsed_s

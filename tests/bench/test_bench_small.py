@@ -1,0 +1,57 @@
+"""Every benchmark works, with small values; what it measures is printed by `make bench`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.decisions import KINDS, bench_decisions
+from bench.lateness import bench_lateness
+from bench.moving import bench_moving
+from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.maven import CLASSIC_5, CLASSIC_6
+
+MAKE = {
+    "artemis": ArtemisBroker,
+    "classic_5": lambda: ClassicBroker(CLASSIC_5),
+    "classic_6": lambda: ClassicBroker(CLASSIC_6),
+}
+
+
+@pytest.fixture(scope="module", params=MAKE)
+def own_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker whose dead-letter queue holds nothing of other tests."""
+    with MAKE[request.param]() as broker:
+        yield broker
+
+
+@pytest.mark.broker
+def test_all_dead_letters_are_moved_back(own_broker: Broker, tmp_path: Path) -> None:
+    """The sidecar, a Java client and the broker itself move all there are, one after the other."""
+    moving, _remarks = bench_moving(own_broker, tmp_path, count=150, rounds=1, warm_up=100)
+
+    assert moving.sidecar > 0
+
+
+@pytest.mark.broker
+def test_all_messages_of_a_steady_load_come_back(own_broker: Broker, tmp_path: Path) -> None:
+    found = bench_lateness(own_broker, tmp_path, per_second=100, seconds=1, warm_up_s=1)
+
+    assert found.per_second > 0
+
+
+@pytest.mark.broker
+def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> None:
+    """Through the sidecar, and through the plugin where there is one."""
+    if own_broker.kind == "artemis":
+        return
+    assert bench_sidecar(own_broker, tmp_path, 200).whole > 0
+    if own_broker.version == CLASSIC_6:
+        with plugin_broker(own_broker.version) as broker:
+            assert bench_plugin(broker, 200).whole > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_cases_are_decided(kind: str, tmp_path: Path) -> None:
+    assert bench_decisions(tmp_path, kind, rules=20, cases=500).batch_s > 0
