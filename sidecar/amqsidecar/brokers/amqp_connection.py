@@ -344,7 +344,8 @@ class AmqpConnection:
 
     def _fail(self, failure: BrokerError) -> None:
         if self._failure is None:
-            self._failure = failure
+            # Why: what worked once is worth another try, whatever the peer says now.
+            self._failure = LinkLost(str(failure)) if self._is_session_open else failure
 
     def wake(self) -> None:
         """End a running or the next wait; may be called from any thread, also after `close`."""

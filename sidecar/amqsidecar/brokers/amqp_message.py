@@ -151,6 +151,11 @@ def _parse_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin |
 def _text(element: bytes | None) -> str | None:
     if element is None:
         return None
+    if element[0] == 0xA1:
+        try:
+            return element[2:].decode()
+        except UnicodeDecodeError:
+            raise UndecodableMessage("a text is not UTF-8") from None
     value = amqp.scalar(element)
     return value if isinstance(value, str) else None
 
@@ -167,11 +172,9 @@ def _count(element: bytes | None) -> int:
     return value if type(value) is int and 0 <= value < 2**31 else 0
 
 
+@lru_cache(maxsize=256)
 def _is_durable(header: bytes | None) -> bool:
-    if header is None:
-        return False
-    items = amqp.elements(header)
-    return bool(items) and amqp.scalar(items[0]) is True
+    return header is not None and amqp.scalar(amqp.first_element(header)) is True
 
 
 def _message_id(properties: bytes | None) -> str | None:
@@ -181,17 +184,15 @@ def _message_id(properties: bytes | None) -> str | None:
     """
     if properties is None:
         return None
-    items = amqp.elements(properties)
-    if not items or items[0] == amqp.NULL:
-        return None
-    value = amqp.scalar(items[0])
-    if isinstance(value, str):
-        return value
+    element = amqp.first_element(properties)
+    if element[0] == 0xA1:
+        return _text(element)
+    value = amqp.scalar(element)
     if isinstance(value, UUID):
         return f"ID:AMQP_UUID:{value}"
     if isinstance(value, bytes):
         return f"ID:AMQP_BINARY:{value.hex().upper()}"
-    return f"ID:AMQP_ULONG:{value}"
+    return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
 
 
 def encode_resend(resend: Resend, now_ms: int) -> bytes:
@@ -255,13 +256,16 @@ def _header(header: bytes, expires_in_ms: int) -> bytes:
 
 def _properties(items: list[bytes], address: str, expires_at_ms: int) -> bytes:
     items += [amqp.NULL] * (3 - len(items))
-    items[2] = amqp.string(address)
+    items[2] = _encoded_name(address)
     if expires_at_ms:
         items += [amqp.NULL] * (9 - len(items))
         items[8] = amqp.timestamp(expires_at_ms)
     elif len(items) > 8:
         items[8] = amqp.NULL
     return amqp.make_list(amqp.PROPERTIES, items)
+
+
+_encoded_name = lru_cache(maxsize=4096)(amqp.string)
 
 
 def _annotations(items: list[bytes], resend: Resend) -> list[bytes]:
@@ -295,14 +299,12 @@ def _application_properties(
     items: list[bytes], resend: Resend, message_id: str | None
 ) -> list[bytes]:
     fates = [_property_fate(key) for key in items[::2]]
-    dropped = {_OURS_BEFORE, _OURS_PLAIN}
-    if not resend.is_final:
-        dropped.add(_DEATH)
-        if _STOMP in fates and _is_stomp_made(items, message_id):
-            dropped.add(_STOMP)
+    dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
+    if _STOMP in fates and not resend.is_final and _is_stomp_made(items, message_id):
+        dropped |= {_STOMP}
     if _OURS_BEFORE in fates:
         # Why: then the duplicate id on it is ours, from the redelivery before.
-        dropped.add(_DUPLICATE)
+        dropped |= {_DUPLICATE}
     kept: list[bytes] = []
     for at, fate in zip(range(0, len(items), 2), fates, strict=True):
         key, value = items[at], items[at + 1]
@@ -332,6 +334,8 @@ _KEY_ORIGINAL_DUPLICATE_ID = amqp.string(PROPERTY_ORIGINAL_DUPLICATE_ID)
 _KEY_ORIGINAL_MESSAGE_ID = amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID)
 
 _KEEP, _OURS_BEFORE, _OURS_PLAIN, _DEATH, _DUPLICATE, _COUNT, _STOMP, _ORIGINAL_ID = range(8)
+_DROPPED_OF_FINAL = frozenset((_OURS_BEFORE, _OURS_PLAIN))
+_DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 
 
 @lru_cache(maxsize=4096)

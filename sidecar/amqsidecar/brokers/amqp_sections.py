@@ -25,11 +25,14 @@ FOOTER = 0x78
 
 NULL = b"\x40"
 
-_FIXED_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-_LENGTH_BYTE = frozenset((0xA, 0xC, 0xE))
-_LENGTH_WORD = frozenset((0xB, 0xD, 0xF))
-_LISTS = frozenset((0x45, 0xC0, 0xD0))
 _MAPS = frozenset((0xC1, 0xD1))
+# By constructor: how long a value is with its constructor; or that a byte or a word tells it.
+_LENGTH_BYTE, _LENGTH_WORD, _DESCRIBED, _UNKNOWN = 0, -1, -2, -3
+_KINDS = {0x4: 1, 0x5: 2, 0x6: 3, 0x7: 5, 0x8: 9, 0x9: 17}
+_KINDS |= dict.fromkeys((0xA, 0xC, 0xE), _LENGTH_BYTE)
+_KINDS |= dict.fromkeys((0xB, 0xD, 0xF), _LENGTH_WORD)
+_WIDTHS = [_KINDS.get(constructor >> 4, _UNKNOWN) for constructor in range(256)]
+_WIDTHS[0] = _DESCRIBED
 # Bound: a described type inside a descriptor is legal and never seen; garbage nests without end.
 _DESCRIPTOR_DEPTH_MAX = 8
 
@@ -68,7 +71,7 @@ def split(message: bytes) -> dict[int, bytes]:
             if code <= last:
                 raise UndecodableMessage(f"section {code:#x} follows section {last:#x}")
             last = code
-            after = skip(message, value_at)
+            after = _skip(message, value_at)
             if after > end:
                 raise UndecodableMessage(f"section {code:#x} is longer than the message")
             sections[code] = message[at:after]
@@ -126,19 +129,36 @@ def _elements(encoded: bytes, at: int) -> list[bytes]:
         raise UndecodableMessage("a map has a key without a value")
     found = []
     for _ in range(count):
-        # Why: inlined, because application properties are read for every message.
-        kind = encoded[at] >> 4
-        if kind == 0xA:
+        # Why: `_skip` inlined for what is frequent; this runs for each property of each message.
+        width = _WIDTHS[encoded[at]]
+        if width > 0:
+            after = at + width
+        elif width == _LENGTH_BYTE:
             after = at + 2 + encoded[at + 1]
-        elif kind == 0x5:
-            after = at + 2
         else:
-            after = skip(encoded, at)
+            after = _skip(encoded, at)
         found.append(encoded[at:after])
         at = after
     if at != end:
         raise UndecodableMessage("a list or map does not end where its elements end")
     return found
+
+
+def first_element(section: bytes) -> bytes:
+    """Return the first element of a list section; null when it has none.
+
+    Raises:
+        UndecodableMessage: the section is no list, or is not well-formed.
+    """
+    try:
+        # Why: this is where it is in all but long lists.
+        if section[3] == 0xC0 and section[5] and section[1] == 0x53:
+            after = _skip(section, 6)
+            if after <= len(section):
+                return section[6:after]
+    except (IndexError, struct.error):
+        raise UndecodableMessage("a section is cut off") from None
+    return next(iter(elements(section)), NULL)
 
 
 def skip(encoded: bytes, at: int) -> int:
@@ -148,42 +168,41 @@ def skip(encoded: bytes, at: int) -> int:
         UndecodableMessage: a constructor that AMQP does not have.
         IndexError, struct.error: the bytes end too early.
     """
-    return _skip(encoded, at, 0)
+    return _skip(encoded, at)
 
 
-def _skip(encoded: bytes, at: int, depth: int) -> int:
-    constructor = encoded[at]
-    while constructor == 0:
+def _skip(encoded: bytes, at: int, depth: int = 0) -> int:
+    width = _WIDTHS[encoded[at]]
+    while width == _DESCRIBED:
         if depth > _DESCRIPTOR_DEPTH_MAX:
             raise UndecodableMessage("descriptors are nested too deep")
         depth += 1
         at = _skip(encoded, at + 1, depth)
-        constructor = encoded[at]
-    kind = constructor >> 4
-    if kind in _LENGTH_BYTE:
+        width = _WIDTHS[encoded[at]]
+    if width > 0:
+        return at + width
+    if width == _LENGTH_BYTE:
         return at + 2 + encoded[at + 1]
-    if kind in _LENGTH_WORD:
+    if width == _LENGTH_WORD:
         return at + 5 + int(_word(encoded, at + 1)[0])
-    width = _FIXED_WIDTHS.get(kind)
-    if width is None:
-        raise UndecodableMessage(f"there is no constructor {constructor:#x}")
-    return at + 1 + width
+    raise UndecodableMessage(f"there is no constructor {encoded[at]:#x}")
 
 
 def _section_start(encoded: bytes, at: int) -> tuple[int, int]:
     """Return the code of the section that begins at `at` and where its value begins."""
+    if encoded[at + 1] == 0x53 and encoded[at] == 0 and HEADER <= encoded[at + 2] <= FOOTER:
+        return encoded[at + 2], at + 3
     if encoded[at] != 0:
         raise UndecodableMessage("a section does not begin with a descriptor")
     constructor = encoded[at + 1]
     if constructor == 0x53:
-        code, value_at = encoded[at + 2], at + 3
-    elif constructor == 0x80:
-        code, value_at = int(_double_word(encoded, at + 2)[0]), at + 10
-    else:
+        raise UndecodableMessage(f"there is no section {encoded[at + 2]:#x}")
+    if constructor != 0x80:
         raise UndecodableMessage(f"a section's descriptor has the constructor {constructor:#x}")
+    code = int(_double_word(encoded, at + 2)[0])
     if not HEADER <= code <= FOOTER:
         raise UndecodableMessage(f"there is no section {code:#x}")
-    return code, value_at
+    return code, at + 10
 
 
 def _check_body(message: bytes, at: int) -> None:
@@ -194,7 +213,7 @@ def _check_body(message: bytes, at: int) -> None:
         if code < last:
             raise UndecodableMessage(f"section {code:#x} follows section {last:#x}")
         last = code
-        at = skip(message, value_at)
+        at = _skip(message, value_at)
     if at != end:
         raise UndecodableMessage("the body is longer than the message")
 
