@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.brokers import ClassicBroker
-from support.jms_peer import ALL_TYPES, Delivery, JmsMessage, JmsPeer
-from support.redelivered import assert_same_but, receipts, sidecar_properties, waits_ms
+from support.jms_peer import ALL_TYPES, JmsMessage, JmsPeer
+from support.redelivered import assert_not_early, assert_same_but, receipts, sidecar_properties
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
@@ -65,11 +65,6 @@ def arrival(sent: JmsMessage, queue: str) -> dict[str, object]:
         "JMSTimestamp": sent.headers["JMSTimestamp"],
         "JMSMessageID": sent.message_id,
     }
-
-
-def assert_not_early(deliveries: list[Delivery], delays_ms: list[int]) -> None:
-    waits = waits_ms(deliveries)
-    assert all(wait >= delay for wait, delay in zip(waits, delays_ms, strict=True)), waits
 
 
 @pytest.mark.parametrize("how", ["rollback", "recover", "listener", "close"])

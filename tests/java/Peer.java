@@ -244,7 +244,8 @@ public final class Peer {
       }
       case "Object":
         return session.createObjectMessage(new ArrayList<>(List.of("a\u00e9", 1, 2L)));
-      case "Stream": {
+      case "Stream":
+      case "PlainStream": {
         StreamMessage stream = session.createStreamMessage();
         stream.writeBoolean(true);
         stream.writeByte((byte) -3);
@@ -254,7 +255,9 @@ public final class Peer {
         stream.writeFloat(1.5f);
         stream.writeDouble(1.25);
         stream.writeString("two\u20ac");
-        stream.writeBytes(new byte[] {1, 2, (byte) 0xff});
+        if (type.equals("Stream")) {
+          stream.writeBytes(new byte[] {1, 2, (byte) 0xff});
+        }
         return stream;
       }
       case "Message":

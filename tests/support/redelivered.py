@@ -24,6 +24,12 @@ def waits_ms(deliveries: list[Delivery]) -> list[int]:
     return [later.at_ms - earlier.at_ms for earlier, later in pairwise(deliveries)]
 
 
+def assert_not_early(deliveries: list[Delivery], delays_ms: list[int]) -> None:
+    """Check that each redelivery kept its delay at least."""
+    waits = waits_ms(deliveries)
+    assert all(wait >= delay for wait, delay in zip(waits, delays_ms, strict=True)), waits
+
+
 def assert_same_but(
     found: JmsMessage | None, never_failed: JmsMessage, changed: Mapping[str, Any]
 ) -> None:

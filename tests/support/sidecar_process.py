@@ -108,6 +108,11 @@ class SidecarProcess:
         except OSError as error:
             return 0, str(error)
 
+    def metric(self, sample: str) -> float:
+        """Return the value of a sample of /metrics, such as `a_total` or `b{state="held"}`."""
+        lines = [line.rpartition(" ") for line in self.get("/metrics")[1].splitlines()]
+        return sum(float(value) for name, _, value in lines if name == sample)
+
     def run_command(self, *arguments: str, expect: int = 0) -> str:
         """Run another command on the same configuration, and return its standard output."""
         command, *rest = arguments
