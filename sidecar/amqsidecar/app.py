@@ -287,6 +287,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     store = open_store(config, clock)
     store.lock_for_service()
     try:
+        store.open()  # at once, so that a store that can't be used ends the process and not a loop
         service = Service(
             make_link=lambda instance: make_link(config, clock, instance, crash_point),
             make_decider=rules.decider,

@@ -228,7 +228,14 @@ class Service:
         queues = tuple(self._settings.intake_queues or self._find_intake(link))
         if queues == names.queues:
             return
-        log.info("intake", queues=[item.destination.name for item in queues])
+        if queues:
+            log.info("intake", queues=[item.destination.name for item in queues])
+        else:
+            log.warning(
+                "intake_empty",
+                meaning="no dead-letter queue is known, so nothing is taken: name them in "
+                "intake.queues, or give the sidecar's user the right to ask the broker",
+            )
         names.replace(queues)
         link.attach(queues, self._settings.prefetch or 2 * self._max_messages(link))
 
