@@ -13,6 +13,7 @@ computed here (`_java_hash_map_order`) instead of being replaced by one of our o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cmp_to_key, lru_cache
+from itertools import takewhile
 from typing import TypeVar
 
 from amqsidecar.errors import ConfigError, Problem
@@ -129,13 +130,10 @@ class CompiledAddressSettings:
         self._exact = exact
         self._literal = literal
         self._delimiter = syntax.delimiter
-        self._by_first_word: dict[str, list[_WildMatch]] = {}
-        self._any_first_word: list[_WildMatch] = []
+        self._by_first_words: dict[tuple[str, ...], list[_WildMatch]] = {}
         for match in wild:
-            if match.first_word is None:
-                self._any_first_word.append(match)
-            else:
-                self._by_first_word.setdefault(match.first_word, []).append(match)
+            self._by_first_words.setdefault(match.first_words, []).append(match)
+        self._longest = max(map(len, self._by_first_words), default=0)
         self._syntax = syntax
         self.effective: Callable[[str], EffectiveSettings] = lru_cache(_MEMO_SIZE)(self._effective)
         """Return the settings of an address or fully qualified queue name; memoised, bounded."""
@@ -148,9 +146,13 @@ class CompiledAddressSettings:
         """
         address = _address_of(address)
         found = [table[address] for table in (self._exact, self._literal) if address in table]
-        first_word = address.split(self._delimiter, 1)[0]
-        candidates = [*self._by_first_word.get(first_word, ()), *self._any_first_word]
-        wild = [candidate for candidate in candidates if candidate.matches(address)]
+        words = tuple(address.split(self._delimiter, self._longest)[: self._longest])
+        wild = [
+            candidate
+            for count in range(len(words) + 1)
+            for candidate in self._by_first_words.get(words[:count], ())
+            if candidate.matches(address)
+        ]
         if len(wild) > 1:
             wild.sort(key=lambda candidate: candidate.hash_map_rank)
             wild.sort(key=cmp_to_key(self._compare))
@@ -211,7 +213,7 @@ def compile_address_settings(rules: ArtemisRules) -> CompiledAddressSettings:
         literal,
         [
             _WildMatch(
-                match, wild[match], matchers[match], _first_word(match, rules.wildcards), rank
+                match, wild[match], matchers[match], _first_words(match, rules.wildcards), rank
             )
             for rank, match in enumerate(_java_hash_map_order(wild))
         ],
@@ -224,7 +226,7 @@ class _WildMatch:
     match: str
     entry: AddressSettingEntry
     matches: Callable[[str], bool]
-    first_word: str | None
+    first_words: tuple[str, ...]
     hash_map_rank: int
 
 
@@ -400,14 +402,14 @@ def _regex_matcher(match: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
     return matches
 
 
-def _first_word(match: str, syntax: WildcardSyntax) -> str | None:
-    """Return the word that every address of a match begins with; None = there is no such word."""
+def _first_words(match: str, syntax: WildcardSyntax) -> tuple[str, ...]:
+    """Return the words that every address of a match begins with; empty = nothing is known."""
     if not _is_plain(match, syntax) or match == syntax.any_words:
-        return None
+        return ()
     if match.endswith(syntax.any_words):
         match = match.removesuffix(syntax.any_words).removesuffix(syntax.delimiter)
-    word = match.split(syntax.delimiter, 1)[0]
-    return None if syntax.single_word in word else word
+    words = match.split(syntax.delimiter)
+    return tuple(takewhile(lambda word: syntax.single_word not in word, words))
 
 
 def _compare(one: str, other: str, syntax: WildcardSyntax) -> int:
