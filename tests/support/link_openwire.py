@@ -7,8 +7,8 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, Handle, ack_fields
+from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_link import OpenWireLink
-from amqsidecar.brokers.openwire_message import read_dead_letter
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support import openwire_wire as wire

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers import openwire_message as message
+from amqsidecar.brokers import openwire_dead_letter as message
+from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.model.provenance import Provenance
@@ -34,7 +35,7 @@ def provenance_of(dead: WireMessage, now_ms: int = NOW_MS) -> Provenance:
 
 
 def resent(dead: WireMessage, *, final: bool = False, expiration_ms: int = 0) -> WireMessage:
-    frame = message.ResendEncoder("ID:ours").resend(
+    frame = ResendEncoder("ID:ours").resend(
         Resend(
             destination=queue("target"),
             message=dead.encoded(),
@@ -224,7 +225,7 @@ def test_the_first_original_id_is_kept() -> None:
 
 def test_each_resend_has_an_id_of_its_own() -> None:
     """Also when the same dead letter is sent twice."""
-    encoder = message.ResendEncoder("ID:ours")
+    encoder = ResendEncoder("ID:ours")
     resend = Resend(
         destination=queue("a"),
         message=WireMessage().encoded(),
@@ -346,7 +347,7 @@ def test_message_id_is_what_a_jms_client_prints(text_view: str | None, expected:
 
 def test_a_token_tells_its_cycle() -> None:
     """A token is an ordinary persistent text message whose text and property are the number."""
-    frame = message.ResendEncoder("ID:ours").token(queue("t"), 2**40, b"\0", NOW_MS, 5, answer=True)
+    frame = ResendEncoder("ID:ours").token(queue("t"), 2**40, b"\0", NOW_MS, 5, answer=True)
     token = wire.read_message(frame[4:])
     assert message.read_cycle(frame[4:]) == 2**40
     assert (token.code, token.destination, token.persistent) == (28, (wire.QUEUE, "t"), True)

@@ -3,7 +3,7 @@
 A frame is an int size and a command: type byte, command id, response-required flag, fields. A
 nested object is a flag byte, its type and its fields; a text is a flag byte, a length and modified
 UTF-8.
-Messages are not decoded here (`openwire_message.py`).
+Messages are not decoded here (`openwire_dead_letter.py`).
 
 Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.*Marshaller.looseMarshal.
 """

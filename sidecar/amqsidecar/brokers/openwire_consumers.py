@@ -7,7 +7,7 @@ from contextlib import suppress
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
-from amqsidecar.brokers.openwire_message import read_dead_letter
+from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.clock import Clock
 from amqsidecar.errors import CommitRefused, LinkLost
 from amqsidecar.model.destination import Destination

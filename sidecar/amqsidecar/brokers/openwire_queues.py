@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
-from amqsidecar.brokers.openwire_message import read_dead_letter, read_destination_info
+from amqsidecar.brokers.openwire_dead_letter import read_dead_letter, read_destination_info
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 

@@ -5,7 +5,8 @@ from contextlib import suppress
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
-from amqsidecar.brokers.openwire_message import ResendEncoder, read_cycle, read_dead_letter
+from amqsidecar.brokers.openwire_dead_letter import read_cycle, read_dead_letter
+from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination

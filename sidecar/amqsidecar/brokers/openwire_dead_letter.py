@@ -1,0 +1,301 @@
+"""Takes a marshalled OpenWire message apart by offsets and tells its past; the body is never read.
+
+Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.MessageMarshaller.looseMarshal.
+"""
+
+from functools import lru_cache
+from struct import Struct, error
+
+from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
+from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.openwire_properties import PropertyValue, decode_text, read_properties
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance
+
+EXPIRED_CAUSE = "java.lang.Throwable: Message Expired. Expiration:"
+# Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
+STORE_DUPLICATE_CAUSES = ("duplicate from store for ", "duplicate paged in from cursor for ")
+
+CAUSE = b"dlqDeliveryFailureCause"
+ORIGINAL_EXPIRATION = b"originalExpiration"
+ORIGINAL_DELIVERY_MODE = b"originalDeliveryMode"
+CYCLE = b"amqsidecarCycle"
+_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
+_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
+_PROVENANCE_NAMES = frozenset(
+    (
+        *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE),
+        *(_REDELIVERY_ID, _REDELIVERY_COUNT),
+    )
+)
+
+_SHORT = Struct(">H")
+_INT = Struct(">I")
+_LONG = Struct(">q")
+_TWO_LONGS = Struct(">qq")
+_short = _SHORT.unpack_from
+_int = _INT.unpack_from
+_long = _LONG.unpack_from
+
+_MESSAGE_ID, _CONNECTION_ID, _PRODUCER_ID, _BROKER_ID = 110, 120, 123, 124
+_LOCAL_TRANSACTION, _XA_TRANSACTION, _CONSUMER_ID = 111, 112, 122
+
+
+class MessageParts:
+    """Where the fields of one marshalled message are.
+
+    Attributes:
+        data: type byte and fields.
+        original_destination, message_id, text_view, properties: the fields' bytes; null included.
+    """
+
+    __slots__ = (
+        "body",
+        "compressed",
+        "data",
+        "group",
+        "message_id",
+        "original_destination",
+        "persistent",
+        "priority",
+        "producer_at",
+        "properties",
+        "structure",
+        "tail",
+        "text_view",
+        "timestamp_ms",
+        "user",
+    )
+    data: bytes
+    original_destination: bytes
+    message_id: bytes
+    text_view: bytes
+    producer_at: int
+    group: bytes
+    persistent: int
+    priority: bytes
+    timestamp_ms: int
+    body: bytes
+    properties: bytes | None
+    structure: bytes
+    compressed: int
+    user: bytes
+    tail: bytes
+
+
+def take_apart(data: bytes) -> MessageParts:
+    """Return the fields of a marshalled message.
+
+    Raises:
+        UndecodableMessage: it can't be read to its end.
+    """
+    try:
+        parts = _take_apart(data)
+    except (error, IndexError) as cause:
+        raise UndecodableMessage("the message ends in the middle of a field") from cause
+    return parts
+
+
+def _take_apart(data: bytes) -> MessageParts:
+    if not 23 <= data[0] <= 29:
+        raise UndecodableMessage(f"type {data[0]} is no message")
+    parts = MessageParts()
+    parts.data = data
+    # Producer id, destination, transaction id.
+    start = _skip_nested(data, _skip_nested(data, _skip_nested(data, 6)))
+    at = _skip_nested(data, start)
+    parts.original_destination = data[start:at]
+    start = at
+    if not data[at] or data[at + 1] != _MESSAGE_ID:
+        raise UndecodableMessage("the message has no message id")
+    at = _skip_text(data, at + 2)
+    parts.text_view = data[start + 2 : at]
+    parts.producer_at = at
+    at = _skip_nested(data, at) + 16
+    parts.message_id = data[start:at]
+    start = _skip_nested(data, at)
+    at = _skip_text(data, start) + 4
+    at = _skip_text(data, at)
+    parts.group = data[start:at]
+    parts.persistent = data[at]
+    start = at + 9
+    at = _skip_nested(data, start + 1)
+    parts.priority = data[start:at]
+    parts.timestamp_ms = _long(data, at)[0]
+    start = at + 8
+    at = _skip_bytes(data, _skip_text(data, start))
+    parts.body = data[start:at]
+    start = at
+    at = _skip_bytes(data, start)
+    parts.properties = data[start + 5 : at] if data[start] else None
+    start = at
+    at = _skip_nested(data, start)
+    parts.structure = data[start:at]
+    at = _skip_nested(data, at)
+    parts.compressed = data[at]
+    start = _skip_array(data, at + 5) + 8
+    at = _skip_text(data, start)
+    parts.user = data[start:at]
+    at = _skip_array(data, at + 2) + 17
+    if at > len(data):
+        raise UndecodableMessage("the message ends in the middle of a field")
+    parts.tail = data[at:]
+    return parts
+
+
+def _skip_text(data: bytes, at: int) -> int:
+    return at + 3 + int(_short(data, at + 1)[0]) if data[at] else at + 1
+
+
+def _skip_bytes(data: bytes, at: int) -> int:
+    return at + 5 + int(_int(data, at + 1)[0]) if data[at] else at + 1
+
+
+def _skip_nested(data: bytes, at: int) -> int:
+    """Return where a nested id or destination ends."""
+    if not data[at]:
+        return at + 1
+    code = data[at + 1]
+    if code in (_PRODUCER_ID, _CONSUMER_ID):
+        return _skip_text(data, at + 2) + 16
+    if 100 <= code <= 103 or code in (_CONNECTION_ID, _BROKER_ID):
+        return _skip_text(data, at + 2)
+    if code == _LOCAL_TRANSACTION:
+        return _skip_text(data, at + 12) if data[at + 10] else at + 11
+    if code == _XA_TRANSACTION:
+        return _skip_bytes(data, _skip_bytes(data, at + 6))
+    if code == codec.DESTINATION_INFO:
+        # Connection id, destination, operation and time-out, path of brokers.
+        return _skip_array(data, _skip_nested(data, _skip_nested(data, at + 7)) + 9)
+    raise UndecodableMessage(f"the message has a nested structure of the unknown type {code}")
+
+
+def _skip_array(data: bytes, at: int) -> int:
+    if not data[at]:
+        return at + 1
+    count = _short(data, at + 1)[0]
+    at += 3
+    for _ in range(count):
+        at = _skip_nested(data, at)
+    return at
+
+
+def message_id_text(parts: MessageParts) -> str:
+    """Return the id as a JMS client prints it.
+
+    Source: ActiveMQ Classic, MessageId.toString.
+    """
+    if parts.text_view[0]:
+        text = decode_text(parts.text_view[3:])
+        return text if text.startswith("ID:") else f"ID:{text}"
+    data, at = parts.data, parts.producer_at
+    if not data[at] or not data[at + 2]:
+        raise UndecodableMessage("the message id has no producer")
+    end = _skip_text(data, at + 2)
+    value, session, sequence = (
+        *_TWO_LONGS.unpack_from(data, end),
+        _long(data, end + 16)[0],
+    )
+    return f"{decode_text(data[at + 5 : end])}:{session}:{value}:{sequence}"
+
+
+@lru_cache(maxsize=4096)
+def _origin(field: bytes) -> Destination | str:
+    """Return the origin of an original-destination field, or why there is none."""
+    try:
+        origin = codec.read_destination(field)
+    except UndecodableMessage as cause:
+        return str(cause)
+    if origin is None:
+        return "it has no original destination: it was put here, it did not die here"
+    if "," in origin.name:
+        return "it was sent to several destinations at once and does not tell on which it died"
+    if not origin.name:
+        return "its original destination has no name"
+    return origin
+
+
+def read_dead_letter(data: bytes, now_ms: int) -> tuple[Provenance, bytes | None]:
+    """Return what a marshalled dead letter tells about its past, and its message id field.
+
+    Never raises; the id is None where it can't be found, so that the message can't be acked.
+    """
+    try:
+        parts = take_apart(data)
+        found = read_properties(parts.properties, _PROVENANCE_NAMES)
+        message_id = message_id_text(parts)
+    except (UndecodableMessage, error, IndexError) as cause:
+        return Provenance(problem=f"it can't be taken apart: {cause}"), _message_id(data)
+    origin = _origin(parts.original_destination)
+    cause_text = found.get(CAUSE)
+    cause_text = cause_text if isinstance(cause_text, str) else None
+    if cause_text is None:
+        is_expired = 0 < number_of(found.get(ORIGINAL_EXPIRATION)) < now_ms
+        is_store_duplicate = False
+    else:
+        is_expired = cause_text.startswith(EXPIRED_CAUSE)
+        is_store_duplicate = any(text in cause_text for text in STORE_DUPLICATE_CAUSES)
+    redelivery_id = found.get(_REDELIVERY_ID)
+    provenance = Provenance(
+        origin=None if isinstance(origin, str) else origin,
+        cause=cause_text,
+        expired=is_expired,
+        is_store_duplicate=is_store_duplicate,
+        message_id=message_id,
+        redelivery_id=redelivery_id if isinstance(redelivery_id, str) else None,
+        redelivery_count=_count(found.get(_REDELIVERY_COUNT)),
+        persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
+        problem=origin if isinstance(origin, str) else None,
+    )
+    return provenance, parts.message_id
+
+
+def _message_id(data: bytes) -> bytes | None:
+    try:
+        start = _skip_nested(data, 6)
+        for _ in range(3):
+            start = _skip_nested(data, start)
+        if not data[start] or data[start + 1] != _MESSAGE_ID:
+            return None
+        end = _skip_nested(data, _skip_text(data, start + 2)) + 16
+    except (UndecodableMessage, error, IndexError):
+        return None
+    return data[start:end] if end <= len(data) else None
+
+
+def number_of(value: PropertyValue) -> int:
+    """Return a property that should be a number; 0 = it is none."""
+    return value if isinstance(value, int) else 0
+
+
+def _count(value: PropertyValue) -> int:
+    if isinstance(value, str) and len(value) <= 10 and value.isascii() and value.isdigit():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else 0
+
+
+def read_cycle(data: bytes) -> int | None:
+    """Return the cycle number of a token; None = it is no token."""
+    try:
+        cycle = read_properties(take_apart(data).properties, (CYCLE,)).get(CYCLE)
+    except UndecodableMessage:
+        return None
+    return cycle if isinstance(cycle, int) else None
+
+
+def read_destination_info(data: bytes) -> tuple[Destination, bool] | None:
+    """Return the destination that an advisory tells of, and whether it was removed; None = none.
+
+    Source: ActiveMQ Classic, DestinationInfoMarshaller; the operation is 0 = added, 1 = removed.
+    """
+    try:
+        structure = take_apart(data).structure
+        if structure[:1] == codec.NULL or structure[1] != codec.DESTINATION_INFO:
+            return None
+        start = _skip_nested(structure, 7)
+        end = _skip_nested(structure, start)
+        destination = codec.read_destination(structure[start:end])
+        return None if destination is None else (destination, structure[end] == 1)
+    except (UndecodableMessage, error, IndexError):
+        return None
