@@ -147,8 +147,11 @@ class _Rules:
         if self._decider is not None:
             return self._decider
         if kind is BrokerKind.ARTEMIS:
+            tells = cast(TellsSettings, link)
+            # Why: a broker that tells us nothing is refused before the first dead letter.
+            tells.address_settings(["#"])
             log.info("policy", source="the broker's own address settings, read live")
-            self._live = LivePolicy(cast(TellsSettings, link))
+            self._live = LivePolicy(tells)
             return self._live
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         return compile_classic(BROKER_DEFAULTS, self._plugins)

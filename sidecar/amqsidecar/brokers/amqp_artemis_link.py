@@ -11,9 +11,10 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 - Nothing is ever rejected, modified or released on a dead-letter queue.
 """
 
+import json
 import ssl
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import cproton
@@ -25,7 +26,7 @@ from amqsidecar.brokers.amqp_links import Receiver
 from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
-from amqsidecar.brokers.artemis_management import ArtemisManagement
+from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -218,6 +219,23 @@ class AmqpArtemisLink:
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send to this destination would get lost, as a sentence; None = it routes."""
         return _opened(self._routes).problem(destination)
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the broker's merged settings of each address, by its names; unset keys are absent.
+
+        Raises:
+            BrokerRefused: we may not ask; defaults in place of the answer would be wrong decisions.
+        """
+        management = _opened(self._management)
+        if management.missing is not None:
+            raise BrokerRefused(f"{management.missing}; or name the rules in policy.source")
+        questions = [Question("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses]
+        found: list[Mapping[str, Any]] = []
+        for name, answer in zip(addresses, management.ask_all(questions), strict=True):
+            if not answer.is_ok or not answer.value:
+                raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
+            found.append(json.loads(answer.value))
+        return found
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has; empty where it can't tell."""
