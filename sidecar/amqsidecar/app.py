@@ -96,6 +96,7 @@ def make_link(
             ssl_context=_ssl_context(config) if url.uses_tls else None,
             connect_timeout_s=config.broker.connect_timeout_s,
             inactivity_ms=config.broker.idle_timeout_s * 1000,
+            final_suffix=config.redelivery.final_suffix,
             crash_point=crash_point,
         )
     from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
@@ -110,6 +111,7 @@ def make_link(
         tls=_ssl_context(config) if url.uses_tls else None,
         connect_timeout_s=config.broker.connect_timeout_s,
         idle_timeout_s=config.broker.idle_timeout_s,
+        final_suffix=config.redelivery.final_suffix,
         crash_point=crash_point,
     )
 

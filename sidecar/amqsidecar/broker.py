@@ -18,6 +18,9 @@ import msgspec
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance
 
+FINAL_SUFFIX = ".exhausted"
+"""What final dead-letter queues end with unless the operator says otherwise; never read."""
+
 PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
 PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"

@@ -179,7 +179,7 @@ def test_odd_wildcards_are_refused(name: str) -> None:
 
 def test_our_own_queues() -> None:
     """Final dead-letter queues and token queues are never intake."""
-    assert is_ours("DLQ.A.exhausted")
-    assert is_ours("amqsidecar.token.i1")
-    assert not is_ours("DLQ.A")
+    assert is_ours("DLQ.A.exhausted", ".exhausted")
+    assert is_ours("amqsidecar.token.i1", ".exhausted")
+    assert not is_ours("DLQ.A", ".exhausted")
     assert codec.destination_field(queue("a")) == wire.destination((wire.QUEUE, "a"))

@@ -19,7 +19,14 @@ from uuid import uuid4
 
 import cproton
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue, Resend
+from amqsidecar.broker import (
+    FINAL_SUFFIX,
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    IntakeQueue,
+    Resend,
+)
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_intake import Intake
 from amqsidecar.brokers.amqp_links import Receiver
@@ -53,6 +60,7 @@ class AmqpArtemisLink:
         tls: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         idle_timeout_s: float = 30.0,
+        final_suffix: str = FINAL_SUFFIX,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare a link; nothing is connected yet.
@@ -67,12 +75,14 @@ class AmqpArtemisLink:
             tls: None = plain TCP.
             connect_timeout_s: for TCP, login and each attach.
             idle_timeout_s: a peer that is silent for so long is taken for dead.
+            final_suffix: what final dead-letter queues end with; they are not read.
             crash_point: told where in a transaction we are.
         """
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
         self._clock = clock
         self._instance = instance
         self._timeout_s = connect_timeout_s
+        self._final_suffix = final_suffix
         self._crash_point = crash_point
         self._connection = AmqpConnection(
             host=host,
@@ -108,7 +118,7 @@ class AmqpArtemisLink:
         self._management = ArtemisManagement(connection)
         self._coordinator.prepare(self._timeout_s)
         self._management.prepare(self._timeout_s)
-        self._routes = ArtemisRoutes(self._management, self._clock, token_queue)
+        self._routes = ArtemisRoutes(self._management, self._clock, token_queue, self._final_suffix)
         self._pool = SenderPool(connection)
         self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
         self._token = Token(connection, self._management, self._coordinator, token_queue)

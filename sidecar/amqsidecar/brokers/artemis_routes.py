@@ -15,7 +15,6 @@ from amqsidecar.brokers.artemis_management import ArtemisManagement, QueueRow
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination, DestinationKind
 
-FINAL_SUFFIX = ".exhausted"
 _KEEP_S = 5.0
 _ENTRIES_MAX = 20_000
 _FILTERED_NAMES = (
@@ -37,10 +36,17 @@ _FILTERED_NAMES = (
 class ArtemisRoutes:
     """Answers about destinations, kept for some seconds."""
 
-    def __init__(self, management: ArtemisManagement, clock: Clock, token_queue: str) -> None:
+    def __init__(
+        self,
+        management: ArtemisManagement,
+        clock: Clock,
+        token_queue: str,
+        final_suffix: str,
+    ) -> None:
         self._management = management
         self._clock = clock
         self._token_queue = token_queue
+        self._final_suffix = final_suffix
         self._problems: dict[Destination, tuple[float, str | None]] = {}
         self._origins: dict[Origin, tuple[Destination | None, str | None]] = {}
         self._dead_letter_names: set[str] = set()
@@ -67,7 +73,9 @@ class ArtemisRoutes:
         if address == self._token_queue:
             return None, "it is a token of amqsidecar, not a message of an application"
         names = (address, queue or address)
-        if any(name in self._dead_letter_names or name.endswith(FINAL_SUFFIX) for name in names):
+        if any(
+            name in self._dead_letter_names or name.endswith(self._final_suffix) for name in names
+        ):
             return None, ORIGIN_LOST
         is_anycast = routing_type == ANYCAST
         if routing_type is None:
@@ -202,7 +210,9 @@ class ArtemisRoutes:
             expired.add(settings.get("expiryAddress") or "")
         found: list[IntakeQueue] = []
         for row in self._management.queues():
-            is_final = row.name.endswith(FINAL_SUFFIX) or row.address.endswith(FINAL_SUFFIX)
+            is_final = row.name.endswith(self._final_suffix) or row.address.endswith(
+                self._final_suffix
+            )
             is_ours = self._token_queue in (row.name, row.address)
             # Why: what died in its dead-letter queue has lost its origin and may not be readable at
             # all; the broker keeps it in this queue of its own (see `readable_selector`).

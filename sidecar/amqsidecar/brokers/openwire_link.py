@@ -10,7 +10,14 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue, Resend
+from amqsidecar.broker import (
+    FINAL_SUFFIX,
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    IntakeQueue,
+    Resend,
+)
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, RefusedQueue, ack_fields, runs
@@ -56,6 +63,7 @@ class OpenWireLink:
         ssl_context: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         inactivity_ms: int = 30_000,
+        final_suffix: str = FINAL_SUFFIX,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         self._address = (host, port)
@@ -67,6 +75,7 @@ class OpenWireLink:
         self._connect_timeout_s = connect_timeout_s
         self._inactivity_ms = inactivity_ms
         self._crash_point = crash_point
+        self._final_suffix = final_suffix
         self._waker: Waker | None = None
         self._connection: OpenWireConnection | None = None
         self._transaction_count = 0
@@ -120,7 +129,7 @@ class OpenWireLink:
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
         self._encoder = ResendEncoder(name)
         self._consumers = Consumers(connection, self._clock)
-        self._queues = QueueWatch(connection, self._consumers)
+        self._queues = QueueWatch(connection, self._consumers, self._final_suffix)
         self._token = TokenQueue(
             self._token_queue, connection, self._consumers, self._encoder, self._clock
         )

@@ -18,7 +18,6 @@ from amqsidecar.brokers.openwire_dead_letter import read_dead_letter, read_desti
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 
-FINAL_SUFFIX = ".exhausted"
 OWN_PREFIX = "amqsidecar."
 _ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
@@ -51,9 +50,9 @@ def pattern_of(name: str) -> re.Pattern[str]:
     return re.compile(r"\.".join(parts) + r"(?:\..*)?" if parts else ".*", re.DOTALL)
 
 
-def is_ours(name: str) -> bool:
+def is_ours(name: str, final_suffix: str) -> bool:
     """Whether the sidecar itself writes to a queue of that name."""
-    return name.endswith(FINAL_SUFFIX) or name.startswith(OWN_PREFIX)
+    return name.endswith(final_suffix) or name.startswith(OWN_PREFIX)
 
 
 class QueueWatch:
@@ -63,8 +62,11 @@ class QueueWatch:
         has_changed: queues came or went; the caller resets it.
     """
 
-    def __init__(self, connection: OpenWireConnection, consumers: Consumers) -> None:
+    def __init__(
+        self, connection: OpenWireConnection, consumers: Consumers, final_suffix: str
+    ) -> None:
         self._connection = connection
+        self._final_suffix = final_suffix
         self._consumers = consumers
         self._names: set[str] = set()
         self._consumer: Consumer | None = None
@@ -84,7 +86,7 @@ class QueueWatch:
         expanded: dict[Destination, None] = {}
         patterns: list[re.Pattern[str]] = []
         for destination in destinations:
-            _check(destination)
+            self._check(destination)
             if is_wildcard(destination.name):
                 patterns.append(pattern_of(destination.name))
             else:
@@ -92,7 +94,7 @@ class QueueWatch:
         if patterns:
             self._begin(known)
         for name in sorted(self._names) if patterns else ():
-            if not is_ours(name) and any(pattern.fullmatch(name) for pattern in patterns):
+            if not self._is_ours(name) and any(one.fullmatch(name) for one in patterns):
                 expanded[queue(name)] = None
         self.has_changed = False
         return list(expanded)
@@ -124,11 +126,15 @@ class QueueWatch:
             self._names.discard(destination.name)
         else:
             self._names.add(destination.name)
-        self.has_changed = self.has_changed or not is_ours(destination.name)
+        self.has_changed = self.has_changed or not self._is_ours(destination.name)
 
+    def _is_ours(self, name: str) -> bool:
+        return is_ours(name, self._final_suffix)
 
-def _check(destination: Destination) -> None:
-    if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
-        raise BrokerRefused(f"can't read {destination}: dead letters are taken from single queues")
-    if is_ours(destination.name):
-        raise BrokerRefused(f"won't read {destination}: the sidecar itself writes to it")
+    def _check(self, destination: Destination) -> None:
+        if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
+            raise BrokerRefused(
+                f"can't read {destination}: dead letters are taken from single queues"
+            )
+        if self._is_ours(destination.name):
+            raise BrokerRefused(f"won't read {destination}: the sidecar itself writes to it")

@@ -22,7 +22,7 @@ from pydantic import (
     PrivateAttr,
 )
 
-from amqsidecar.broker import BrokerKind
+from amqsidecar.broker import FINAL_SUFFIX, BrokerKind
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
 from amqsidecar.errors import ConfigError, Problem
@@ -404,7 +404,7 @@ class RedeliveryOptions(Section):
     """What redeliveries look like."""
 
     final_suffix: str = option(
-        ".exhausted",
+        FINAL_SUFFIX,
         "Where the rules' dead-letter queue is one that the sidecar reads, messages that are "
         "given up go to the queue of that name plus this suffix, so that none circles.",
         why="sorts beside its queue",

@@ -6,7 +6,7 @@ from threading import Event as Flag
 import msgspec
 import structlog
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, IntakeQueue, Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -53,7 +53,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     intake_queues: tuple[IntakeQueue, ...] = ()
     holds_backlog: bool = True
     backlog_threshold: int = 100
-    final_suffix: str = ".exhausted"
+    final_suffix: str = FINAL_SUFFIX
     parks_topics: bool = True
     prefetch: int = 0
     max_messages: int = 0
