@@ -21,68 +21,55 @@ CHANGED_HEADERS = NOT_COMPARED | {"JMSRedelivered"}
 
 @dataclass(frozen=True)
 class Count:
-    """How a run ended.
+    """How a run ended, by id.
 
     Attributes:
-        sent: messages that a producer sent.
-        recovered: of them, those that a consumer processed in the end.
-        exhausted: of them, those that ended in the final queue.
-        discarded: of them, those that a rule discarded, as the caller says.
-        lost: ids that ended nowhere.
-        doubled: ids that were processed twice, or ended in two ways, or were never sent.
-        altered: `id: field: sent != seen`.
+        sent: how many messages a producer sent.
+        recovered: those that a consumer processed in the end.
+        exhausted: those that ended in the final queue.
+        discarded: those that a rule discarded.
+        lost: those that ended nowhere.
+        doubled: those that were processed twice, or ended in two ways, or were never sent.
     """
 
     sent: int
-    recovered: int
-    exhausted: int
-    discarded: int
+    recovered: Sequence[str]
+    exhausted: Sequence[str]
+    discarded: Sequence[str]
     lost: Sequence[str]
     doubled: Sequence[str]
-    altered: Sequence[str]
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is lost, doubled or altered."""
-        return not (self.lost or self.doubled or self.altered)
+        """Whether nothing is lost or doubled."""
+        return not (self.lost or self.doubled)
 
 
 def count(
-    sent: Sequence[JmsMessage],
+    sent: Iterable[str],
     deliveries: Iterable[Delivery],
-    exhausted: Iterable[JmsMessage] = (),
+    exhausted: Iterable[str] = (),
     discarded: Iterable[str] = (),
 ) -> Count:
     """Count a run.
 
     Args:
-        sent: as the producer saw them.
+        sent: the ids of all messages that a producer sent.
         deliveries: what the consumers reported, each consumer's in order.
-        exhausted: what was found in the final queue.
-        discarded: ids that were to be discarded and are neither seen processed nor exhausted.
+        exhausted: ids as found in the final queue, twice what was there twice.
+        discarded: ids of which the sidecar's history says so.
     """
-    by_id = {str(message.test_id): message for message in sent}
-    final = list(exhausted)
-    processed: Counter[str] = Counter()
-    altered: list[str] = []
-    for delivery in _processed(deliveries):
-        processed[delivery.id] += 1
-        if delivery.message is not None and delivery.id in by_id:
-            altered += _differences(by_id[delivery.id], delivery.message)
-    for message in final:
-        if message.test_id in by_id:
-            altered += _differences(by_id[str(message.test_id)], message, PROVENANCE_PROPERTIES)
-    ends = processed + Counter(str(message.test_id) for message in final) + Counter(discarded)
+    known = set(sent)
+    processed = Counter(one.id for one in _processed(deliveries))
+    final, dropped = Counter(exhausted), Counter(discarded)
+    ends = processed + final + dropped
     return Count(
-        sent=len(by_id),
-        recovered=len(processed),
-        exhausted=len(final),
-        discarded=len(list(discarded)),
-        lost=sorted(by_id.keys() - ends.keys()),
-        doubled=sorted(
-            test_id for test_id, times in ends.items() if times > 1 or test_id not in by_id
-        ),
-        altered=altered,
+        sent=len(known),
+        recovered=sorted(processed),
+        exhausted=sorted(final),
+        discarded=sorted(dropped),
+        lost=sorted(known - ends.keys()),
+        doubled=sorted(one for one, times in ends.items() if times > 1 or one not in known),
     )
 
 
@@ -93,18 +80,38 @@ def _processed(deliveries: Iterable[Delivery]) -> list[Delivery]:
     receipt counts only when the message does not come again.
     """
     found: list[Delivery] = []
+    in_hand: dict[str, Delivery] = {}
     in_doubt: dict[str, Delivery] = {}
-    open_now: dict[str, Delivery] = {}
     for delivery in deliveries:
         if delivery.outcome == "succeeding":
             in_doubt.pop(delivery.id, None)
-            open_now[delivery.id] = delivery
+            in_hand[delivery.id] = delivery
         elif delivery.outcome == "succeeded":
-            found.append(open_now.pop(delivery.id))
+            found.append(in_hand.pop(delivery.id))
         elif delivery.outcome == "disconnected":
-            in_doubt.update(open_now)
-            open_now.clear()
-    return [*found, *in_doubt.values(), *open_now.values()]
+            in_doubt.update(in_hand)
+            in_hand.clear()
+    return [*found, *in_doubt.values(), *in_hand.values()]
+
+
+def altered(
+    sent: Iterable[JmsMessage], deliveries: Iterable[Delivery], exhausted: Iterable[JmsMessage]
+) -> list[str]:
+    """Return each field that differs from what was sent, as `id: field: sent != seen`.
+
+    Args:
+        sent: as the producer saw them.
+        deliveries: of consumers that report whole messages.
+        exhausted: as found in the final queue.
+    """
+    by_id = {message.test_id: message for message in sent}
+    found: list[str] = []
+    for delivery in deliveries:
+        if delivery.message is not None:
+            found += _differences(by_id[delivery.message.test_id], delivery.message)
+    for message in exhausted:
+        found += _differences(by_id[message.test_id], message, PROVENANCE_PROPERTIES)
+    return found
 
 
 def _differences(sent: JmsMessage, seen: JmsMessage, added: Sequence[str] = ()) -> list[str]:
