@@ -19,6 +19,7 @@ from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle import CycleStats
 from amqsidecar.engine.intake import dead_letter_queues_of, named_queues
+from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.http.server import HttpServer
 from amqsidecar.model.event import AnyEvent
@@ -157,6 +158,11 @@ class _Rules:
             return self._live
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         return compile_classic(BROKER_DEFAULTS, self._plugins)
+
+    def true_origin(self) -> TrueOrigin:
+        if isinstance(self._given, ClassicRules):
+            return ClassicOrigins(self._given.dead_letter).find
+        return named_origin
 
     def intake(self, link: Link) -> Sequence[IntakeQueue]:
         if self._live is not None:
@@ -304,6 +310,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             health=_Health(health, metrics),
             observe=observe,
             crash_point=crash_point,
+            true_origin=rules.true_origin(),
         )
         housekeeping = Housekeeping(
             make_store=lambda: open_store(config, clock),

@@ -141,6 +141,22 @@ def test_a_topic_is_parked_unless_told_otherwise() -> None:
     assert (sent.row.state, sent.row.destination) == (RowState.WAITING, "topic://news")
 
 
+def test_the_true_origin_is_asked_about_and_sent_to() -> None:
+    rules = Answers(REDELIVER)
+    judged = Judge(
+        rules,
+        lambda _: False,
+        JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=True),
+        lambda: 0.5,
+        lambda origin, source: queue(f"{source.name}.{origin.name}"),
+    )
+    delivery = Delivery(1, queue("DLQ"), b"body", Provenance(origin=topic("news")))
+    verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)
+    assert rules.asked[0].destination == queue("DLQ.news")
+    assert (verdict.row.state, verdict.row.destination) == (RowState.WAITING, "queue://DLQ.news")
+    assert verdict.events[0].origin == "queue://DLQ.news"
+
+
 def test_rules_know_an_address_without_its_queue() -> None:
     verdict, rules = judge(
         REDELIVER, origin=parse_destination("topic://t.news::c1.s1"), parks_topics=False

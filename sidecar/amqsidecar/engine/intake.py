@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
-from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
+from amqsidecar.model.destination import Destination, parse_destination, queue
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DiscardingDeadLetterStrategy,
@@ -96,18 +96,39 @@ def _add_individual(
     found: dict[Destination, None],
     doubts: list[str],
 ) -> None:
-    is_for_topics = any(not pattern.is_queue for pattern in patterns)
-    prefix = strategy.topic_prefix if is_for_topics else strategy.queue_prefix
-    suffix = strategy.topic_suffix if is_for_topics else strategy.queue_suffix
-    literal = [pattern for pattern in patterns if not {"*", ">"} & set(pattern.name.split("."))]
-    for pattern in literal:
-        found[Destination(DestinationKind.QUEUE, prefix + pattern.name + suffix)] = None
-    if len(literal) == len(patterns):
-        return
-    if prefix.endswith(".") and prefix != ".":
+    for is_queue, prefix, suffix in (
+        (True, strategy.queue_prefix, strategy.queue_suffix),
+        (False, strategy.topic_prefix, strategy.topic_suffix),
+    ):
+        # Why `not patterns`: a default entry acts on queues and topics alike.
+        of_kind = [pattern for pattern in patterns if pattern.is_queue is is_queue]
+        names = [pattern.name for pattern in of_kind if not _is_wildcard(pattern)]
+        for name in names:
+            found[queue(prefix + name + suffix)] = None
+        if len(names) < len(of_kind) or not patterns:
+            if prefix.endswith(".") and prefix != ".":
+                found[queue(prefix + ">")] = None
+            else:
+                doubts.append(
+                    f"{strategy.source}: dead letters go to queues named {prefix!r} + name + "
+                    f"{suffix!r}, which no wildcard covers; name them in intake.queues"
+                )
+    if any(pattern.is_queue and _is_wildcard(pattern) for pattern in patterns):
+        _add_virtual_topics(strategy, found)
+
+
+def _add_virtual_topics(
+    strategy: IndividualDeadLetterStrategy, found: dict[Destination, None]
+) -> None:
+    """Add where queues of virtual topics with `setOriginalDestination="false"` leave dead letters.
+
+    Their messages count as a topic's, so that the topics' prefix acts (see `origin.py`). Nothing is
+    added, and nothing said, where that takes a name: most brokers have no such virtual topic.
+    """
+    prefix = strategy.topic_prefix
+    if strategy.use_queue_for_topic_messages and prefix.endswith(".") and prefix != ".":
         found[queue(prefix + ">")] = None
-    else:
-        doubts.append(
-            f"{strategy.source}: dead letters go to queues named "
-            f"{prefix!r} + name + {suffix!r}, which no wildcard covers; name them in intake.queues"
-        )
+
+
+def _is_wildcard(pattern: Destination) -> bool:
+    return not {"*", ">"}.isdisjoint(pattern.name.split("."))

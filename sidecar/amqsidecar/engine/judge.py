@@ -9,6 +9,7 @@ from typing import assert_never
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
@@ -23,6 +24,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
+from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
 from amqsidecar.plugin import Chance, Decider
 
@@ -67,9 +69,11 @@ class Judge:
         is_intake: Callable[[Destination], bool],
         settings: JudgeSettings,
         chance: Chance,
+        true_origin: TrueOrigin = named_origin,
     ) -> None:
         self._decider = decider
         self._is_intake = is_intake
+        self._true_origin = true_origin
         self._settings = settings
         self._chance = chance
 
@@ -87,6 +91,8 @@ class Judge:
         """
         provenance = delivery.provenance
         origin = provenance.origin
+        if origin is not None:
+            origin = self._true_origin(origin, delivery.source)
         redelivery_id = provenance.redelivery_id or first_redelivery_id(uid, row_id)
         received = (Received if provenance.redelivery_count == 0 else Returned)(
             at_ms=now_ms,
@@ -101,7 +107,7 @@ class Judge:
             size_bytes=len(delivery.message),
         )
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received)
-        reason = self._park_reason(delivery)
+        reason = self._park_reason(provenance, origin)
         if reason is not None or origin is None:
             return draft.park(origin or delivery.source, reason or "the message names no origin")
         try:
@@ -150,11 +156,9 @@ class Judge:
             case _:
                 assert_never(decision)
 
-    def _park_reason(self, delivery: Delivery) -> str | None:
-        provenance = delivery.provenance
+    def _park_reason(self, provenance: Provenance, origin: Destination | None) -> str | None:
         if provenance.problem is not None:
             return provenance.problem
-        origin = provenance.origin
         if origin is None:
             return "the message does not tell where it came from"
         if self._is_intake(origin) or origin.name.endswith(self._settings.final_suffix):

@@ -14,6 +14,7 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import CycleEngine, Limits, Observer
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, LinkLost, StoreUnavailable
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.service_clock import ServiceClock
@@ -108,6 +109,7 @@ class Service:
         health: ServiceHealth,
         observe: Observer,
         crash_point: CrashPoint = no_crash,
+        true_origin: TrueOrigin = named_origin,
     ) -> None:
         self._make_link = make_link
         self._make_decider = make_decider
@@ -119,6 +121,7 @@ class Service:
         self._health = health
         self._observe = observe
         self._crash_point = crash_point
+        self._true_origin = true_origin
         self._stop = Flag()
         self._look_again = Flag()
         self._link: Link | None = None
@@ -259,6 +262,7 @@ class Service:
                 parks_topics=is_classic and settings.parks_topics,
             ),
             self._chance,
+            self._true_origin,
         )
         backlog = BacklogGate(
             self._store.holds(),
