@@ -85,6 +85,7 @@ class _Run:
         self.scale = scale
         self.rounds = rounds
         self.remarks = remarks
+        self.moved_per_second: float | None = None
 
     @property
     def is_classic(self) -> bool:
@@ -101,6 +102,7 @@ def _moving(run: _Run) -> Iterator[Row]:
             broker, run.folder, count=count, rounds=run.rounds, warm_up=min(count, 5_000)
         )
     run.remarks += remarks
+    run.moved_per_second = found.sidecar
     yield Row(
         f"moves {count} dead letters; Java JMS client",
         run.where,
@@ -142,6 +144,16 @@ def _whole_cycle(run: _Run) -> Iterator[Row]:
             f"{median(b for _, b in values):,.0f}/s",
             f"{median(a / b for a, b in values):.2f}",
         )
+    if run.moved_per_second is not None:
+        plugin = median(one.whole for one in theirs)
+        yield Row(
+            "moves dead letters, as above; redeliveryPlugin, its whole cycle",
+            run.where,
+            f"{run.moved_per_second:,.0f}/s",
+            f"{plugin:,.0f}/s",
+            f"{run.moved_per_second / plugin:.2f}",
+            ">= 2",
+        )
 
 
 def _lateness(run: _Run) -> Iterator[Row]:
@@ -150,10 +162,12 @@ def _lateness(run: _Run) -> Iterator[Row]:
             broker, run.folder, per_second=PER_SECOND, seconds=25 * run.scale, warm_up_s=5
         )
     for what, spread in (("at a consumer", found.at_consumer), ("by our metric", found.by_metric)):
+        machine = found.of_machine
         yield Row(
-            f"lateness {what}, {found.per_second:.0f} messages/s: p50, p99, max",
+            f"lateness {what}, {found.per_second:.0f}/s: p50, p99, max; a process that sleeps",
             run.where,
             f"{spread.p50}, {spread.p99}, {spread.max} ms",
+            f"{machine.p50}, {machine.p99}, {machine.max} ms",
             aim="p99 < 50 ms" if what == "at a consumer" else "",
         )
 

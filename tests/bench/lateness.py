@@ -6,9 +6,11 @@ consumer of the original destination was handed it, by the clock of the same mac
 
 import itertools
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from amqsidecar.model.event import Resent, Scheduled
 from amqsidecar.stores.packing import unpack_events
@@ -45,11 +47,13 @@ class Lateness(NamedTuple):
     Attributes:
         at_consumer: from the due time to the arrival at the consumer.
         by_metric: what the sidecar feeds `amqsidecar_lateness_seconds` with: until the cycle began.
+        of_machine: how late a process that only sleeps woke up meanwhile.
         per_second: how fast the dead letters were really taken in.
     """
 
     at_consumer: Spread
     by_metric: Spread
+    of_machine: Spread
     per_second: float
 
 
@@ -64,7 +68,8 @@ def bench_lateness(
         # Why: a listener acknowledges without waiting, so the consumer itself adds no delay.
         with peer.start_flaky_consumer(queue, how="listener") as consumer:
             sidecar.start()
-            dead.put(count, per_second=per_second)
+            with _Sleeper() as sleeper:
+                dead.put(count, per_second=per_second)
             eventually(
                 lambda: len(consumer.events("succeeded")) >= count,
                 within_s=60,
@@ -74,10 +79,12 @@ def bench_lateness(
             arrived = consumer.events("succeeding")
         sidecar.stop()
     assert len({delivery.message_id for delivery in arrived}) == count
-    return _evaluate(run / "schedule.db", arrived, unmeasured)
+    return _evaluate(run / "schedule.db", arrived, unmeasured, sleeper.late_ms())
 
 
-def _evaluate(path: Path, arrived: list[Delivery], unmeasured: int) -> Lateness:
+def _evaluate(
+    path: Path, arrived: list[Delivery], unmeasured: int, machine_ms: list[int]
+) -> Lateness:
     """Compare arrivals with due times, both in order: one queue and one consumer keep it."""
     at_ms = sorted(delivery.at_ms for delivery in arrived)[unmeasured:]
     scheduled, resent = _history(path)
@@ -87,6 +94,7 @@ def _evaluate(path: Path, arrived: list[Delivery], unmeasured: int) -> Lateness:
     return Lateness(
         Spread.of([arrival - due for arrival, due in zip(at_ms, due_ms, strict=True)]),
         Spread.of([event.lateness_ms for event in resent[unmeasured:]]),
+        Spread.of(machine_ms),
         len(taken_ms) / span_s,
     )
 
@@ -102,3 +110,34 @@ def _history(path: Path) -> tuple[list[Scheduled], list[Resent]]:
                 elif isinstance(event, Resent):
                     resent.append(event)
     return scheduled, resent
+
+
+_SLEEPER = """
+import sys, threading, time
+late, stopped = [], threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stopped.set()), daemon=True).start()
+while not stopped.is_set():
+    due = time.monotonic() + 0.005
+    time.sleep(0.005)
+    late.append(int((time.monotonic() - due) * 1000))
+print(*late)
+"""
+
+
+class _Sleeper:
+    """A process that sleeps 5 ms again and again: what the machine itself adds to lateness."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SLEEPER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._said, _ = self._process.communicate("", timeout=30)
+
+    def late_ms(self) -> list[int]:
+        return [int(word) for word in self._said.split()]
