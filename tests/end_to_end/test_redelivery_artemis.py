@@ -98,7 +98,8 @@ def expected_changes(
     when it turns an AMQP message into one of theirs.
     """
     redelivery_id = found.value("amqsidecarRedeliveryId")
-    assert found.value("_AMQ_DUPL_ID").startswith(f"{redelivery_id}:")
+    instance = redelivery_id.rpartition("-")[0]
+    assert found.value("_AMQ_DUPL_ID").startswith(f"{instance}:")
     changed = {
         "JMSDestination": destination,
         "JMSTimestamp": sent.headers["JMSTimestamp"],
@@ -343,18 +344,14 @@ def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
     assert last.value("amqsidecarOriginalDuplicateId") == f"{unique}-mine"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason=(
-        "Artemis 2.44 can't convert a Core StreamMessage with a byte array for an AMQP consumer: it"
-        " dead-letters it from the dead-letter queue into the same queue, at the cost of a credit"
-        " each time, until our link has none left and starves"
-    ),
-)
 def test_a_core_stream_with_a_byte_array_stops_nothing(
     artemis: ArtemisBroker, tmp_path: Path, unique: str
 ) -> None:
-    """What the broker can't show us does not keep us from the other dead letters of the queue."""
+    """What the broker can't show us stays where it is; the other dead letters come back.
+
+    Artemis 2.44 dead-letters such a message from the dead-letter queue into the same queue each
+    time it fails to convert it for an AMQP consumer, and loses its origin.
+    """
     peer = JmsPeer.of(artemis, "core")
     queue = f"e2e.back.{unique}"
     harness = AmqpArtemisHarness(artemis, queue)

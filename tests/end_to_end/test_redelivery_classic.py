@@ -257,7 +257,7 @@ def test_a_durable_subscribers_dead_letter_is_parked(attached: Attached, unique:
             "property amqsidecarOriginalMessageId": ["String", sent.message_id],
             "property dlqDeliveryFailureCause": ["String", row["cause"]],
             "property originalExpiration": ["Long", 0],
-            **sidecar_properties(row["redelivery_id"], 1, 0),
+            **sidecar_properties(row["redelivery_id"], 0, 0),
         },
     )
 

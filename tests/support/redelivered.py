@@ -41,7 +41,13 @@ def assert_same_but(
         changed: the fields that differ, each with the value that it must have.
     """
     assert found is not None
-    assert found._fields() == {**never_failed._fields(), **changed}
+    fields, expected = found._fields(), {**never_failed._fields(), **changed}
+    differing = {
+        name: f"{fields.get(name, 'missing')!r}, expected {expected.get(name, 'missing')!r}"
+        for name in sorted(fields | expected)
+        if fields.get(name, "missing") != expected.get(name, "missing")
+    }
+    assert not differing, differing
 
 
 def sidecar_properties(

@@ -108,10 +108,14 @@ class SidecarProcess:
         except OSError as error:
             return 0, str(error)
 
-    def metric(self, sample: str) -> float:
-        """Return the value of a sample of /metrics, such as `a_total` or `b{state="held"}`."""
+    def metric(self, name: str) -> float:
+        """Return a metric, summed over its labels; `name{label="value"}` is one sample."""
         lines = [line.rpartition(" ") for line in self.get("/metrics")[1].splitlines()]
-        return sum(float(value) for name, _, value in lines if name == sample)
+        return sum(
+            float(value)
+            for sample, _, value in lines
+            if sample == name or sample.startswith(name + "{")
+        )
 
     def run_command(self, *arguments: str, expect: int = 0) -> str:
         """Run another command on the same configuration, and return its standard output."""
@@ -125,6 +129,19 @@ class SidecarProcess:
         )
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done.stdout
+
+    def run_refused(self, *, expect: int) -> str:
+        """Run the service where it can't start, and return what it says on standard error."""
+        done = subprocess.run(
+            [*COMMAND, "run", *self._sets()],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, **self.environ},
+        )
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done.stderr
 
     def json_command(self, *arguments: str) -> Any:
         """Run another command with JSON output, and return what it printed."""
