@@ -186,3 +186,37 @@ def test_a_link_lost_while_asking_is_not_the_messages_fault() -> None:
 def test_rules_that_say_nothing_park_it() -> None:
     verdict, _ = judge(None)
     assert "no plugin" in verdict.events[1].reason
+
+
+@pytest.mark.parametrize("answer", [Redeliver(500, 2**31, "rule"), ZeroDivisionError("parked")])
+def test_a_count_stays_at_what_the_wire_can_carry(answer: object) -> None:
+    verdict, _ = judge(answer, redelivery_count=2**31 - 1)
+    assert verdict.row.redelivery_count == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Redeliver(1500.5, 1, "rule"),
+        Redeliver(True, 1, "rule"),
+        Redeliver(500, None, "rule"),
+        DeadLetterTo(queue("archive"), 0.5, "rule"),
+        "redeliver",
+    ],
+)
+def test_an_answer_that_no_store_can_keep_parks_the_message(answer: object) -> None:
+    verdict, _ = judge(answer)
+    assert verdict.row.state is RowState.PARKED
+    assert "the rules fail on it" in verdict.events[1].reason
+
+
+def test_numbers_of_strangers_end_where_64_bits_end() -> None:
+    verdict, _ = judge(Redeliver(2**70, 1, "rule"))
+    assert (verdict.row.delay_ms, verdict.row.due_at_ms) == (2**63 - 1, LATEST_DUE_MS)
+    verdict, _ = judge(DeadLetterTo(queue("archive"), 2**63 - 1, "rule"))
+    assert (verdict.row.expiration_ms, verdict.events[1].expiration_ms) == (0, 0)
+
+
+def test_a_redelivery_id_that_is_too_long_is_none_of_ours() -> None:
+    verdict, _ = judge(REDELIVER, redelivery_id="x" * 257, redelivery_count=2)
+    assert verdict.row.redelivery_id == "i1-000000000007"

@@ -31,6 +31,11 @@ from amqsidecar.plugin import Chance, Decider
 ADVISORY_PREFIX = "ActiveMQ.Advisory."
 LATEST_DUE_MS = 253_402_300_799_000
 """The last second of the year 9999: a delay that would end later ends there."""
+LONG_MAX = 2**63 - 1
+MOST_REDELIVERIES = 2**31 - 1
+"""What the int property on the message holds: the count stays there."""
+LONGEST_REDELIVERY_ID = 256
+"""A longer one is none of ours: it would stand in each event and each index."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +98,9 @@ class Judge:
         origin = provenance.origin
         if origin is not None:
             origin = self._true_origin(origin, delivery.source)
-        redelivery_id = provenance.redelivery_id or first_redelivery_id(uid, row_id)
+        redelivery_id = provenance.redelivery_id
+        if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
+            redelivery_id = first_redelivery_id(uid, row_id)
         received = (Received if provenance.redelivery_count == 0 else Returned)(
             at_ms=now_ms,
             id=row_id,
@@ -125,6 +132,9 @@ class Judge:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
             return draft.park(origin, f"the rules fail on it: {type(error).__name__}: {error}")
+        fault = _fault_of(decision)
+        if fault is not None:
+            return draft.park(origin, f"the rules fail on it: {fault}")
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
 
     def _carry_out(
@@ -176,6 +186,25 @@ class Judge:
         if not self._is_intake(decided):
             return decided
         return final_queue(decided, self._settings.final_suffix)
+
+
+def _fault_of(decision: object) -> str | None:
+    """Return what is wrong with an answer of the rules; None = nothing that the store can't keep.
+
+    A stranger's plugin may answer anything, a delay of 1500.5 milliseconds for one.
+    """
+    match decision:
+        case Redeliver():
+            numbers: tuple[object, ...] = (decision.delay_ms, decision.redelivery_count)
+        case DeadLetterTo():
+            numbers = (decision.expiration_ms,)
+        case Discard() | None:
+            numbers = ()
+        case _:
+            return f"they answer {decision!r}"
+    if any(type(number) is not int for number in numbers):
+        return f"they answer with a number that is not whole: {decision}"
+    return None
 
 
 def _policy_destination(origin: Destination) -> Destination:
@@ -245,7 +274,7 @@ class _Draft:
             str(destination),
             reason,
             due_at_ms=self.now_ms,
-            redelivery_count=count + 1,
+            redelivery_count=min(count + 1, MOST_REDELIVERIES),
         )
         event = Parked(
             at_ms=self.now_ms,
@@ -257,14 +286,15 @@ class _Draft:
         return Verdict(row, (self.received, event))
 
     def redeliver(self, origin: Destination, decision: Redeliver, *, is_backlog: bool) -> Verdict:
-        delay_ms = max(0, decision.delay_ms)
+        delay_ms = min(max(0, decision.delay_ms), LONG_MAX)
+        count = min(max(0, decision.redelivery_count), MOST_REDELIVERIES)
         due_at_ms = min(self.now_ms + delay_ms, LATEST_DUE_MS)
         row = self._row(
             RowState.HELD if is_backlog else RowState.WAITING,
             str(origin),
             decision.rule,
             due_at_ms=due_at_ms,
-            redelivery_count=decision.redelivery_count,
+            redelivery_count=count,
             delay_ms=delay_ms,
         )
         scheduled = Scheduled(
@@ -274,7 +304,7 @@ class _Draft:
             destination=row.destination,
             delay_ms=delay_ms,
             due_at_ms=due_at_ms,
-            redelivery_count=decision.redelivery_count,
+            redelivery_count=count,
             rule=decision.rule,
         )
         if is_backlog:
@@ -282,6 +312,10 @@ class _Draft:
         return Verdict(row, (self.received, scheduled))
 
     def exhaust(self, final: Destination, decision: DeadLetterTo, *, is_backlog: bool) -> Verdict:
+        # Why: a time to live that ends later than the clock goes is one for ever.
+        expiration_ms = max(0, decision.expiration_ms)
+        if self.now_ms + expiration_ms > LATEST_DUE_MS:
+            expiration_ms = 0
         row = self._row(
             RowState.HELD if is_backlog else RowState.WAITING,
             str(final),
@@ -289,7 +323,7 @@ class _Draft:
             due_at_ms=self.now_ms,
             is_final=True,
             redelivery_count=self.delivery.provenance.redelivery_count,
-            expiration_ms=decision.expiration_ms,
+            expiration_ms=expiration_ms,
         )
         exhausted = Exhausted(
             at_ms=self.now_ms,
@@ -297,7 +331,7 @@ class _Draft:
             redelivery_id=self.redelivery_id,
             destination=row.destination,
             rule=decision.rule,
-            expiration_ms=decision.expiration_ms,
+            expiration_ms=expiration_ms,
             decided_destination=(
                 None if final == decision.destination else str(decision.destination)
             ),
