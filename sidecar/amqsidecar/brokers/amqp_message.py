@@ -70,7 +70,7 @@ def _pairs(section: bytes | None) -> dict[str, bytes]:
     """Return a map section as key text to encoded value."""
     if section is None:
         return {}
-    items = amqp.elements(section)
+    items = amqp.pairs(section)
     return dict(zip(map(_name, items[::2]), items[1::2], strict=True))
 
 
@@ -217,9 +217,7 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
         sections[amqp.HEADER] = _header(amqp.make_list(amqp.HEADER, []), expires_in_ms)
     annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
     if annotations is not None:
-        _replace(
-            sections, amqp.MESSAGE_ANNOTATIONS, _annotations(amqp.elements(annotations), resend)
-        )
+        _replace(sections, amqp.MESSAGE_ANNOTATIONS, _annotations(amqp.pairs(annotations), resend))
     message_id = _message_id(sections.get(amqp.PROPERTIES))
     properties = sections.get(amqp.PROPERTIES)
     if properties is not None or expires_in_ms:
@@ -230,7 +228,7 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
         amqp.APPLICATION_PROPERTIES,
         _application_properties(
-            [] if application is None else amqp.elements(application), resend, message_id
+            [] if application is None else amqp.pairs(application), resend, message_id
         ),
     )
     return amqp.join(sections)

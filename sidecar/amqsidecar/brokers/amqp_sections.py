@@ -109,6 +109,18 @@ def elements(section: bytes) -> list[bytes]:
         raise UndecodableMessage("a section is cut off") from None
 
 
+def pairs(section: bytes) -> list[bytes]:
+    """Return the elements of a section of a map, keys and values in turn.
+
+    Raises:
+        UndecodableMessage: the section is no map, or is not well-formed.
+    """
+    found = elements(section)
+    if len(found) % 2:
+        raise UndecodableMessage("a key without a value")
+    return found
+
+
 def _elements(encoded: bytes, at: int) -> list[bytes]:
     constructor = encoded[at]
     if constructor in (0xC0, 0xC1):
