@@ -77,11 +77,23 @@ def test_origin_of_an_amqp_producer_is_in_the_annotations() -> None:
         seen.append(origin)
         return queue("orders"), None
 
-    encoded = encode(annotations=AMQP_ORIGIN, properties=CORE_ORIGIN, durable=True, id="ID:1")
+    encoded = encode(annotations=AMQP_ORIGIN, durable=True, id="ID:1")
     provenance = read_provenance(encoded, expires=False, read_origin=note)
 
-    assert seen == [Origin("orders", "orders", 1)], "annotations win over old properties"
+    assert seen == [Origin("orders", "orders", 1)]
     assert provenance == Provenance(origin=queue("orders"), message_id="ID:1", persistent=True)
+
+
+def test_two_origins_that_differ_are_told_and_not_chosen_from() -> None:
+    """A producer can write either of them where the broker writes the other."""
+    provenance = read(encode(annotations=AMQP_ORIGIN, properties=CORE_ORIGIN))
+    assert provenance.origin is None
+    assert provenance.problem == (
+        "it names two different origins: orders::orders in its annotations, "
+        "prices::client.sub in its properties"
+    )
+    same = {"_AMQ_ORIG_ADDRESS": "orders", "_AMQ_ORIG_QUEUE": "orders"}
+    assert read(encode(annotations=AMQP_ORIGIN, properties=same)).origin == queue("orders")
 
 
 @pytest.mark.parametrize("prefix", ["_AMQ_ORIG_", "_HQ_ORIG_"])

@@ -1,8 +1,9 @@
 """Reads the past of a dead letter from its AMQP bytes, makes the bytes of a redelivery; sans-IO.
 
 Where Artemis keeps the origin depends on who made the message: annotations `x-opt-ORIG-*` for AMQP
-producers, application properties `_AMQ_ORIG_*` for all others. A message that came over AMQP once
-may have old ones of the second kind, so annotations win (`spec-artemis.md` 5).
+producers, application properties `_AMQ_ORIG_*` for all others. Either can be written by a producer
+where the broker does not overwrite it (`JMS_AMQP_MA_x-opt-ORIG-ADDRESS` of a Core or STOMP producer
+becomes such an annotation), so when both are there they have to agree (`spec-artemis.md` 5).
 """
 
 from collections.abc import Callable
@@ -33,6 +34,7 @@ ANYCAST: Final = 1
 MULTICAST: Final = 0
 TTL_MS_MAX: Final = 2**32 - 1
 
+TWO_ORIGINS: Final = "it names two different origins: {} in its annotations, {} in its properties"
 ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
 
 _ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
@@ -94,9 +96,14 @@ def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -
     sections = amqp.split(message)
     annotations = _pairs(sections.get(amqp.MESSAGE_ANNOTATIONS))
     properties = _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
-    origin = _origin(annotations, properties)
+    annotated, origin = _origins(annotations, properties)
     destination: Destination | None = None
     problem: str | None = "it does not tell where it comes from"
+    if annotated is not None and origin is not None and annotated[:2] != origin[:2]:
+        problem = TWO_ORIGINS.format(_words(annotated), _words(origin))
+        origin = None
+    else:
+        origin = annotated or origin
     if origin is not None:
         destination, problem = read_origin(origin)
     expired = expires or "x-opt-ACTUAL-EXPIRY" in annotations
@@ -114,10 +121,14 @@ def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -
     )
 
 
-def _origin(annotations: dict[str, bytes], properties: dict[str, bytes]) -> Origin | None:
+def _origins(
+    annotations: dict[str, bytes], properties: dict[str, bytes]
+) -> tuple[Origin | None, Origin | None]:
+    """Return the origin that the annotations name, and the one that the properties name."""
+    annotated = found = None
     address = annotations.get("x-opt-ORIG-ADDRESS")
     if address is not None:
-        return _parse_origin(
+        annotated = _parse_origin(
             address,
             annotations.get("x-opt-ORIG-QUEUE", amqp.NULL),
             annotations.get("x-opt-ORIG-ROUTING-TYPE", amqp.NULL),
@@ -125,12 +136,17 @@ def _origin(annotations: dict[str, bytes], properties: dict[str, bytes]) -> Orig
     for prefix in _ORIGIN_PREFIXES:
         address = properties.get(prefix + "ADDRESS")
         if address is not None:
-            return _parse_origin(
+            found = _parse_origin(
                 address,
                 properties.get(prefix + "QUEUE", amqp.NULL),
                 properties.get(prefix + "ROUTING_TYPE", amqp.NULL),
             )
-    return None
+            break
+    return annotated, found
+
+
+def _words(origin: Origin) -> str:
+    return origin.address if origin.queue is None else f"{origin.address}::{origin.queue}"
 
 
 @lru_cache(maxsize=4096)

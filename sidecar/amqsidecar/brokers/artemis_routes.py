@@ -11,10 +11,11 @@ from typing import Any
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.amqp_message import ANYCAST, ORIGIN_LOST, Origin
-from amqsidecar.brokers.artemis_management import ArtemisManagement, QueueRow
+from amqsidecar.brokers.artemis_management import ADDRESS, ArtemisManagement, QueueRow
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination, DestinationKind
 
+_INTERNAL_ADDRESSES = (ADDRESS, "activemq.notifications")
 _KEEP_S = 5.0
 _ENTRIES_MAX = 20_000
 _FILTERED_NAMES = (
@@ -73,6 +74,10 @@ class ArtemisRoutes:
         if address == self._token_queue:
             return None, "it is a token of amqsidecar, not a message of an application"
         names = (address, queue or address)
+        if "\0" in address or "\0" in names[1]:
+            return None, "the name of its origin holds a NUL, which ends a name on our side"
+        if any(_is_internal(name) for name in names):
+            return None, f"its origin {address} is the broker's own: a re-send would command it"
         if any(
             name in self._dead_letter_names or name.endswith(self._final_suffix) for name in names
         ):
@@ -119,6 +124,8 @@ class ArtemisRoutes:
     def _find_problem(self, destination: Destination) -> str | None:
         if destination.is_temporary:
             return f"{destination} is temporary, its owner is gone"
+        if _is_internal(destination.address):
+            return f"{destination} is the broker's own: a message there is a command to it"
         address, separator, queue = destination.name.partition("::")
         if self._management.missing is not None:
             if destination.is_queue and not separator:
@@ -238,6 +245,11 @@ class ArtemisRoutes:
         if refused is not None:
             return f"queue {name} can't be made: {refused}"
         return self.problem(destination)
+
+
+def _is_internal(address: str) -> bool:
+    # Why the end: an acceptor's prefix such as `jms.queue.` is cut off by the broker.
+    return address.endswith(_INTERNAL_ADDRESSES)
 
 
 def _catching_filter(qualified: str) -> str:
