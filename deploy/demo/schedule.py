@@ -1,0 +1,70 @@
+"""What a sidecar's store tells about messages, read beside the running process."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Lock
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import StoreError
+from amqsidecar.model.event import Discarded, Received, Resent
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.stores.sqlite_store import SqliteStore
+
+
+class Schedule:
+    """Reads the store of one sidecar; never writes. Any thread may call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: set[str] = set()
+        self._discarded: set[str] = set()
+        self._lock = Lock()
+
+    def rows(self) -> list[RowView]:
+        """Return what waits now."""
+        with self._opened() as store:
+            return [] if store is None else store.list_rows(RowFilter(), 10_000)
+
+    def discarded(self) -> frozenset[str]:
+        """Return the JMSMessageIDs of which the history says that a rule discarded them."""
+        with self._lock, self._opened() as store:
+            for redelivery_id in [] if store is None else self._redelivery_ids() - self._read:
+                assert store is not None
+                told = store.history(redelivery_id)
+                # Why once is enough: it is decided when a message is received.
+                if told:
+                    self._read.add(redelivery_id)
+                if any(isinstance(event, Discarded) for event in told):
+                    self._discarded.update(
+                        str(event.message_id) for event in told if isinstance(event, Received)
+                    )
+            return frozenset(self._discarded)
+
+    def survivor(self) -> str | None:
+        """Return the redelivery id of a message that came back more than once, to the end."""
+        with self._opened() as store:
+            for redelivery_id in [] if store is None else sorted(self._read):
+                assert store is not None
+                told = store.history(redelivery_id)
+                resends = sum(isinstance(event, Resent) for event in told)
+                if resends > 1 and isinstance(told[-1], Resent):
+                    return redelivery_id
+        return None
+
+    @contextmanager
+    def _opened(self) -> Iterator[SqliteStore | None]:
+        """Open the store; None = it is not there yet."""
+        store = SqliteStore(self._path, clock=SystemClock(), read_only=True)
+        try:
+            store.open()
+        except StoreError:
+            yield None
+            return
+        with closing(store):
+            yield store
+
+    def _redelivery_ids(self) -> set[str]:
+        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
+            return {row[0] for row in database.execute("SELECT redelivery_id FROM event_key")}

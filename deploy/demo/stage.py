@@ -1,0 +1,262 @@
+"""One broker of the demo with its applications, its messages and its sidecar."""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from schedule import Schedule
+
+from amqsidecar.model.schedule import RowView
+from support.brokers import Broker
+from support.jms_message import Delivery
+from support.jms_peer import FlakyConsumer, JmsPeer
+from support.jms_process import PeerProcess
+from support.ledger import Count, count
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+ALWAYS = -1
+# Why: dying and coming back take milliseconds, too short for the eye.
+AFTERGLOW_MS = 600
+
+
+@dataclass(frozen=True)
+class Group:
+    """Messages of one queue that fare alike.
+
+    Attributes:
+        queue: where they are sent.
+        failures: how often the consumer fails with each of them.
+        why: what the view says about them.
+        messages: how many.
+    """
+
+    queue: str
+    failures: int
+    why: str
+    messages: int
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the messages, as `fill` gives them."""
+        return [f"{self.queue}-{number}" for number in range(self.messages)]
+
+
+class Fate(Enum):
+    """Where a message is now."""
+
+    QUEUED = auto()
+    DEAD = auto()
+    WAITING = auto()
+    RETURNING = auto()
+    RECOVERED = auto()
+    EXHAUSTED = auto()
+    DISCARDED = auto()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One message in the view.
+
+    Attributes:
+        seconds: WAITING: how long until it comes back; 0 and less: it is late.
+    """
+
+    fate: Fate
+    seconds: float = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A stage as it looks now.
+
+    Attributes:
+        groups: each group with its messages.
+        sidecar: what is to be said of the sidecar process.
+        is_sidecar_dead: it was killed and does not run again yet.
+        is_sidecar_running: it reads dead letters.
+    """
+
+    title: str
+    rules: str
+    groups: Sequence[tuple[Group, Sequence[Tile]]]
+    sidecar: str
+    is_sidecar_dead: bool
+    is_sidecar_running: bool
+
+    def number(self, fate: Fate) -> int:
+        """Return how many messages are there."""
+        return sum(tile.fate is fate for _, tiles in self.groups for tile in tiles)
+
+
+class Stage:
+    """A broker, JMS applications that fail on purpose, and one sidecar."""
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        broker: Broker,
+        broker_url: str,
+        provider: str,
+        how: str,
+        policy: Path,
+        dead_letter_queue: str,
+        groups: Sequence[Group],
+        folder: Path,
+        process: PeerProcess,
+    ) -> None:
+        folder.mkdir()
+        self.title = title
+        self.groups = groups
+        self._policy = policy
+        self._broker = broker
+        self._peer = JmsPeer.of(broker, provider, process=process)
+        self._how = how
+        self._final_queue = f"{dead_letter_queue}.exhausted"
+        self._queues = [*(group.queue for group in groups), dead_letter_queue]
+        self.schedule = Schedule(folder / "schedule.db")
+        self.sidecar = SidecarProcess(folder, broker_url, policy=policy)
+        self._sidecar_words = "not started yet"
+        self._is_dead = False
+        self._is_running = False
+        self._consumers: list[FlakyConsumer] = []
+        self._final: FlakyConsumer | None = None
+        self._had_row: set[tuple[str, int]] = set()
+
+    # ------------------------------------------------------------------ what happens
+
+    @contextmanager
+    def open(self) -> Iterator["Stage"]:
+        """Start the broker and the applications; end everything afterwards."""
+        with ExitStack() as stack:
+            stack.enter_context(self._broker)
+            stack.enter_context(self.sidecar)
+            # Why not a stack for the consumers: they wait for a broker that may be gone by then.
+            self._consumers += [
+                self._peer.start_flaky_consumer(
+                    group.queue, failures_property="failures", how=self._how
+                )
+                for group in self.groups
+            ]
+            self._final = self._peer.start_flaky_consumer(self._final_queue, how=self._how)
+            yield self
+
+    def start_sidecar(self) -> None:
+        """Start `amqsidecar run` and wait until it reads dead letters."""
+        self._sidecar_words = "starting"
+        process = self.sidecar.start().process
+        assert process is not None
+        self._is_dead, self._is_running = False, True
+        self._sidecar_words = f"amqsidecar run, process {process.pid}"
+
+    def produce(self, within_s: float) -> None:
+        """Send all messages, spread over some seconds."""
+
+        def send(group: Group) -> None:
+            self._peer.fill(
+                group.queue,
+                group.messages,
+                batch=1,
+                test_id=f"{group.queue}-",
+                properties={"failures": group.failures},
+                per_second=group.messages / within_s,
+            )
+
+        with ThreadPoolExecutor(len(self.groups)) as pool:
+            list(pool.map(send, self.groups))
+
+    def kill_sidecar(self) -> None:
+        """Kill the sidecar with SIGKILL."""
+        process = self.sidecar.process
+        assert process is not None
+        self._is_dead, self._is_running = True, False
+        self._sidecar_words = f"kill -9 {process.pid}"
+        self.sidecar.kill()
+
+    def finish(self, within_s: float) -> None:
+        """Wait until every message has ended and nothing is left on its way, then stop."""
+        everything = sum(group.messages for group in self.groups)
+        with suppress(TimeoutError):
+            eventually(lambda: self._ended() >= everything, within_s=within_s, every_s=0.1)
+            eventually(lambda: not self._left(), within_s=10, every_s=0.2)
+        self.sidecar.stop()
+        self._is_running = False
+        self._sidecar_words = "stopped with SIGTERM"
+        for consumer in (*self._consumers, self._final):
+            if consumer is not None:
+                consumer.stop()
+
+    def _ended(self) -> int:
+        result = self.result()
+        return len({*result.recovered, *result.exhausted, *result.discarded})
+
+    def _left(self) -> bool:
+        return bool(self.schedule.rows()) or any(self._peer.browse(queue) for queue in self._queues)
+
+    # ------------------------------------------------------------------ what is seen
+
+    def result(self) -> Count:
+        """Count by message id what the applications saw and what was discarded on record."""
+        return count(
+            (one for group in self.groups for one in group.ids),
+            self._deliveries(),
+            () if self._final is None else self._final.succeeded(),
+            self._discarded(),
+        )
+
+    @property
+    def deaths(self) -> int:
+        """How often a consumer failed."""
+        return sum(one.outcome == "failed" for one in self._deliveries())
+
+    def snapshot(self) -> Snapshot:
+        """Return how everything stands now."""
+        last: dict[str, Delivery] = {one.id: one for one in self._deliveries() if one.id}
+        exhausted = set() if self._final is None else set(self._final.succeeded())
+        discarded = self._discarded()
+        rows = {_key(row): row for row in self.schedule.rows()}
+        self._had_row.update(rows)
+        now_ms = time.time() * 1000
+
+        def tile(test_id: str) -> Tile:
+            seen = last.get(test_id)
+            if test_id in exhausted:
+                return Tile(Fate.EXHAUSTED)
+            if test_id in discarded:
+                return Tile(Fate.DISCARDED)
+            if seen is None:
+                return Tile(Fate.QUEUED)
+            is_fresh = now_ms - seen.at_ms < AFTERGLOW_MS
+            if seen.outcome in ("succeeding", "succeeded"):
+                return Tile(Fate.RETURNING if is_fresh else Fate.RECOVERED)
+            death = (seen.message_id, seen.delivery)
+            if death in rows and not is_fresh:
+                return Tile(Fate.WAITING, (rows[death].due_at_ms - now_ms) / 1000)
+            has_left = death in self._had_row and death not in rows
+            return Tile(Fate.RETURNING if has_left else Fate.DEAD)
+
+        return Snapshot(
+            title=self.title,
+            rules=self._policy.name,
+            groups=[(group, [tile(one) for one in group.ids]) for group in self.groups],
+            sidecar=self._sidecar_words,
+            is_sidecar_dead=self._is_dead,
+            is_sidecar_running=self._is_running,
+        )
+
+    def _deliveries(self) -> list[Delivery]:
+        return [one for consumer in self._consumers for one in consumer.events()]
+
+    def _discarded(self) -> set[str]:
+        ids = {one.message_id: one.id for one in self._deliveries()}
+        return {ids.get(message_id, message_id) for message_id in self.schedule.discarded()}
+
+
+def _key(row: RowView) -> tuple[str, int]:
+    """Return which death of which message a row is about: its id and its number of deliveries."""
+    return str(row.message_id), row.redelivery_count

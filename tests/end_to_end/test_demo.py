@@ -1,0 +1,110 @@
+"""The demo ends by itself with a clean count, ends at once on Ctrl-C, and leaves nothing behind."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "deploy/demo/demo.py", "--quick"]
+ROW = re.compile(r"^ *(Classic|Artemis) [\d.]+((?: +\d+){7}) *$", re.MULTILINE)
+LIMIT_S = 180
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    """Return what makes the demo keep everything that it writes in a folder."""
+    return os.environ | {"PYTHONPATH": "tests", "TMPDIR": str(folder), "TERM": "xterm-256color"}
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines of processes that work in a folder; each of the demo's names it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(tmp_path: Path) -> None:
+    done = subprocess.run(
+        COMMAND,
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {kind: tuple(map(int, numbers.split())) for kind, numbers in ROW.findall(done.stdout)}
+    for kind in ("Classic", "Artemis"):
+        messages, deaths, recovered, exhausted, discarded, lost, doubled = rows[kind]
+        assert (messages, recovered, exhausted, discarded) == (24, 16, 4, 4)
+        # Eight fail twice, eight once, four three times, four are dropped after the first.
+        assert deaths == 8 * 2 + 8 + 4 * 3 + 4
+        assert (lost, doubled) == (0, 0)
+    assert "kill -9" in done.stdout
+    assert "scheduled" in done.stdout, "the history of one message"
+    assert_nothing_is_left(tmp_path)
+
+
+def test_ctrl_c_at_the_terminal_ends_everything(tmp_path: Path) -> None:
+    """In a terminal, where the board is drawn, while brokers, consumers and sidecars run."""
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *COMMAND],
+        cwd=ROOT,
+        env=environment(tmp_path),
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+    )
+    os.close(inside)
+    try:
+        seen = read_until(terminal, "consumers fail with them")
+        assert "every tile is a message" in seen
+        assert len(processes_of(tmp_path)) >= 4
+        os.write(terminal, b"\x03")
+        read_until(terminal, "Interrupted")
+        os.set_blocking(terminal, False)
+        eventually(lambda: ended(process, terminal), within_s=60, what="the demo ends")
+        assert process.returncode == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert_nothing_is_left(tmp_path)
+
+
+def read_until(terminal: int, words: str) -> str:
+    """Read what the demo draws until some words are in it; the test's time-out is the limit."""
+    seen = ""
+    while words not in seen:
+        seen += os.read(terminal, 65_536).decode(errors="replace")
+    return seen
+
+
+def ended(process: "subprocess.Popen[bytes]", terminal: int) -> bool:
+    """Say whether the demo has ended; reads on, so that it can write."""
+    with suppress(OSError):
+        os.read(terminal, 65_536)
+    return process.poll() is not None
