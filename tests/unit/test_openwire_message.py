@@ -353,3 +353,25 @@ def test_a_token_tells_its_cycle() -> None:
     assert (token.code, token.destination, token.persistent) == (28, (wire.QUEUE, "t"), True)
     assert token.content == b"\0\0\0\x0d" + b"1099511627776"
     assert message.read_cycle(WireMessage().encoded()) is None
+
+
+@pytest.mark.parametrize("name", ["A.>", "*.B", ">", "A,B"])
+def test_an_origin_of_many_queues_is_no_origin(name: str) -> None:
+    """A send to such a name reaches all of them."""
+    told = provenance_of(dead_letter(original_destination=(100, name)))
+    assert told.origin is None
+    assert "several destinations" in (told.problem or "")
+
+
+def test_an_origin_that_can_not_be_written_again_is_no_origin() -> None:
+    """Half a surrogate pair would become another letter, and the message go to another queue."""
+    known = dead_letter(original_destination=(100, "A.xyz")).encoded()
+    told = message.read_dead_letter(known.replace(b"A.xyz", b"A\xed\xa0\x80x"), NOW_MS)[0]
+    assert told.origin is None
+    assert "letter by letter" in (told.problem or "")
+
+
+@pytest.mark.parametrize("expiration", [2**63 - 1, 2**63 - 2])
+def test_an_expiration_at_the_end_of_time_stays_there(expiration: int) -> None:
+    dead = dead_letter(wire.long_entry("originalExpiration", expiration), timestamp=NOW_MS - 5)
+    assert resent(dead).expiration == 2**63 - 1

@@ -8,7 +8,12 @@ from struct import Struct, error
 
 from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 from amqsidecar.brokers import openwire_codec as codec
-from amqsidecar.brokers.openwire_properties import PropertyValue, decode_text, read_properties
+from amqsidecar.brokers.openwire_properties import (
+    PropertyValue,
+    decode_text,
+    encode_text,
+    read_properties,
+)
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance
@@ -209,10 +214,13 @@ def _origin(field: bytes) -> Destination | str:
         return str(cause)
     if origin is None:
         return "it has no original destination: it was put here, it did not die here"
-    if "," in origin.name:
+    if {",", "*", ">"} & set(origin.name):
+        # Why the wildcards: a send to `A.>` reaches every queue below A.
         return "it was sent to several destinations at once and does not tell on which it died"
     if not origin.name:
         return "its original destination has no name"
+    if encode_text(origin.name) != field[5:]:
+        return "the name of its original destination can't be read letter by letter"
     return origin
 
 

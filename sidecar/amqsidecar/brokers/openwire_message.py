@@ -42,6 +42,7 @@ _INT = Struct(">I")
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
 
+_LONG_MAX = 2**63 - 1
 _DESTINATIONS_MAX = 4096
 # Why: group null, its sequence 0, correlation id null.
 _NO_GROUP = b"\0" * 6
@@ -99,7 +100,8 @@ class ResendEncoder:
                 persistent = 0
             original_expiration_ms = number_of(found.get(ORIGINAL_EXPIRATION))
             if original_expiration_ms > timestamp_ms > 0:
-                expiration_ms = now_ms + original_expiration_ms - timestamp_ms
+                # Why: producers write the largest long for "never", or numbers close to it.
+                expiration_ms = min(now_ms + original_expiration_ms - timestamp_ms, _LONG_MAX)
                 timestamp_ms = now_ms
         properties = edited.with_entries(added)
         body = b"".join(

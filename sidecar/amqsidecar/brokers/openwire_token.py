@@ -8,7 +8,7 @@ from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, a
 from amqsidecar.brokers.openwire_dead_letter import read_cycle, read_dead_letter
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 _PREFETCH = 10
@@ -45,6 +45,9 @@ class TokenQueue:
 
         Of several the highest counts. The others are removed one by one, so that the highest stays
         if the process dies inside.
+
+        Raises:
+            LinkLost: another one came later, which nobody but us may send.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         if not self._await(1, deadline_s):
@@ -59,6 +62,10 @@ class TokenQueue:
                     self._connection.call(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
             del self._tokens[:-1]
             self._is_only_one = waiting <= _PREFETCH
+        if len(self._tokens) > 1:
+            # Why: which one is ours to take is settled when all of them are handed out anew.
+            numbers = ", ".join(str(number) for number, _ in self._tokens)
+            raise LinkLost(f"{self._destination} holds several tokens: {numbers}")
         return self._tokens[-1]
 
     def _await(self, count: int, deadline_s: float) -> bool:
