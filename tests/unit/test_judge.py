@@ -220,3 +220,11 @@ def test_numbers_of_strangers_end_where_64_bits_end() -> None:
 def test_a_redelivery_id_that_is_too_long_is_none_of_ours() -> None:
     verdict, _ = judge(REDELIVER, redelivery_id="x" * 257, redelivery_count=2)
     assert verdict.row.redelivery_id == "i1-000000000007"
+
+
+@pytest.mark.parametrize("name", ["amqsidecar.token.east", "orders ", " "])
+def test_an_origin_that_must_never_be_sent_to_is_none_of_the_row(name: str) -> None:
+    verdict, rules = judge(REDELIVER, origin=queue(name))
+    assert (verdict.row.state, verdict.row.destination) == (RowState.PARKED, "queue://DLQ")
+    assert verdict.events[0].origin == f"queue://{name}"
+    assert rules.asked == []

@@ -4,16 +4,23 @@ Pure: the same delivery, time and chance give the same verdict.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import assert_never
 
 import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.origin import TrueOrigin, named_origin
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
-from amqsidecar.model.destination import Destination, DestinationKind, final_queue
+from amqsidecar.model.destination import (
+    Destination,
+    DestinationKind,
+    final_queue,
+    parse_destination,
+)
 from amqsidecar.model.event import (
     AnyEvent,
     Discarded,
@@ -114,6 +121,8 @@ class Judge:
             size_bytes=len(delivery.message),
         )
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received)
+        if origin is not None and (fault := _fault_of_name(origin)) is not None:
+            return draft.park(delivery.source, fault)
         reason = self._park_reason(provenance, origin)
         if reason is not None or origin is None:
             return draft.park(origin or delivery.source, reason or "the message names no origin")
@@ -132,8 +141,7 @@ class Judge:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
             return draft.park(origin, f"the rules fail on it: {type(error).__name__}: {error}")
-        fault = _fault_of(decision)
-        if fault is not None:
+        if (fault := _fault_of(decision)) is not None:
             return draft.park(origin, f"the rules fail on it: {fault}")
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
 
@@ -186,6 +194,16 @@ class Judge:
         if not self._is_intake(decided):
             return decided
         return final_queue(decided, self._settings.final_suffix)
+
+
+@lru_cache(maxsize=4096)
+def _fault_of_name(origin: Destination) -> str | None:
+    """Return why nothing may ever be sent to an origin, not even if a person asks for it."""
+    if origin.name.startswith(TOKEN_QUEUE_PREFIX):
+        return f"its origin {origin} holds the token of a sidecar: another one would end its fence"
+    if not origin.name.strip() or parse_destination(str(origin)) != origin:
+        return f"the blanks at an end of its origin's name {origin.name!r} would get lost"
+    return None
 
 
 def _fault_of(decision: object) -> str | None:

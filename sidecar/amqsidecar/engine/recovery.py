@@ -4,6 +4,9 @@ from enum import Enum, auto
 
 from amqsidecar.model.schedule import StoreState
 
+TOKEN_QUEUE_PREFIX = "amqsidecar.token."
+"""Followed by the name of an instance."""
+
 
 class TokenVerdict(Enum):
     """What a token says about the store's last cycle."""

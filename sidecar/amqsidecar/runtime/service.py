@@ -15,6 +15,7 @@ from amqsidecar.engine.cycle import CycleEngine, Limits, Observer
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.origin import TrueOrigin, named_origin
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, LinkLost, StoreUnavailable
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.service_clock import ServiceClock
@@ -193,12 +194,14 @@ class Service:
         link = self._make_link(state.instance)
         self._link = link
         try:
-            link.open(f"amqsidecar.token.{state.instance}")
+            link.open(TOKEN_QUEUE_PREFIX + state.instance)
             engine, names = self._make_engine(link)
             is_waiting_told = False
             while not engine.recover(state, TOKEN_WAIT_S):
                 if self._stop.is_set():
                     return
+                # Why: an attempt that fails may have settled the last cycle before.
+                state = self._store.open()
                 if not is_waiting_told:
                     self._health.token_awaited(HELD_ELSEWHERE)
                     log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
