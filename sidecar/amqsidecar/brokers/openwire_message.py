@@ -36,7 +36,11 @@ _OURS = frozenset(
     for name in (PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY)
 )
 _READ = frozenset((ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, _ORIGINAL_MESSAGE_ID))
-_STRIPPED = _OURS | {CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, b"scheduledJobId"}
+# Why the last: STOMP shows properties over fields, so that it would hide the true origin.
+_STRIPPED_OF_FINAL = _OURS | {b"original-destination"}
+_STRIPPED = _STRIPPED_OF_FINAL | {
+    *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, b"scheduledJobId"),
+}
 
 _INT = Struct(">I")
 _LONG = Struct(">q")
@@ -79,7 +83,8 @@ class ResendEncoder:
             new id because the dead letter strategy's audit drops the second death of an old one.
         """
         parts = take_apart(resend.message)
-        edited = EditedProperties(parts.properties, _OURS if resend.is_final else _STRIPPED, _READ)
+        stripped = _STRIPPED_OF_FINAL if resend.is_final else _STRIPPED
+        edited = EditedProperties(parts.properties, stripped, _READ)
         found = edited.found
         added = [
             string_entry(PROPERTY_REDELIVERY_ID, resend.redelivery_id),
