@@ -182,6 +182,25 @@ class Link(Protocol):
         """
         ...
 
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction, so that the broker works on them meanwhile.
+
+        Nothing of it is visible to anyone before `commit_cycle`, which has to be given this very
+        sequence; if the process dies before, nothing happened. What is refused is told there.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun.
+
+        Raises:
+            LinkLost: the connection is gone, and with it what was begun.
+        """
+        ...
+
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
@@ -191,7 +210,8 @@ class Link(Protocol):
 
         Args:
             accepts: deliveries of this link, each at most once; all in the order received.
-            sends: messages to send; an error's index refers to this sequence.
+            sends: messages to send, unless `begin_sends` has begun with this very sequence; an
+                error's index refers to it.
             token: the new cycle number.
 
         Raises:

@@ -67,6 +67,7 @@ class MemoryLink:
         self._in_hand: dict[int, tuple[str, StoredMessage]] = {}
         self._next_handle = 0
         self._token: int | None = None
+        self._begun: Sequence[Resend] | None = None
         self._is_open = False
         self.waits: list[float] = []
         self.on_wait: Callable[[float], None] = lambda _timeout_s: None
@@ -129,11 +130,20 @@ class MemoryLink:
     def create_token(self, cycle: int) -> None:
         self.broker.tokens.append(cycle)
 
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        self._check_open()
+        self._begun = sends
+
+    def abandon_sends(self) -> None:
+        self._begun = None
+
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
         self._check_open()
         assert self._token == token - 1, (self._token, token)
+        assert self._begun is sends or not sends, "the engine begins its sends before the commit"
+        self._begun = None
         refusals = {
             index: words
             for index, resend in enumerate(sends)

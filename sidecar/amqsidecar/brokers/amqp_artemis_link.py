@@ -13,7 +13,8 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 
 import json
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from amqsidecar.brokers.amqp_intake import Intake
 from amqsidecar.brokers.amqp_links import Receiver
 from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp_token import Token
-from amqsidecar.brokers.amqp_transaction import Coordinator
+from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.clock import Clock
@@ -101,6 +102,7 @@ class AmqpArtemisLink:
         self._token: Token | None = None
         self._intake: Intake | None = None
         self._browse_number = 0
+        self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
 
     def open(self, token_queue: str) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token."""
@@ -127,6 +129,7 @@ class AmqpArtemisLink:
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""
+        self._begun = None
         parts = [
             part
             for part in (
@@ -181,6 +184,36 @@ class AmqpArtemisLink:
 
     # Transactions
 
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self.abandon_sends()
+        transaction = _opened(self._coordinator).begin()
+        work = TransactionSends(
+            self._connection, _opened(self._pool), transaction, self._clock.now_ms()
+        )
+        with self._clean_or_lost():
+            work.send_all(sends)
+        self._begun = (sends, transaction, work)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        with self._clean_or_lost():
+            begun[2].wait_for_answers()
+        _opened(self._coordinator).abort(begun[1])
+
+    @contextmanager
+    def _clean_or_lost(self) -> Iterator[None]:
+        """Give the connection up when the block, which works in a transaction, is interrupted."""
+        try:
+            yield
+        except BaseException:
+            # Why: the transaction is neither committed nor undone; only a new connection is clean.
+            self._connection.poison(LinkLost("a transaction was interrupted"))
+            raise
+
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
@@ -190,19 +223,16 @@ class AmqpArtemisLink:
         intake = _opened(self._intake)
         held = intake.in_hand(accepts)
         own.take_for_commit(_TOKEN_TIMEOUT_S)
-        transaction = coordinator.begin()
-        try:
-            work = TransactionSends(
-                self._connection, _opened(self._pool), transaction, self._clock.now_ms()
-            )
-            work.send_all(sends)
+        if self._begun is None or self._begun[0] is not sends:
+            self.begin_sends(sends)
+        assert self._begun is not None  # noqa: S101 - the line above has set it
+        _, transaction, work = self._begun
+        self._begun = None
+        with self._clean_or_lost():
             if not work.refusals:
                 work.send_raw(_TOKEN_INDEX, own.sender, own.encode(token))
-                work.wait_for_answers()
-        except BaseException:
-            # Why: the transaction is neither committed nor undone; only a new connection is clean.
-            self._connection.poison(LinkLost("a transaction was interrupted"))
-            raise
+            work.wait_for_answers()
+        _opened(self._pool).trim()
         if _TOKEN_INDEX in work.refusals:
             coordinator.abort(transaction)
             raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")

@@ -109,19 +109,21 @@ class TransactionSends:
         self._blocked: set[Destination] = set()
 
     def send_all(self, sends: Sequence[Resend]) -> None:
-        """Send all and wait until each is answered; what is refused is in `refusals`.
+        """Send all; `wait_for_answers` tells what was refused.
 
         Raises:
             LinkLost: the connection is gone, or the broker does not answer.
         """
-        for wave in _waves(sends):
+        for number, wave in enumerate(_waves(sends)):
+            if number:
+                self.wait_for_answers()
+                self._pool.trim()
             self._attach(dict.fromkeys(sends[index].destination for index in wave))
             for turn, index in enumerate(wave, start=1):
                 self._send(index, sends[index])
                 if turn % _SENDS_PER_TURN == 0:
                     self._connection.pump(0)
-            self.wait_for_answers()
-            self._pool.trim()
+        self._connection.pump(0)
 
     def _attach(self, destinations: dict[Destination, None]) -> None:
         senders = [self._pool.get(destination) for destination in destinations]

@@ -79,6 +79,7 @@ class OpenWireLink:
         self._waker: Waker | None = None
         self._connection: OpenWireConnection | None = None
         self._transaction_count = 0
+        self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
         self._intake: tuple[Destination, ...] = ()
         self._prefetch = 0
 
@@ -136,6 +137,7 @@ class OpenWireLink:
 
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
+        self._begun = None
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(LinkLost):
@@ -244,6 +246,31 @@ class OpenWireLink:
         except Refused as cause:
             raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
 
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.abandon_sends()
+        connection = self._live()
+        connection.last_error = None
+        refusals: dict[int, str] = {}
+        transaction = self._begin()
+        self._put_sends(transaction, sends, refusals)
+        self._begun = (sends, transaction, refusals)
+        connection.flush()
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun.
+
+        Raises:
+            LinkLost: the connection is gone, and with it what was begun.
+        """
+        begun, self._begun = self._begun, None
+        if begun is not None and self._connection is not None:
+            self._end(begun[1], codec.ROLLBACK)
+
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
@@ -261,12 +288,13 @@ class OpenWireLink:
         if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
         handles = self._consumers.in_hand(accepts)
-        connection.last_error = None
-        transaction = self._begin()
-        refusals: dict[int, str] = {}
+        if self._begun is None or self._begun[0] is not sends:
+            self.begin_sends(sends)
+        assert self._begun is not None  # noqa: S101 - the line above has set it
+        _, transaction, refusals = self._begun
+        self._begun = None
         for first, last in runs(handles):
             connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
-        self._put_sends(transaction, sends, refusals)
         self._token.put_exchange(transaction, held[1], token)
         if refusals:
             self._end(transaction, codec.ROLLBACK)

@@ -223,12 +223,12 @@ class CycleEngine:
             LinkLost: reconnect and `recover`.
             StoreUnavailable: nothing happened; call again later.
         """
-        deliveries = self._gather()
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()
-        is_due = next_due_ms is not None and next_due_ms <= now_ms
-        if deliveries or is_due:
-            return self._run_cycle(deliveries, now_ms)
+        if next_due_ms is not None and next_due_ms <= now_ms:
+            return self._run_cycle(now_ms)
+        if self._gather():
+            return self._run_cycle(now_ms)
         if self._owes is not None:
             self.settle_up()
             return False
@@ -265,45 +265,23 @@ class CycleEngine:
             self._in_hand.extend(self._link.receive(room))
         return self._in_hand[: self._take_limit]
 
-    def _run_cycle(self, deliveries: list[Delivery], now_ms: int) -> bool:
+    def _run_cycle(self, now_ms: int) -> bool:
         started_s = self._clock.monotonic_s()
-        is_careful = self._send_limit < self._limits.max_sent
-        if is_careful:
+        takes, send_limit = True, self._send_limit
+        if self._send_limit < self._limits.max_sent:
             # Why: on Artemis a refused commit counts as a failed delivery of what it would have
             # accepted, so suspects are sent in cycles of their own.
-            if self._only_sends_next or not deliveries:
-                deliveries = []
-            self._only_sends_next = bool(deliveries)
-        if deliveries:
-            self._crash_point("gathered")
-        send_limit = 0 if is_careful and deliveries else self._send_limit
+            takes = not self._only_sends_next and bool(self._gather())
+            self._only_sends_next = takes
+            send_limit = 0 if takes else self._send_limit
         cycle = self._cycle + 1
-        taken, events = self._decide(deliveries, now_ms)
-        blocked: list[AnyEvent] = []
-        try:
-            with self._store.transaction() as tx:
-                self._pay(tx)
-                due = tx.claim_due(now_ms, send_limit) if send_limit else []
-                sent = self._sort_due(tx, due, now_ms, blocked)
-                events.extend([_sent_event(row, now_ms) for row in sent])
-                if blocked:
-                    tx.record(blocked)
-                if deliveries or sent:
-                    tx.record_cycle(cycle, taken, sent, events, self._backlog.changes)
-        except BaseException:
-            self._backlog.rollback()
-            raise
-        had_owed = self._owes is not None
-        self._owes = None
-        if had_owed:
-            self._crash_point("finished")
-        if blocked:
-            self._observe(blocked, None)
-        if not deliveries and not sent:
+        begun = self._write_cycle(cycle, now_ms, takes=takes, send_limit=send_limit)
+        if begun is None:
             return False
+        deliveries, sent, resends, events = begun
         self._crash_point("stored")
         try:
-            self._link.commit_cycle(deliveries, [self._resend(row) for row in sent], cycle)
+            self._link.commit_cycle(deliveries, resends, cycle)
         except SendsRefused as refused:
             self._fail(cycle)
             self._refuse(sent, refused, now_ms)
@@ -317,6 +295,48 @@ class CycleEngine:
         duration_s = self._clock.monotonic_s() - started_s
         self._observe(events, CycleStats(len(deliveries), len(sent), duration_s))
         return True
+
+    def _write_cycle(
+        self, cycle: int, now_ms: int, *, takes: bool, send_limit: int
+    ) -> tuple[list[Delivery], list[DueRow], list[Resend], list[AnyEvent]] | None:
+        """Write the cycle into the store and begin its sends; None = there is nothing to do.
+
+        The sends go out first, so that the broker works on them while we decide and write; nobody
+        sees them before the commit, and they are abandoned if the store refuses.
+        """
+        deliveries: list[Delivery] = []
+        blocked: list[AnyEvent] = []
+        try:
+            with self._store.transaction() as tx:
+                self._pay(tx)
+                due = tx.claim_due(now_ms, send_limit) if send_limit else []
+                sent = self._sort_due(tx, due, now_ms, blocked)
+                resends = [self._resend(row) for row in sent]
+                if resends:
+                    self._link.begin_sends(resends)
+                if takes:
+                    deliveries = self._gather()
+                if deliveries:
+                    self._crash_point("gathered")
+                taken, events = self._decide(deliveries, now_ms)
+                events.extend([_sent_event(row, now_ms) for row in sent])
+                if blocked:
+                    tx.record(blocked)
+                if deliveries or sent:
+                    tx.record_cycle(cycle, taken, sent, events, self._backlog.changes)
+        except LinkLost:
+            self._backlog.rollback()
+            raise
+        except BaseException:
+            self._backlog.rollback()
+            self._link.abandon_sends()
+            raise
+        had_owed, self._owes = self._owes is not None, None
+        if had_owed:
+            self._crash_point("finished")
+        if blocked:
+            self._observe(blocked, None)
+        return (deliveries, sent, resends, events) if deliveries or sent else None
 
     def _decide(
         self, deliveries: Sequence[Delivery], now_ms: int
