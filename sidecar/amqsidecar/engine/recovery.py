@@ -4,7 +4,7 @@ from enum import Enum, auto
 
 from amqsidecar.model.schedule import StoreState
 
-TOKEN_QUEUE_PREFIX = "amqsidecar.token."
+TOKEN_QUEUE_PREFIX = "amqsidecar.token."  # noqa: S105 - the name of a queue
 """Followed by the name of an instance."""
 
 
