@@ -1,0 +1,147 @@
+"""On Artemis the sidecar's user is no administrator, with the right to manage or without."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.broker_xml import artemis_xml
+from support.brokers import ArtemisBroker
+from support.jms_peer import JmsPeer
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+CREATE = "createAddress createDurableQueue"
+# What deploy/reference/permissions.md says: rights by match and role. Settings do not merge.
+RIGHTS = {
+    "orders.#": {"producers": f"send {CREATE}", "consumers": "consume", "movers": "send"},
+    "DLQ": {"movers": "consume"},
+    "DLQ.exhausted": {"movers": "send", "unmanaged": CREATE},
+    "amqsidecar.token.#": {"movers": "send consume", "unmanaged": CREATE},
+    "activemq.management": {"managers": "send manage"},
+    "uuid.#": {"managers": "createNonDurableQueue createAddress consume send"},
+}
+ROLES = {
+    "producer": ["producers"],
+    "consumer": ["consumers"],
+    "sidecar": ["movers", "managers"],
+    "unmanaged": ["movers", "unmanaged"],
+    "manager": ["managers"],
+}
+KINDS = (
+    *("createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue"),
+    *("deleteDurableQueue", "createAddress", "deleteAddress"),
+    *("consume", "browse", "send", "manage"),
+)
+POLICY = """
+address_settings:
+  - match: "#"
+    dead_letter_address: "DLQ"
+    max_delivery_attempts: 2
+    redelivery_delay_ms: 200
+"""
+
+
+def security_setting(match: str) -> str:
+    """Return a setting that gives the administrators everything and the roles their rights."""
+    lines = []
+    for kind in KINDS:
+        roles = ["amq", *(role for role, held in RIGHTS[match].items() if kind in held.split())]
+        lines.append(f'<permission type="{kind}" roles="{",".join(roles)}"/>')
+    return f'<security-setting match="{match}">{"".join(lines)}</security-setting>'
+
+
+class SecuredBroker(ArtemisBroker):
+    """Artemis with users and roles besides the administrator."""
+
+    def __init__(self) -> None:
+        settings = "".join(security_setting(match) for match in RIGHTS)
+        # Why the namespace: a temporary queue's name is random, so that no match would find it.
+        text = artemis_xml(core="<uuid-namespace>uuid</uuid-namespace>")
+        super().__init__(text.replace("</security-settings>", f"{settings}</security-settings>"))
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        members: dict[str, list[str]] = {}
+        for user, roles in ROLES.items():
+            for role in roles:
+                members.setdefault(role, []).append(user)
+        for name, lines in {
+            "artemis-users.properties": [f"{user} = {user}" for user in ROLES],
+            "artemis-roles.properties": [
+                f"{role} = {','.join(of)}" for role, of in members.items()
+            ],
+        }.items():
+            path = self.config_path.parent / name
+            path.write_text(path.read_text(encoding="utf-8") + "\n".join(lines), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with SecuredBroker() as started:
+        yield started
+
+
+def peer(broker: ArtemisBroker, user: str) -> JmsPeer:
+    return JmsPeer("qpid", broker.jms_url("qpid"), user=user, password=user)
+
+
+def sidecar(broker: ArtemisBroker, folder: Path, user: str, *sets: str) -> SidecarProcess:
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    return SidecarProcess(
+        folder,
+        f"amqp://{user}:{user}@127.0.0.1:{broker.ports['PORT']}",
+        policy=policy,
+        sets=["intake.backlog=process", *sets],
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "sets"),
+    [("sidecar", ()), ("unmanaged", ("intake.queues=DLQ",))],
+    ids=["with-manage", "without-manage"],
+)
+def test_the_least_rights_are_enough(
+    broker: ArtemisBroker, tmp_path: Path, unique: str, user: str, sets: tuple[str, ...]
+) -> None:
+    """A message of users that may only send or only consume comes back, and ends.
+
+    Without the right to manage, the dead-letter queues have to be named, and the rules given.
+    """
+    queue = f"orders.{unique}"
+    with sidecar(broker, tmp_path, user, *sets).start():
+        peer(broker, "producer").produce(queue, "Text", test_id=unique)
+        seen = peer(broker, "consumer").fail(
+            queue, "reject", messages=1, deliveries=2, max_redeliveries=9
+        )
+        [dead] = peer(broker, "admin").consume(
+            "DLQ.exhausted", count=1, selector=f"testId = '{unique}-0'"
+        )
+
+    assert [one.value("amqsidecarRedeliveryCount") for one in seen] == [None, 1]
+    assert dead.value("amqsidecarRedeliveryCount") == 1
+
+
+def test_without_the_token_queue_the_service_ends_with_the_brokers_words(
+    broker: ArtemisBroker, tmp_path: Path
+) -> None:
+    """Exit code 69, and what is missing: the token queue comes first."""
+    said = sidecar(broker, tmp_path, "manager").run_refused(expect=69)
+    assert "the token queue amqsidecar.token." in said
+    assert "User: manager does not have permission=" in said
+
+
+def test_without_a_right_to_manage_nothing_is_found_and_the_log_says_so(
+    broker: ArtemisBroker, tmp_path: Path
+) -> None:
+    """Dead letters stay where they are until somebody names their queue."""
+    with sidecar(broker, tmp_path, "unmanaged").start() as started:
+        said = eventually(
+            lambda: [one for one in started.log_lines() if one["event"] == "intake_empty"],
+            what="the log says that nothing is read",
+        )
+    assert "intake.queues" in said[0]["meaning"]
