@@ -148,10 +148,6 @@ LEFT_OVER = {
 }
 
 
-@pytest.mark.xfail(
-    raises=TimeoutError,
-    reason="what such headers say is believed: the message is final at its first death, not lost",
-)
 @pytest.mark.parametrize("headers", LEFT_OVER.values(), ids=LEFT_OVER)
 def test_what_is_left_over_from_another_death_is_not_believed(
     attached: Attached, unique: str, headers: dict[str, str]

@@ -279,7 +279,9 @@ def test_origin(
 @pytest.mark.parametrize(
     ("entries", "expired"),
     [
-        (("java.lang.Throwable: Message Expired. Expiration:5", None), True),
+        ((f"java.lang.Throwable: Message Expired. Expiration:{NOW_MS}", None), True),
+        # Copied from another message: this one was sent after that expiry.
+        (("java.lang.Throwable: Message Expired. Expiration:5", None), False),
         (("java.lang.Throwable: Message Expired", None), False),
         ((POISON, NOW_MS - 1), False),
         ((None, NOW_MS - 1), True),
@@ -327,8 +329,10 @@ def test_store_duplicates(cause: str, duplicate: bool) -> None:
     ],
 )
 def test_redelivery_count(entry: bytes, count: int) -> None:
-    """Numbers and texts of numbers count; nonsense is none."""
-    assert provenance_of(dead_letter(entry)).redelivery_count == count
+    """Numbers and texts of numbers count beside an id; nonsense is none, nor is a count alone."""
+    named = wire.text_entry("amqsidecarRedeliveryId", "r-1")
+    assert provenance_of(dead_letter(named, entry)).redelivery_count == count
+    assert provenance_of(dead_letter(entry)).redelivery_count == 0
 
 
 @pytest.mark.parametrize(

@@ -109,13 +109,15 @@ def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -
     expired = expires or "x-opt-ACTUAL-EXPIRY" in annotations
     if not expired and properties:
         expired = any(name in properties for name in _ACTUAL_EXPIRIES)
+    redelivery_id = _text(properties.get(PROPERTY_REDELIVERY_ID)) or None
     return Provenance(
         origin=destination,
         cause=_text(properties.get(PROPERTY_CAUSE)),
         expired=expired,
         message_id=_message_id(sections.get(amqp.PROPERTIES)),
-        redelivery_id=_text(properties.get(PROPERTY_REDELIVERY_ID)),
-        redelivery_count=_count(properties.get(PROPERTY_REDELIVERY_COUNT)),
+        redelivery_id=redelivery_id,
+        # Why: a sidecar writes both; a count alone is a stranger's.
+        redelivery_count=_count(properties.get(PROPERTY_REDELIVERY_COUNT)) if redelivery_id else 0,
         persistent=_is_durable(sections.get(amqp.HEADER)),
         problem=problem,
     )

@@ -242,21 +242,36 @@ def read_dead_letter(data: bytes, now_ms: int) -> tuple[Provenance, bytes | None
         is_expired = 0 < number_of(found.get(ORIGINAL_EXPIRATION)) < now_ms
         is_store_duplicate = False
     else:
-        is_expired = cause_text.startswith(EXPIRED_CAUSE)
+        is_expired = _tells_expiry(cause_text, parts.timestamp_ms)
         is_store_duplicate = any(text in cause_text for text in STORE_DUPLICATE_CAUSES)
     redelivery_id = found.get(_REDELIVERY_ID)
+    redelivery_id = redelivery_id if isinstance(redelivery_id, str) and redelivery_id else None
     provenance = Provenance(
         origin=None if isinstance(origin, str) else origin,
         cause=cause_text,
         expired=is_expired,
         is_store_duplicate=is_store_duplicate,
         message_id=message_id,
-        redelivery_id=redelivery_id if isinstance(redelivery_id, str) else None,
-        redelivery_count=_count(found.get(_REDELIVERY_COUNT)),
+        redelivery_id=redelivery_id,
+        # Why: a sidecar writes both; a count alone is a stranger's.
+        redelivery_count=_count(found.get(_REDELIVERY_COUNT)) if redelivery_id else 0,
         persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
         problem=origin if isinstance(origin, str) else None,
     )
     return provenance, parts.message_id
+
+
+def _tells_expiry(cause: str, timestamp_ms: int) -> bool:
+    """Tell whether a cause says that this message expired, and not one that it was copied from.
+
+    A poison ack without a cause leaves the property as it was, so an application that forwards
+    all properties of an expired message brings its cause along. What expires does so after it was
+    sent.
+    """
+    if not cause.startswith(EXPIRED_CAUSE):
+        return False
+    number = cause[len(EXPIRED_CAUSE) :].strip()
+    return not (number.isascii() and number.isdigit()) or int(number) > timestamp_ms
 
 
 def _message_id(data: bytes) -> bytes | None:
