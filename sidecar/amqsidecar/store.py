@@ -90,6 +90,10 @@ class StoreTransaction(Protocol):
         """Take and return another uid: the broker knows of a later state of this store."""
         ...
 
+    def skip_ids(self) -> None:
+        """Go on with row numbers that no state of this store can have used."""
+        ...
+
     def set_hold(self, source: str, remaining: int) -> None:
         """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
         ...

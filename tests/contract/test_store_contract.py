@@ -136,6 +136,25 @@ def test_the_uid_is_made_with_the_store_and_renewed_on_demand(make_store: MakeSt
     assert second.open().uid == renewed
 
 
+def test_skipped_numbers_lie_far_ahead_and_differ_each_time(make_store: MakeStore) -> None:
+    """Two restorations of one backup must not come to the same numbers."""
+    store = make_store()
+    store.open()
+    before = store.allocate_ids(1)
+    store.close()
+    firsts = []
+    for _ in range(2):
+        again = make_store()
+        again.open()
+        with again.transaction() as tx:
+            tx.skip_ids()
+        firsts.append(again.allocate_ids(1))
+        again.close()
+    assert firsts[0] - before > 2**40
+    assert firsts[1] - firsts[0] > 2**40
+    assert firsts[1] < 2**53
+
+
 def test_the_instance_name_is_made_once(make_store: MakeStore) -> None:
     made = make_store().open().instance
     assert len(made) == 8
