@@ -11,6 +11,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, CycleStats, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.loss import Losses
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue
@@ -53,12 +54,16 @@ class World:
         self.events: list[AnyEvent] = []
         self.stats: list[CycleStats] = []
         self.crash_at: Callable[[str], bool] = lambda _name: False
+        self.link_type = MemoryLink
+        self.blockages = Blockages()
+        self.losses = Losses()
         self.store: SqliteStore | None = None
         self.link: MemoryLink | None = None
         self.engine: CycleEngine | None = None
 
     def start(self) -> CycleEngine:
         """Start the sidecar's process."""
+        self.blockages, self.losses = Blockages(), Losses()
         self.store = SqliteStore(self.path, clock=self.clock)
         return self.connect()
 
@@ -67,7 +72,7 @@ class World:
         assert self.store is not None
         self.store.close()
         state = self.store.open()
-        self.link = link = MemoryLink(self.broker)
+        self.link = link = self.link_type(self.broker)
         link.open("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
         link.attach([IntakeQueue(queue(DLQ))], 100)
@@ -95,7 +100,8 @@ class World:
             clock=self.clock,
             limits=self.limits,
             observe=self._observe,
-            blockages=Blockages(),
+            blockages=self.blockages,
+            losses=self.losses,
             crash_point=self._crash_point,
         )
         assert self.engine.recover(state, 1.0)

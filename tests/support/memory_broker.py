@@ -141,7 +141,8 @@ class MemoryLink:
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
         self._check_open()
-        assert self._token == token - 1, (self._token, token)
+        assert self._token is not None
+        assert self._token < token
         assert self._begun is sends or not sends, "the engine begins its sends before the commit"
         self._begun = None
         refusals = {

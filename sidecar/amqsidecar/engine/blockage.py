@@ -10,11 +10,13 @@ class Blockage(msgspec.Struct, frozen=True):
         reason: the broker's words or ours.
         until_ms: not to be tried before.
         delay_ms: the present step of the back-off.
+        ends_links: a connection ended when something was sent there: it is probed alone.
     """
 
     reason: str
     until_ms: int
     delay_ms: int
+    ends_links: bool = False
 
 
 class Blockages:
@@ -32,13 +34,15 @@ class Blockages:
         """Return the blockage of a destination, also while it may be probed; None = it is open."""
         return self._blocked.get(destination)
 
-    def block(self, destination: str, now_ms: int, reason: str) -> Blockage:
+    def block(
+        self, destination: str, now_ms: int, reason: str, *, ends_links: bool = False
+    ) -> Blockage:
         """Block a destination, for twice as long as the last time without a success between."""
         before = self._blocked.get(destination)
         delay_ms = (
             self._first_delay_ms if before is None else min(before.delay_ms * 2, self._max_delay_ms)
         )
-        blockage = Blockage(reason, now_ms + delay_ms, delay_ms)
+        blockage = Blockage(reason, now_ms + delay_ms, delay_ms, ends_links)
         self._blocked[destination] = blockage
         return blockage
 

@@ -8,7 +8,9 @@ What is in hand when the process dies is still the broker's; what the store wrot
 flight is finished or undone at the next start, as the token says.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 import msgspec
 
@@ -18,6 +20,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.judge import Judge
+from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recovery import TokenVerdict, judge_token
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import parse_destination
@@ -38,7 +41,10 @@ NEAR_MS = 50
 """What is due so soon is waited for here; what is due later is left to the service's clock."""
 
 REFUSALS_BEFORE_PARKING = 3
-"""A message that was refused so often while others got through is at fault itself."""
+"""A message that was refused so often while later ones got through is at fault itself."""
+
+FOREIGN_WAIT_MS = 60_000
+"""How long a row waits that was taken over another kind of link than the present one."""
 
 SHORTEST_PROBE_WAIT_MS = 250
 """How long the other messages of a blocked destination wait at least while one probes."""
@@ -88,6 +94,7 @@ class CycleEngine:
         limits: Limits,
         observe: Observer,
         blockages: Blockages | None = None,
+        losses: Losses | None = None,
         wake_at: Callable[[int], None] | None = None,
         crash_point: CrashPoint = no_crash,
     ) -> None:
@@ -99,13 +106,14 @@ class CycleEngine:
         self._limits = limits
         self._observe = observe
         self._blockages = blockages if blockages is not None else Blockages()
+        self._losses = losses if losses is not None else Losses()
         self._crash_point = crash_point
         self._wake_at = wake_at
         self._cycle = 0
         self._uid = ""
         self._owes: tuple[str, int] | None = None
         self._in_hand: list[Delivery] = []
-        self._send_limit = limits.max_sent
+        self._send_limit = self._losses.limit(limits.max_sent)
         self._take_limit = limits.max_taken
         self._only_sends_next = False
         self._refusals: dict[int, int] = {}
@@ -131,6 +139,9 @@ class CycleEngine:
             LinkLost: the connection is gone.
         """
         token = self._link.take_token(wait_s if state.token_created else min(wait_s, 1.0))
+        if token is None and not state.token_created and self._link.token_exists():
+            # Why: a second token would take the queue from whoever runs under the same name.
+            return False
         if token is None and state.token_created:
             # Why twice: a predecessor's commit in flight may be between its take and its send.
             if self._link.token_exists() is not False:
@@ -140,11 +151,14 @@ class CycleEngine:
                 return False
         now_ms = self._clock.now_ms()
         events: list[AnyEvent] = []
-        cycle = max(state.cycle, token or 0)
         self._uid = state.uid
         with self._store.transaction() as tx:
             if state.token_created:
                 cycle = self._settle(tx, state, token, now_ms, events)
+            else:
+                cycle = state.cycle if token is None else self._leap(token)
+        if events:
+            self._observe(events, None)
         if token is None:
             self._link.create_token(cycle)
             if self._link.take_token(wait_s) is None:
@@ -154,9 +168,17 @@ class CycleEngine:
                 tx.set_cycle(cycle)
                 tx.set_token_created()
         self._cycle = cycle
-        if events:
-            self._observe(events, None)
+        if token is not None and token < cycle - 1:
+            self._commit_nothing("the token of another store could not be taken over")
         return True
+
+    def _leap(self, cycle: int) -> int:
+        """Return a number to go on from that no other store of this instance name comes to.
+
+        Without it the next number could be that of a cycle which another store has begun and could
+        not commit: that one would take our token for the proof that it was.
+        """
+        return cycle + 2 + crc32(self._uid.encode())
 
     def _settle(
         self,
@@ -184,11 +206,14 @@ class CycleEngine:
                     reason=f"{said}, the store's last finished cycle is {state.cycle}",
                 )
             )
-            tx.set_cycle(cycle)
+            # Why: perhaps an older state of the store was brought back; the broker's duplicate
+            # detection may know row numbers that are about to be used for other messages.
             if token is not None:
-                # Why: an older state of the store was brought back; the broker's duplicate
-                # detection may know row numbers that are about to be used for other messages.
                 self._uid = tx.renew_uid()
+                cycle = self._leap(cycle)
+            else:
+                tx.skip_ids()
+            tx.set_cycle(cycle)
         elif unfinished is not None:
             committed = verdict is TokenVerdict.COMMITTED
             if committed:
@@ -282,6 +307,9 @@ class CycleEngine:
         self._crash_point("stored")
         try:
             self._link.commit_cycle(deliveries, resends, cycle)
+        except LinkLost as lost:
+            self._suspect(sent, lost, now_ms)
+            raise
         except SendsRefused as refused:
             self._fail(cycle)
             self._refuse(sent, refused, now_ms)
@@ -305,12 +333,17 @@ class CycleEngine:
         sees them before the commit, and they are abandoned if the store refuses.
         """
         deliveries: list[Delivery] = []
+        sent: list[DueRow] = []
         blocked: list[AnyEvent] = []
         try:
             with self._store.transaction() as tx:
                 self._pay(tx)
-                due = tx.claim_due(now_ms, send_limit) if send_limit else []
-                sent = self._sort_due(tx, due, now_ms, blocked)
+                # Why not `send_limit` rows: those that can't go now would hide those that can.
+                due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
+                if self._losses.has_suspects:
+                    # Why last: another one shows whether the destination takes anything.
+                    due.sort(key=lambda row: self._losses.is_suspect(row.id))
+                sent = self._alone(self._sort_due(tx, due, now_ms, blocked))[:send_limit]
                 resends = [self._resend(row) for row in sent]
                 if resends:
                     self._link.begin_sends(resends)
@@ -324,8 +357,9 @@ class CycleEngine:
                     tx.record(blocked)
                 if deliveries or sent:
                     tx.record_cycle(cycle, taken, sent, events, self._backlog.changes)
-        except LinkLost:
+        except LinkLost as lost:
             self._backlog.rollback()
+            self._suspect(sent, lost, now_ms)
             raise
         except BaseException:
             self._backlog.rollback()
@@ -371,6 +405,12 @@ class CycleEngine:
         verdicts: dict[tuple[str, str, bool], tuple[int, str] | None] = {}
         probed: set[str] = set()
         for row in due:
+            reason = self._park_reason(row)
+            if reason is not None:
+                tx.park([row.id], reason)
+                events.append(_parked(row, reason, now_ms))
+                self._losses.forget([row.id])
+                continue
             key = (row.destination, row.encoding, row.is_final)
             if key in verdicts:
                 verdict = verdicts[key]
@@ -390,8 +430,34 @@ class CycleEngine:
             tx.postpone(ids, due_at_ms, reason)
         return sendable
 
+    def _park_reason(self, row: DueRow) -> str | None:
+        """Return why a row must not be sent at all; None = nothing is against it."""
+        if self._losses.is_guilty(row.id):
+            return "the connection ended each time when it was sent, and does not without it"
+        if not row.is_final and self._judge.is_intake(parse_destination(row.destination)):
+            return (
+                f"{row.destination} is a dead-letter queue that is read here: it would come back "
+                "without its past; cancel it to move it to the final dead-letter queue"
+            )
+        return None
+
+    def _alone(self, sendable: list[DueRow]) -> list[DueRow]:
+        """Return all of these rows, or only the first one that may end the link."""
+        for row in sendable:
+            blockage = self._blockages.get(row.destination)
+            if self._losses.is_suspect(row.id) or (blockage is not None and blockage.ends_links):
+                return [row]
+        return sendable
+
     def _delay_of(self, row: DueRow, now_ms: int, events: list[AnyEvent]) -> tuple[int, str] | None:
         """Return until when a destination can't take rows and why; None = it can."""
+        encoding = self._link.description.encoding
+        if row.encoding != encoding:
+            # Why no blockage: the destination itself takes what comes over this link.
+            reason = f"it was taken as {row.encoding} and can't be sent over a link of {encoding}"
+            until_ms = now_ms + FOREIGN_WAIT_MS
+            events.append(_blocked_event(row.destination, reason, until_ms, now_ms))
+            return until_ms, reason
         blockage = self._blockages.get(row.destination)
         if blockage is not None and now_ms < blockage.until_ms:
             return blockage.until_ms, blockage.reason
@@ -401,9 +467,6 @@ class CycleEngine:
         return self._block(row.destination, problem, now_ms, events)
 
     def _send_problem(self, row: DueRow) -> str | None:
-        encoding = self._link.description.encoding
-        if row.encoding != encoding:
-            return f"it was taken as {row.encoding} and can't be sent over a link of {encoding}"
         destination = parse_destination(row.destination)
         if row.is_final:
             problem = self._link.prepare_final(destination)
@@ -415,14 +478,7 @@ class CycleEngine:
         self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]
     ) -> tuple[int, str]:
         blockage = self._blockages.block(destination, now_ms, reason)
-        events.append(
-            DestinationBlocked(
-                at_ms=now_ms,
-                destination=destination,
-                reason=reason,
-                retry_at_ms=blockage.until_ms,
-            )
-        )
+        events.append(_blocked_event(destination, reason, blockage.until_ms, now_ms))
         return blockage.until_ms, reason
 
     def _resend(self, row: DueRow) -> Resend:
@@ -449,6 +505,7 @@ class CycleEngine:
                 self._blockages.clear(row.destination)
                 self._refusals.pop(row.id, None)
         if sent:
+            self._losses.forget([row.id for row in sent])
             self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
         if deliveries:
             self._take_limit = min(self._take_limit * 2, self._limits.max_taken)
@@ -457,15 +514,32 @@ class CycleEngine:
         self._owes = ("undo", cycle)
         self._backlog.rollback()
 
+    def _suspect(self, sent: Sequence[DueRow], lost: LinkLost, now_ms: int) -> None:
+        """Remember what was being sent when the link was lost; it may be what ended it."""
+        is_probe = bool(sent) and self._blockages.get(sent[0].destination) is not None
+        if self._losses.note([row.id for row in sent], is_probe=is_probe):
+            reason = f"the connection ended when a message was sent there: {lost}"
+            self._blockages.block(sent[0].destination, now_ms, reason, ends_links=True)
+
     def _refuse(self, sent: Sequence[DueRow], refused: SendsRefused, now_ms: int) -> None:
         """Postpone what the broker refused by itself; park what it refuses again and again."""
         events: list[AnyEvent] = []
+        offered = Counter(row.destination for row in sent)
+        last_taken = {
+            row.destination: index
+            for index, row in enumerate(sent)
+            if index not in refused.refusals
+        }
         with self._store.transaction() as tx:
             self._pay(tx)
             for index, words in refused.refusals.items():
                 row = sent[index]
-                was_open = self._blockages.get(row.destination) is None
-                count = self._refusals.get(row.id, 0) + (1 if was_open else 0)
+                is_alone = offered[row.destination] == 1
+                # Why: where all that follow are refused as well, the destination is full.
+                is_odd = index < last_taken.get(row.destination, -1) or (
+                    is_alone and self._blockages.get(row.destination) is None
+                )
+                count = self._refusals.get(row.id, 0) + (1 if is_odd else 0)
                 self._refusals[row.id] = count
                 if count >= REFUSALS_BEFORE_PARKING:
                     self._refusals.pop(row.id)
@@ -511,6 +585,9 @@ class CycleEngine:
             if self._limits.max_sent > 1:
                 return
         row = sent[0]
+        if not refused.is_duplicate:
+            # Why: it shows that the broker refuses only this message.
+            self._commit_nothing(f"the broker commits nothing at all: {refused}")
         event: AnyEvent
         with self._store.transaction() as tx:
             self._pay(tx)
@@ -531,6 +608,25 @@ class CycleEngine:
         self._observe([event], None)
         self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
 
+    def _commit_nothing(self, otherwise: str) -> None:
+        """Exchange the token, and do nothing else.
+
+        Raises:
+            LinkLost: the broker refuses even that; in the words `otherwise`.
+        """
+        cycle = self._cycle + 1
+        with self._store.transaction() as tx:
+            self._pay(tx)
+            tx.record_cycle(cycle, [], [], [])
+        self._owes = None
+        try:
+            self._link.commit_cycle([], [], cycle)
+        except (SendsRefused, CommitRefused) as refused:
+            self._owes = ("undo", cycle)
+            raise LinkLost(otherwise) from refused
+        self._cycle = cycle
+        self._owes = ("finish", cycle)
+
 
 def _sent_event(row: DueRow, now_ms: int) -> AnyEvent:
     if row.is_final:
@@ -548,6 +644,14 @@ def _sent_event(row: DueRow, now_ms: int) -> AnyEvent:
         destination=row.destination,
         redelivery_count=row.redelivery_count,
         lateness_ms=max(0, now_ms - row.due_at_ms),
+    )
+
+
+def _blocked_event(
+    destination: str, reason: str, retry_at_ms: int, now_ms: int
+) -> DestinationBlocked:
+    return DestinationBlocked(
+        at_ms=now_ms, destination=destination, reason=reason, retry_at_ms=retry_at_ms
     )
 
 

@@ -73,7 +73,11 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class Judge:
-    """Asks the rules and turns their decision into a row and events."""
+    """Asks the rules and turns their decision into a row and events.
+
+    Attributes:
+        is_intake: tells whether a destination is one that the intake reads.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Judge:
         true_origin: TrueOrigin = named_origin,
     ) -> None:
         self._decider = decider
-        self._is_intake = is_intake
+        self.is_intake = is_intake
         self._true_origin = true_origin
         self._settings = settings
         self._chance = chance
@@ -179,7 +183,7 @@ class Judge:
             return provenance.problem
         if origin is None:
             return "the message does not tell where it came from"
-        if self._is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
+        if self.is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
             return (
                 f"its origin {origin} is itself a dead-letter queue: the true origin is not known"
             )
@@ -191,7 +195,7 @@ class Judge:
         """Return where a final dead letter goes: no queue that the intake reads, no topic."""
         if not decided.is_queue:
             decided = source
-        if not self._is_intake(decided):
+        if not self.is_intake(decided):
             return decided
         return final_queue(decided, self._settings.final_suffix)
 

@@ -14,6 +14,7 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import CycleEngine, Limits, Observer
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, LinkLost, StoreUnavailable
@@ -127,6 +128,7 @@ class Service:
         self._look_again = Flag()
         self._link: Link | None = None
         self._blockages = Blockages()
+        self._losses = Losses()
         self._was_up = False
         self.service_clock = ServiceClock(self.wake)
 
@@ -284,6 +286,7 @@ class Service:
             limits=Limits(max_taken=bound, max_sent=bound),
             observe=self._observe,
             blockages=self._blockages,
+            losses=self._losses,
             wake_at=self.service_clock.wake_at,
             crash_point=self._crash_point,
         )

@@ -1,0 +1,63 @@
+"""What was being sent when links were lost, so that the one send that ends a link is found."""
+
+from collections.abc import Sequence
+
+GUILT_OF_PROBE = 1
+"""A lost link says little of the message where the destination had ended one before: it is full."""
+
+GUILT = 4
+"""It says more where others had got through to the destination."""
+
+GUILT_BEFORE_PARKING = 12
+"""A message with so much of it is parked."""
+
+
+class Losses:
+    """Outlives links: cuts the sends of the next link smaller until the offender stands alone."""
+
+    def __init__(self) -> None:
+        self._limit: int | None = None
+        self._guilts: dict[int, int] = {}
+
+    def limit(self, most: int) -> int:
+        """Return how many messages a new link may send at once."""
+        return most if self._limit is None else min(self._limit, most)
+
+    def note(self, sent: Sequence[int], *, is_probe: bool) -> bool:
+        """Take note that a link was lost with these rows in its transaction.
+
+        Args:
+            sent: their numbers.
+            is_probe: the destination of the first one was blocked already.
+
+        Returns:
+            Whether it was a single one.
+        """
+        if not sent:
+            return False
+        self._limit = max(1, len(sent) // 2)
+        if len(sent) > 1:
+            return False
+        guilt = GUILT_OF_PROBE if is_probe else GUILT
+        self._guilts[sent[0]] = self._guilts.get(sent[0], 0) + guilt
+        return True
+
+    def is_suspect(self, row_id: int) -> bool:
+        """Tell whether a row has ended a link, so that it has to be sent alone."""
+        return row_id in self._guilts
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether there is any such row."""
+        return bool(self._guilts)
+
+    def is_guilty(self, row_id: int) -> bool:
+        """Tell whether a row has ended so many links that it is to be parked."""
+        return self._guilts.get(row_id, 0) >= GUILT_BEFORE_PARKING
+
+    def forget(self, row_ids: Sequence[int]) -> None:
+        """Take note that these rows were sent or parked."""
+        self._limit = None
+        if self._guilts:
+            for row_id in row_ids:
+                self._guilts.pop(row_id, None)

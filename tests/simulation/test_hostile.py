@@ -1,0 +1,261 @@
+"""What goes wrong outside does not lose, double or stop anything: one claim per test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Resend
+from amqsidecar.errors import LinkLost, SendsRefused
+from amqsidecar.model.event import CycleInDoubt, CycleRecovered, DuplicateSuppressed, Parked
+from amqsidecar.model.schedule import RowFilter, RowState
+from simulation.world import DLQ, CountingRules, World
+from support.memory_broker import MemoryLink, StoredMessage
+
+ALL = RowFilter()
+PARKED = RowFilter(state=RowState.PARKED)
+WAITING = RowFilter(state=RowState.WAITING)
+
+
+def started(folder: Path, **limits: int) -> World:
+    world = World(folder, CountingRules(delay_ms=0), **limits)
+    world.start()
+    return world
+
+
+def run_until(world: World, condition: Callable[[], object], turns: int = 500) -> None:
+    for _ in range(turns):
+        if condition():
+            return
+        world.run(1)
+    raise AssertionError(f"not so after {turns} turns")
+
+
+def test_a_broker_that_commits_nothing_is_not_the_messages_fault(tmp_path: Path) -> None:
+    world = started(tmp_path)
+    for number in range(30):
+        world.die(f"m{number}")
+    run_until(world, lambda: world.store.count_rows(ALL) >= 10)
+    world.broker.refuse_commit = lambda _sends: "the journal is broken"
+    for _ in range(5):
+        with pytest.raises(LinkLost, match="commits nothing at all"):
+            world.run(100)
+        world.link.close()
+        world.connect()
+    assert world.store.count_rows(PARKED) == 0
+    world.broker.refuse_commit = lambda _sends: None
+    run_until(world, lambda: len(world.bodies("orders")) == 30)
+    world.kill()
+
+
+def test_rows_that_can_not_go_do_not_hide_those_that_can(tmp_path: Path) -> None:
+    """Once with every send refused, so that the next cycles are small ones."""
+    world = started(tmp_path, max_taken=100, max_sent=100)
+    world.broker.refuse_send = lambda send: "full" if send.destination.name == "full" else None
+    for number in range(500):
+        world.die(f"m{number}", origin="full")
+    run_until(world, lambda: world.store.count_rows(ALL) == 500)
+    world.die("other", origin="open")
+    run_until(world, lambda: world.bodies("open"), turns=20)
+    world.kill()
+
+
+def test_a_destination_that_is_full_now_and_then_parks_nothing(tmp_path: Path) -> None:
+    world = started(tmp_path, max_taken=100, max_sent=100)
+    commit = world.link.commit_cycle
+
+    def commit_what_fits(accepts: Sequence[Delivery], sends: Sequence[Resend], token: int) -> None:
+        room = 20 - len(world.broker.queue("orders"))
+        if len(sends) > room:
+            raise SendsRefused(dict.fromkeys(range(room, len(sends)), "full"))
+        commit(accepts, sends, token)
+
+    world.link.commit_cycle = commit_what_fits
+    for number in range(300):
+        world.die(f"m{number}")
+    for step in range(3_000):
+        world.run(1)
+        if step % 10 == 0 and world.broker.queue("orders"):
+            world.broker.queue("orders").popleft()
+    assert not [event for event in world.events if type(event) is Parked]
+    world.kill()
+
+
+def connect_with_poison(world: World, is_poison: Callable[[Resend], bool]) -> None:
+    """Connect to a broker that ends the connection when it gets a certain message."""
+    world.connect()
+    link = world.link
+    commit = link.commit_cycle
+
+    def commit_or_end(accepts: Sequence[Delivery], sends: Sequence[Resend], token: int) -> None:
+        if any(map(is_poison, sends)):
+            link.close()
+            raise LinkLost("the broker closed the connection")
+        commit(accepts, sends, token)
+
+    link.commit_cycle = commit_or_end
+
+
+def test_a_message_that_ends_the_connection_is_found_and_parked(tmp_path: Path) -> None:
+    world = started(tmp_path)
+    for number in range(30):
+        world.die(f"m{number}")
+    losses = 0
+    connect_with_poison(world, lambda send: send.message == b"m7")
+    while len(world.bodies("orders")) < 29 or not world.store.count_rows(PARKED):
+        try:
+            world.run(1)
+        except LinkLost:
+            losses += 1
+            assert losses < 15
+            connect_with_poison(world, lambda send: send.message == b"m7")
+    world.engine.settle_up()
+    (row,) = world.store.list_rows(ALL, 10)
+    assert (row.state, world.store.message(row.id)) == (RowState.PARKED, b"m7")
+    world.kill()
+
+
+def test_a_destination_that_ends_the_connection_holds_only_its_own_back(tmp_path: Path) -> None:
+    """A full queue on Classic blocks the whole connection until it is given up."""
+    world = started(tmp_path)
+    for number in range(20):
+        world.die(f"m{number}", origin="full" if number % 2 else "open")
+    is_full = True
+    connect_with_poison(world, lambda send: send.destination.name == "full")
+    losses = 0
+    for _ in range(60):
+        try:
+            world.run(1)
+        except LinkLost:
+            losses += 1
+            connect_with_poison(world, lambda send: is_full and send.destination.name == "full")
+    assert len(world.bodies("open")) == 10
+    assert losses < 20
+    is_full = False
+    run_until(world, lambda: len(world.bodies("full")) == 10)
+    world.kill()
+
+
+def test_rows_of_another_encoding_do_not_block_a_destination(tmp_path: Path) -> None:
+    world = started(tmp_path)
+    for number in range(5):
+        world.die(f"old{number}")
+    run_until(world, lambda: world.store.count_rows(ALL))
+    settings = world.engine._judge._settings
+    world.engine._judge._settings = msgspec.structs.replace(settings, encoding="other/1")
+    world.link.description = BrokerDescription(BrokerKind.CLASSIC, "", "other/1")
+    for number in range(5):
+        world.die(f"new{number}")
+        run_until(world, lambda body=f"new{number}": body in world.bodies("orders"), turns=10)
+    world.engine.settle_up()
+    assert all("memory/1" in row.reason for row in world.store.list_rows(ALL, 10))
+    world.kill()
+
+
+def test_a_row_for_a_queue_that_is_read_is_parked_and_does_not_circle(tmp_path: Path) -> None:
+    """A person retried one without origin; sent there it would lose what is left of its past."""
+    world = started(tmp_path)
+    world.broker.queue(DLQ).append(StoredMessage(b"a"))
+    run_until(world, lambda: world.store.count_rows(PARKED))
+    assert world.store.retry(ALL, world.clock.now_ms(), "someone") == 1
+    run_until(world, lambda: world.store.count_rows(PARKED), turns=5)
+    assert world.bodies(DLQ) == []
+    (row,) = world.store.list_rows(ALL, 10)
+    assert "it would come back" in row.reason
+    assert world.store.cancel(ALL, world.clock.now_ms(), "someone", ".exhausted") == 1
+    run_until(world, lambda: world.bodies("DLQ.exhausted") == ["a"])
+    world.kill()
+
+
+def copy_of(world: World, to: Path) -> None:
+    world.store.close()
+    shutil.copy(world.path, to)
+    world.connect()
+
+
+def bring_back(world: World, backup: Path) -> None:
+    world.kill()
+    for left in world.path.parent.glob("schedule.db-*"):
+        left.unlink()
+    shutil.copy(backup, world.path)
+
+
+@pytest.mark.parametrize("is_token_purged", [False, True])
+def test_new_messages_of_a_restored_store_are_no_duplicates(
+    tmp_path: Path, is_token_purged: bool
+) -> None:
+    world = started(tmp_path)
+    copy_of(world, tmp_path / "backup")
+    for number in range(3):
+        world.die(f"m{number}")
+    run_until(world, lambda: len(world.bodies("orders")) == 3)
+    bring_back(world, tmp_path / "backup")
+    if is_token_purged:
+        world.broker.tokens.clear()
+    world.start()
+    for number in range(3):
+        world.die(f"new{number}")
+    run_until(world, lambda: len(world.bodies("orders")) == 6)
+    kinds = [type(event) for event in world.events]
+    assert (CycleInDoubt in kinds, DuplicateSuppressed in kinds) == (True, False)
+    world.kill()
+
+
+def test_two_stores_of_one_name_do_not_take_each_others_token_for_a_proof(tmp_path: Path) -> None:
+    first, second = (World(tmp_path / name, CountingRules(delay_ms=0)) for name in ("a", "b"))
+    for world in (first, second):
+        world.path.parent.mkdir()
+    second.broker = first.broker
+    first.start()
+    first.die("pay")
+    run_until(first, lambda: first.store.count_rows(ALL))
+    first.broker.commit_fault = lambda: "lost_before"
+    with pytest.raises(LinkLost):
+        first.run(5)
+    first.broker.commit_fault = lambda: None
+    second.start()
+    second.die("other", origin="elsewhere")
+    while not second.stats:
+        second.run(1)
+    second.kill()
+    first.connect()
+    run_until(first, lambda: first.bodies("orders") == ["pay"])
+    assert not [event for event in first.events if type(event) is CycleRecovered]
+    assert [event.sent_count for event in first.events if type(event) is CycleInDoubt] == [1]
+    first.kill()
+
+
+def test_a_new_store_makes_no_second_token_while_another_holds_the_first(tmp_path: Path) -> None:
+    class Elsewhere(MemoryLink):
+        def take_token(self, timeout_s: float) -> int | None:
+            return None
+
+        def token_exists(self) -> bool | None:
+            return True
+
+    world = World(tmp_path)
+    world.start()
+    world.kill()
+    world.path.unlink()
+    world.link_type = Elsewhere
+    with pytest.raises(AssertionError):
+        world.start()
+    assert len(world.broker.tokens) == 1
+    world.store.close()
+
+
+def test_a_takeover_is_over_with_the_first_start(tmp_path: Path) -> None:
+    """The token follows at once, so that the next start has nothing to doubt."""
+    world = started(tmp_path)
+    world.kill()
+    for left in world.path.parent.glob("schedule.db*"):
+        left.unlink()
+    world.start()
+    world.kill()
+    world.start()
+    assert [type(event) for event in world.events] == [CycleRecovered]
+    world.kill()
