@@ -1,5 +1,6 @@
 """A dead letter's past is read from its bytes; a redelivery has only the right bytes changed."""
 
+import tracemalloc
 from typing import Any
 from uuid import UUID
 
@@ -394,3 +395,29 @@ def test_a_list_in_place_of_a_map_is_not_taken_apart(code: int) -> None:
     assert "taken apart" in (read(encoded).problem or "")
     with pytest.raises(UndecodableMessage):
         encode_resend(resend(encoded), NOW_MS)
+
+
+def test_long_names_do_not_fill_the_memory() -> None:
+    """A stranger chooses the names of properties, annotations and origins."""
+    tracemalloc.start()
+    try:
+        for number in range(60):
+            name = f"{number}" + "x" * 1_000_000
+            encoded = (
+                amqp.make_list(amqp.HEADER, [amqp.string(name)])
+                + amqp.make_map(amqp.MESSAGE_ANNOTATIONS, [amqp.symbol(name), amqp.NULL])
+                + amqp.make_map(
+                    amqp.APPLICATION_PROPERTIES,
+                    [
+                        *(amqp.string(name), amqp.NULL),
+                        *(amqp.string("_AMQ_ORIG_ADDRESS"), amqp.string(name)),
+                    ],
+                )
+                + b"\x00\x53\x77\x40"
+            )
+            assert "longer than any" in (read(encoded).problem or "")
+            encode_resend(resend(encoded), NOW_MS)
+        del encoded
+        assert tracemalloc.get_traced_memory()[0] < 10_000_000
+    finally:
+        tracemalloc.stop()

@@ -37,6 +37,10 @@ TTL_MS_MAX: Final = 2**32 - 1
 TWO_ORIGINS: Final = "it names two different origins: {} in its annotations, {} in its properties"
 ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
 
+# Bound: longer ones are read anew each time, so that strangers can't fill our memory with them.
+_REMEMBERED_SECTION_BYTES: Final = 8 * 1024
+_REMEMBERED_HEADER_BYTES: Final = 64
+_ORIGIN_BYTES_MAX: Final = 2 * 1024
 _ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
 _ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
 _STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
@@ -73,7 +77,8 @@ def _pairs(section: bytes | None) -> dict[str, bytes]:
     if section is None:
         return {}
     items = amqp.pairs(section)
-    return dict(zip(map(_name, items[::2]), items[1::2], strict=True))
+    name = _name if len(section) <= _REMEMBERED_SECTION_BYTES else _name.__wrapped__
+    return dict(zip(map(name, items[::2]), items[1::2], strict=True))
 
 
 def read_provenance(message: bytes, *, expires: bool, read_origin: OriginReader) -> Provenance:
@@ -151,8 +156,14 @@ def _words(origin: Origin) -> str:
     return origin.address if origin.queue is None else f"{origin.address}::{origin.queue}"
 
 
-@lru_cache(maxsize=4096)
 def _parse_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
+    if len(address) + len(queue) + len(routing_type) > _ORIGIN_BYTES_MAX:
+        raise UndecodableMessage("the name of its origin is longer than any")
+    return _remembered_origin(address, queue, routing_type)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
     address_text = _text(address)
     if not address_text:
         return None
@@ -190,9 +201,16 @@ def _count(element: bytes | None) -> int:
     return value if type(value) is int and 0 <= value < 2**31 else 0
 
 
-@lru_cache(maxsize=256)
 def _is_durable(header: bytes | None) -> bool:
-    return header is not None and amqp.scalar(amqp.first_element(header)) is True
+    if header is None:
+        return False
+    is_short = len(header) <= _REMEMBERED_HEADER_BYTES
+    return _reads_durable(header) if is_short else _reads_durable.__wrapped__(header)
+
+
+@lru_cache(maxsize=256)
+def _reads_durable(header: bytes) -> bool:
+    return amqp.scalar(amqp.first_element(header)) is True
 
 
 def _message_id(properties: bytes | None) -> str | None:
@@ -230,12 +248,18 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
     address = resend.destination.address
     expires_in_ms = resend.expiration_ms if resend.is_final and resend.expiration_ms > 0 else 0
     if amqp.HEADER in sections:
-        sections[amqp.HEADER] = _header(sections[amqp.HEADER], expires_in_ms)
+        header = sections[amqp.HEADER]
+        edit = _header if len(header) <= _REMEMBERED_HEADER_BYTES else _header.__wrapped__
+        sections[amqp.HEADER] = edit(header, expires_in_ms)
     elif expires_in_ms:
         sections[amqp.HEADER] = _header(amqp.make_list(amqp.HEADER, []), expires_in_ms)
     annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
     if annotations is not None:
-        _replace(sections, amqp.MESSAGE_ANNOTATIONS, _annotations(amqp.pairs(annotations), resend))
+        fate: Callable[[bytes], str] = _annotation_fate
+        if len(annotations) > _REMEMBERED_SECTION_BYTES:
+            fate = _annotation_fate.__wrapped__
+        items = _annotations(amqp.pairs(annotations), resend, fate)
+        _replace(sections, amqp.MESSAGE_ANNOTATIONS, items)
     message_id = _message_id(sections.get(amqp.PROPERTIES))
     properties = sections.get(amqp.PROPERTIES)
     if properties is not None or expires_in_ms:
@@ -243,11 +267,11 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
         expires_at_ms = now_ms + expires_in_ms if expires_in_ms else 0
         sections[amqp.PROPERTIES] = _properties(items, address, expires_at_ms)
     application = sections.get(amqp.APPLICATION_PROPERTIES)
+    pairs = [] if application is None else amqp.pairs(application)
+    is_short = application is None or len(application) <= _REMEMBERED_SECTION_BYTES
+    fates = list(map(_property_fate if is_short else _property_fate.__wrapped__, pairs[::2]))
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
-        amqp.APPLICATION_PROPERTIES,
-        _application_properties(
-            [] if application is None else amqp.pairs(application), resend, message_id
-        ),
+        amqp.APPLICATION_PROPERTIES, _application_properties(pairs, fates, resend, message_id)
     )
     return amqp.join(sections)
 
@@ -284,11 +308,13 @@ def _properties(items: list[bytes], address: str, expires_at_ms: int) -> bytes:
 _encoded_name = lru_cache(maxsize=4096)(amqp.string)
 
 
-def _annotations(items: list[bytes], resend: Resend) -> list[bytes]:
+def _annotations(
+    items: list[bytes], resend: Resend, fate_of: Callable[[bytes], str]
+) -> list[bytes]:
     kept: list[bytes] = []
     for at in range(0, len(items), 2):
         key, value = items[at], items[at + 1]
-        fate = _annotation_fate(key)
+        fate = fate_of(key)
         if fate == "always" or (fate == "redelivery" and not resend.is_final):
             continue
         if fate == "kind" and not resend.is_final:
@@ -301,7 +327,7 @@ def _annotations(items: list[bytes], resend: Resend) -> list[bytes]:
 @lru_cache(maxsize=1024)
 def _annotation_fate(key: bytes) -> str:
     """Return when an annotation is stripped ("always", "redelivery"), or "kind", or "" = kept."""
-    name = _name(key)
+    name = _name.__wrapped__(key)
     if name.startswith("x-opt-delivery-") or name == "x-opt-routing-type":
         return "always"
     if name.startswith("x-opt-ORIG-") or name == "x-opt-ACTUAL-EXPIRY":
@@ -312,9 +338,8 @@ def _annotation_fate(key: bytes) -> str:
 
 
 def _application_properties(
-    items: list[bytes], resend: Resend, message_id: str | None
+    items: list[bytes], fates: list[int], resend: Resend, message_id: str | None
 ) -> list[bytes]:
-    fates = [_property_fate(key) for key in items[::2]]
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
     if _STOMP in fates and not resend.is_final and _is_stomp_made(items, message_id):
         dropped |= {_STOMP}
@@ -357,7 +382,7 @@ _DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 @lru_cache(maxsize=4096)
 def _property_fate(key: bytes) -> int:
     """Return what happens to an application property, by its encoded name."""
-    name = _name(key)
+    name = _name.__wrapped__(key)
     if name == PROPERTY_REDELIVERY_ID:
         return _OURS_BEFORE
     if name in _OURS:
@@ -380,7 +405,7 @@ def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:
     """
     if message_id is not None:
         return False
-    found = dict(zip(map(_name, items[::2]), items[1::2], strict=True))
+    found = dict(zip(map(_name.__wrapped__, items[::2]), items[1::2], strict=True))
     destination = _text(found.get("destination"))
     address = _text(found.get("_AMQ_ORIG_ADDRESS"))
     return bool(address) and destination is not None and destination.endswith(address or "")
