@@ -259,3 +259,21 @@ def test_a_takeover_is_over_with_the_first_start(tmp_path: Path) -> None:
     world.start()
     assert [type(event) for event in world.events] == [CycleRecovered]
     world.kill()
+
+
+def test_a_clock_that_is_set_back_blocks_no_destination_until_it_has_caught_up(
+    tmp_path: Path,
+) -> None:
+    """Rows keep the due times that they were given; a person can make them due."""
+    world = started(tmp_path)
+    world.clock.advance(10_000_000)
+    world.broker.unroutable.add("orders")
+    world.die("a")
+    run_until(world, lambda: len(world.blockages))
+    world.broker.unroutable.clear()
+    world.clock.advance(-3_600_000)
+    world.die("b")
+    run_until(world, lambda: world.bodies("orders") == ["b"])
+    world.store.retry(ALL, world.clock.now_ms(), "someone")
+    run_until(world, lambda: world.bodies("orders") == ["b", "a"])
+    world.kill()

@@ -18,6 +18,10 @@ class Blockage(msgspec.Struct, frozen=True):
     delay_ms: int
     ends_links: bool = False
 
+    def is_over(self, now_ms: int) -> bool:
+        """Tell whether it may be probed; also when the clock was set back behind its begin."""
+        return not self.until_ms - self.delay_ms <= now_ms < self.until_ms
+
 
 class Blockages:
     """Doubling back-off per destination; after it one message probes before the others follow."""

@@ -459,7 +459,7 @@ class CycleEngine:
             events.append(_blocked_event(row.destination, reason, until_ms, now_ms))
             return until_ms, reason
         blockage = self._blockages.get(row.destination)
-        if blockage is not None and now_ms < blockage.until_ms:
+        if blockage is not None and not blockage.is_over(now_ms):
             return blockage.until_ms, blockage.reason
         problem = self._send_problem(row)
         if problem is None:
@@ -558,7 +558,7 @@ class CycleEngine:
         self, row: DueRow, words: str, now_ms: int, events: list[AnyEvent]
     ) -> tuple[int, str]:
         blockage = self._blockages.get(row.destination)
-        if blockage is not None and now_ms < blockage.until_ms:
+        if blockage is not None and not blockage.is_over(now_ms):
             return blockage.until_ms, blockage.reason
         return self._block(row.destination, words, now_ms, events)
 
