@@ -1,13 +1,15 @@
 """What a stranger can write on a message does not steer the sidecar on a real Artemis."""
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 from proton import Message, byte, symbol
 
-from amqsidecar.broker import Delivery
+from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
+from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers import Broker
 from support.link_amqp_artemis import AmqpArtemisHarness
@@ -108,6 +110,40 @@ def test_a_name_with_nul_is_not_cut_to_another_one(
     harness.send(harness.dead_letter_queue, [forged(name)])
     provenance = receive_one(link).provenance
     assert (provenance.origin, "NUL" in (provenance.problem or "")) == (None, True)
+
+
+def test_full_addresses_do_not_add_up_what_others_wait(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """Each of them gives no credit; waiting for one after the other took 75 seconds."""
+    match = f"{harness.prefix}.full"
+    harness.set_address(
+        f"{match}.#", maxSizeBytes=20_000, pageSizeBytes=1_000, addressFullMessagePolicy="BLOCK"
+    )
+    names = [f"{match}.{number}" for number in range(4)]
+    large = Message(durable=True, body="x" * 30_000)
+    for name in names:
+        harness.management.create_queue(name, name, is_anycast=True)
+        harness.send(name, [large])
+    encoded = bytes(Message(durable=True, body="y").encode())
+    sends = [
+        Resend(
+            destination=queue(name),
+            message=encoded,
+            duplicate_id=f"{name}:1",
+            is_final=False,
+            redelivery_id="r",
+            redelivery_count=1,
+            redelivery_delay_ms=0,
+        )
+        for name in (*names, f"{harness.prefix}.open")
+    ]
+    began_s = time.monotonic()
+    with pytest.raises(SendsRefused) as refused:
+        link.commit_cycle([], sends, 1)
+    assert sorted(refused.value.refusals) == [0, 1, 2, 3]
+    assert time.monotonic() - began_s < 10
+    link.commit_cycle([], sends[4:], 1)
 
 
 def test_an_ordinary_origin_still_is_one(

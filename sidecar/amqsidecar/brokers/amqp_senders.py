@@ -21,8 +21,10 @@ from amqsidecar.model.destination import Destination
 
 # Bound: links that are kept open; a cycle with more destinations goes through them in turns.
 OPEN_LINKS_MAX = 128
-# Bound: how long a full address or disk may hold back one cycle.
+# Bound: how long a slow broker may take to let us go on in the middle of a cycle.
 _CREDIT_TIMEOUT_S = 15.0
+# Bound: how long full addresses, all together, may hold back a cycle at its begin.
+_FIRST_CREDIT_TIMEOUT_S = 2.0
 _ATTACH_TIMEOUT_S = 15.0
 _ANSWER_TIMEOUT_S = 60.0
 # Why: the broker works on these while we encode the next ones.
@@ -127,19 +129,27 @@ class TransactionSends:
 
     def _attach(self, destinations: dict[Destination, None]) -> None:
         senders = [self._pool.get(destination) for destination in destinations]
-        if all(sender.is_open for sender in senders):
+        if all(sender.credit > 0 for sender in senders):
             return
+        self._connection.run_until(
+            lambda: all(sender.is_answered for sender in senders), _ATTACH_TIMEOUT_S
+        )
         self._connection.run_until(
             # Why: a refused attach is answered first and closed a moment later.
             lambda: all(sender.refusal is not None or sender.credit > 0 for sender in senders),
-            _ATTACH_TIMEOUT_S,
+            _FIRST_CREDIT_TIMEOUT_S,
         )
+        self._blocked |= {
+            destination
+            for destination, sender in zip(destinations, senders, strict=True)
+            if sender.credit <= 0
+        }
 
     def _send(self, index: int, resend: Resend) -> None:
         sender = self._pool.get(resend.destination)
         if sender.credit <= 0 and not self._wait_for_credit(resend.destination, sender):
             self.refusals[index] = sender.refusal or (
-                f"{resend.destination} takes no messages: no credit in {_CREDIT_TIMEOUT_S:g} s; "
+                f"{resend.destination} takes no messages, the broker gives no credit: "
                 "its address or the broker's disk may be full"
             )
             return
@@ -154,7 +164,8 @@ class TransactionSends:
         if destination in self._blocked or sender.refusal is not None:
             return False
         self._connection.run_until(
-            lambda: sender.refusal is not None or sender.credit > 0, _CREDIT_TIMEOUT_S
+            lambda: sender.refusal is not None or sender.credit > 0,
+            _FIRST_CREDIT_TIMEOUT_S if self._blocked else _CREDIT_TIMEOUT_S,
         )
         if sender.credit > 0:
             return True
