@@ -370,7 +370,8 @@ def test_close_gives_back_without_counting(harness: LinkHarness, open_link: Make
         first = first or [one.message for one in deliveries]
         assert [one.message for one in deliveries] == first
         link.close()
-    assert harness.depth(harness.intake().destination.name) == 3
+    # Why waiting: Artemis counts a message that is on its way back into its queue a moment late.
+    eventually(lambda: harness.depth(harness.intake().destination.name) == 3)
 
 
 def test_no_more_than_prefetch_is_handed_over(harness: LinkHarness, open_link: MakeLink) -> None:
