@@ -118,11 +118,6 @@ class CycleEngine:
         self._only_sends_next = False
         self._refusals: dict[int, int] = {}
 
-    @property
-    def cycle(self) -> int:
-        """Number of the last cycle that the broker committed."""
-        return self._cycle
-
     # ------------------------------------------------------------------ ownership and recovery
 
     def recover(self, state: StoreState, wait_s: float) -> bool:

@@ -52,17 +52,9 @@ class IntakeNames:
         )
 
 
-def named_queues(names: Sequence[str], expiry: Sequence[str] = ()) -> tuple[IntakeQueue, ...]:
-    """Return the queues that an operator named.
-
-    Args:
-        names: names, `queue://` in front or not.
-        expiry: those of them whose messages are there because they expired (Artemis).
-    """
-    return tuple(
-        IntakeQueue(parse_destination(name), expires=parse_destination(name).name in expiry)
-        for name in names
-    )
+def named_queues(names: Sequence[str]) -> tuple[IntakeQueue, ...]:
+    """Return the queues that an operator named, `queue://` in front or not."""
+    return tuple(IntakeQueue(parse_destination(name)) for name in names)
 
 
 def dead_letter_queues_of(rules: ClassicRules) -> tuple[tuple[IntakeQueue, ...], tuple[str, ...]]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 WAKE_UP = "wake_up"
@@ -66,10 +65,3 @@ class ServiceClock:
             replace_existing=True,
             next_run_time=datetime.now(UTC),
         )
-
-    def forget(self, name: str) -> None:
-        """Stop recurring work; no matter whether there was any."""
-        try:
-            self._scheduler.remove_job(name)
-        except JobLookupError:
-            return
