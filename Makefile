@@ -58,6 +58,7 @@ bench: brokers ## ratios against a Java mover and the in-broker plugin, as a tab
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
+	$(BIN)/python -m amqsidecar.telemetry.metrics > deploy/reference/metrics.md
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)

@@ -1,9 +1,8 @@
-"""The composition root: the only module that names a concrete link and wires the service."""
+"""The composition root: wires the service."""
 
 import os
 import random
 import signal
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -12,8 +11,8 @@ from typing import cast
 import structlog
 
 from amqsidecar import __version__
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link
-from amqsidecar.clock import Clock, SystemClock
+from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, Link
+from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
@@ -22,6 +21,7 @@ from amqsidecar.engine.intake import dead_letter_queues_of, named_queues
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.http.server import HttpServer
+from amqsidecar.links import LinkMaker
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.plugin import Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
@@ -75,57 +75,6 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
     if config.policy.rules is not None:
         return load_policy(config.policy.rules, plugins)
     return None
-
-
-def make_link(
-    config: Config, clock: Clock, instance: str, crash_point: CrashPoint = crash_points.no_crash
-) -> Link:
-    """Return the link that the broker's URL asks for, not yet opened."""
-    url = config.broker.url[0]
-    secret = config.broker.password()
-    password = None if secret is None else secret.reveal()
-    if url.scheme.startswith("openwire"):
-        from amqsidecar.brokers.openwire_link import OpenWireLink  # noqa: PLC0415 - one wire only
-
-        return OpenWireLink(
-            host=url.host,
-            port=url.port,
-            user=url.user,
-            password=password,
-            clock=clock,
-            instance=instance,
-            ssl_context=_ssl_context(config) if url.uses_tls else None,
-            connect_timeout_s=config.broker.connect_timeout_s,
-            inactivity_ms=config.broker.idle_timeout_s * 1000,
-            final_suffix=config.redelivery.final_suffix,
-            crash_point=crash_point,
-        )
-    from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
-
-    return AmqpArtemisLink(
-        host=url.host,
-        port=url.port,
-        user=url.user or "",
-        password=password or "",
-        clock=clock,
-        instance=instance,
-        tls=_ssl_context(config) if url.uses_tls else None,
-        connect_timeout_s=config.broker.connect_timeout_s,
-        idle_timeout_s=config.broker.idle_timeout_s,
-        final_suffix=config.redelivery.final_suffix,
-        crash_point=crash_point,
-    )
-
-
-def _ssl_context(config: Config) -> ssl.SSLContext:
-    tls = config.broker.tls
-    context = ssl.create_default_context(cafile=tls.ca_file)
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if tls.cert_file is not None:
-        context.load_cert_chain(tls.cert_file, tls.key_file)
-    return context
 
 
 class _Rules:
@@ -242,6 +191,9 @@ class _Health(ServiceHealth):
     def reconnected(self) -> None:
         self._metrics.reconnected()
 
+    def left_behind(self, items: Sequence[LeftBehind]) -> None:
+        self._metrics.set_left_behind(items)
+
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
@@ -300,7 +252,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     try:
         store.open()  # at once, so that a store that can't be used ends the process and not a loop
         service = Service(
-            make_link=lambda instance: make_link(config, clock, instance, crash_point),
+            make_link=LinkMaker(config, clock, crash_point).make,
             make_decider=rules.decider,
             find_intake=rules.intake,
             store=store,

@@ -34,6 +34,38 @@ class BrokerKind(StrEnum):
     ARTEMIS = "artemis"
 
 
+class Loss(StrEnum):
+    """What a wire may be unable to carry; a message that would lose it is not taken.
+
+    Attributes:
+        BODY_TYPE: a Map, Object or Stream would arrive as something else, or Text as Bytes.
+        PROPERTY_TYPES: application properties that are numbers or booleans would become strings.
+        GROUP: `JMSXGroupID` and `JMSXGroupSeq` would be gone.
+    """
+
+    BODY_TYPE = "body_type"
+    PROPERTY_TYPES = "property_types"
+    GROUP = "group"
+
+
+class LeftBehind(msgspec.Struct, frozen=True):
+    """Dead letters that stay in their queue since this link must not or can't take them.
+
+    Attributes:
+        queue: the dead-letter queue.
+        reason: a short word for metrics, such as a value of `Loss` or `not_acknowledgeable`.
+        count: how many are known now; `at_least` of them where the wire shows no more.
+        meaning: why, and what mends it, as a sentence.
+        at_least: whether there may be more.
+    """
+
+    queue: Destination
+    reason: str
+    count: int
+    meaning: str
+    at_least: bool = False
+
+
 class BrokerDescription(msgspec.Struct, frozen=True):
     """What the broker said of itself when the link was opened.
 
@@ -100,10 +132,13 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         destination: the queue; on Artemis `address::queue` where they differ. On Classic it may
             hold the broker's wildcards.
         expires: messages come here because their time to live ran out (Artemis expiry address).
+        origin: where all of its messages died; None = the messages tell it themselves. Needed
+            where the wire doesn't show it (Classic over AMQP), ignored elsewhere.
     """
 
     destination: Destination
     expires: bool = False
+    origin: Destination | None = None
 
 
 class Link(Protocol):
@@ -136,7 +171,15 @@ class Link(Protocol):
             prefetch: deliveries that the broker may hand us ahead, over all queues at most.
 
         Raises:
-            BrokerRefused: one can't be read; the message names it.
+            QueueRefused: one can't be read; the error and its message name it. The others may or
+                may not be read now; attach again without it.
+        """
+        ...
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what this link does not take out of the attached queues, and why.
+
+        May ask the broker; called now and then, never per cycle.
         """
         ...
 

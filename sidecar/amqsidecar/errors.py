@@ -7,6 +7,7 @@ SidecarError                      never raised itself
 │   ├── SendsRefused              the broker refused some sends; nothing of the transaction happened
 │   ├── CommitRefused             the broker refused the commit; nothing of the transaction happened
 │   ├── BrokerRefused             permanent: credentials, permission, missing capability
+│   │   └── QueueRefused          ... of one dead-letter queue
 │   ├── RemoteProtocolError       the broker sent what its protocol does not allow
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
 └── StoreError
@@ -81,6 +82,18 @@ class CommitRefused(BrokerError):
 
 class BrokerRefused(BrokerError):
     """The broker permanently refuses what we asked: credentials, permission, capability."""
+
+
+class QueueRefused(BrokerRefused):
+    """One dead-letter queue can't be read: no permission, another type, or no such queue.
+
+    Attributes:
+        queue: its name as it was asked for.
+    """
+
+    def __init__(self, queue: str, reason: str) -> None:
+        self.queue = queue
+        super().__init__(reason)
 
 
 class RemoteProtocolError(BrokerError):

@@ -6,7 +6,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue, Resend
+from amqsidecar.broker import (
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    IntakeQueue,
+    LeftBehind,
+    Resend,
+)
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
@@ -88,6 +95,9 @@ class MemoryLink:
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         self._intake = [item.destination.name for item in queues]
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        return ()
 
     def receive(self, limit: int) -> list[Delivery]:
         self._check_open()

@@ -212,8 +212,6 @@ def test_a_password_in_a_url_is_percent_encoded() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("stomp://h", "arrives with a later version"),
-        ("stomp+ssl://h", "arrives with a later version"),
         ("tcp://h", "is written openwire://"),
         ("ssl://h", "is written openwire[+]ssl://"),
         ("failover:(tcp://a,tcp://b)", "list of URLs"),

@@ -26,6 +26,7 @@ from amqsidecar.broker import (
     BrokerKind,
     Delivery,
     IntakeQueue,
+    LeftBehind,
     Resend,
 )
 from amqsidecar.brokers.amqp_connection import AmqpConnection
@@ -151,6 +152,10 @@ class AmqpArtemisLink:
         """Read from these queues from now on, and only from these; may be called again."""
         _opened(self._routes).set_intake(queues)
         _opened(self._intake).attach(queues, prefetch)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what stays in the attached queues, since the broker can't convert it to AMQP."""
+        return _opened(self._intake).left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""

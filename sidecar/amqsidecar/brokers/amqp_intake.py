@@ -4,13 +4,13 @@ import logging
 from collections.abc import Sequence
 from itertools import count
 
-from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import LinkLost, QueueRefused
 
 # Why: few at first, so that a link that breaks again and again counts few failed deliveries.
 _WINDOW_START = 32
@@ -52,7 +52,7 @@ class Intake:
         """Read from these queues from now on, and only from these.
 
         Raises:
-            BrokerRefused: one can't be read; the message names it.
+            QueueRefused: one can't be read; the message names it.
             LinkLost: the connection is gone.
         """
         for queue in [queue for queue in self._receivers if queue not in queues]:
@@ -75,7 +75,9 @@ class Intake:
             if not receiver.is_open:
                 self._retire(self._receivers.pop(queue))
                 words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
-                raise BrokerRefused(f"{queue.destination} can't be read: {words}")
+                raise QueueRefused(
+                    queue.destination.name, f"{queue.destination} can't be read: {words}"
+                )
 
     def _make_receiver(self, queue: IntakeQueue) -> Receiver:
         name = queue.destination.name
@@ -198,6 +200,39 @@ class Intake:
             elif lost > 0:
                 self._killed_counts[queue] = known.get(queue, 0)
         self.top_up()
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return the dead letters that the broker can't convert to AMQP (see `readable_selector`).
+
+        Asks the broker only where one was seen: its count goes through a whole queue.
+        """
+        if self._management.missing is not None:
+            return ()
+        self._note_killed()
+        queues = [
+            queue
+            for queue in self._receivers
+            if self._killed_counts.get(queue) and "::" not in queue.destination.name
+        ]
+        questions = [
+            Question(
+                f"queue.{queue.destination.name}",
+                "countMessages",
+                (f"NOT ({readable_selector(queue.destination.name)})",),
+            )
+            for queue in queues
+        ]
+        return tuple(
+            LeftBehind(
+                queue.destination,
+                "not_convertible",
+                int(answer.value),
+                "the broker can't convert them to AMQP (a StreamMessage with bytes in it): read "
+                "them with a Core client",
+            )
+            for queue, answer in zip(queues, self._management.ask_all(questions), strict=True)
+            if answer.is_ok and int(answer.value)
+        )
 
     def _note_killed(self) -> None:
         if self._management.missing is not None:

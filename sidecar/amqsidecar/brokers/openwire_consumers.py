@@ -295,4 +295,5 @@ class RefusedQueue(Exception):
     """The broker does not let us read a queue; never leaves `brokers/`."""
 
     def __init__(self, destination: Destination, cause: Refused) -> None:
+        self.name = destination.name
         super().__init__(f"can't read {destination}: {cause}")

@@ -16,6 +16,7 @@ from amqsidecar.broker import (
     BrokerKind,
     Delivery,
     IntakeQueue,
+    LeftBehind,
     Resend,
 )
 from amqsidecar.brokers import openwire_codec as codec
@@ -30,6 +31,7 @@ from amqsidecar.errors import (
     BrokerRefused,
     CommitRefused,
     LinkLost,
+    QueueRefused,
     SendsRefused,
     UndecodableMessage,
 )
@@ -164,7 +166,8 @@ class OpenWireLink:
         sidecar itself writes to.
 
         Raises:
-            BrokerRefused: one can't be read; the message names it.
+            QueueRefused: one can't be read; the message names it.
+            BrokerRefused: wildcards can't be expanded.
         """
         self._live()
         self._intake = tuple(intake.destination for intake in queues)
@@ -175,8 +178,15 @@ class OpenWireLink:
         try:
             expanded = self._queues.expand(self._intake, self._token_queue)
             self._consumers.read_from(expanded, self._prefetch)
-        except (Refused, RefusedQueue) as cause:
+        except RefusedQueue as cause:
+            raise QueueRefused(cause.name, str(cause)) from cause
+        except Refused as cause:
             raise BrokerRefused(str(cause)) from cause
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return nothing: OpenWire carries all that Classic has."""
+        self._live()
+        return ()
 
     def _route(self) -> None:
         self._consumers.route()

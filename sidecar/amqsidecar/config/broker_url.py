@@ -77,11 +77,6 @@ def parse_broker_url(text: str) -> BrokerUrl:
         raise ValueError(f"the scheme {scheme}:// is written {_OTHER_SCHEMES[scheme]}:// here")
     if scheme not in DEFAULT_PORTS:
         raise ValueError(f"unknown scheme {scheme}://; known: {', '.join(DEFAULT_PORTS)}")
-    if scheme.startswith("stomp"):
-        raise ValueError(
-            f"{scheme}:// arrives with a later version; "
-            "use amqp:// for Artemis, openwire:// for Classic"
-        )
     parts = urlsplit(f"//{rest}")
     if parts.query or parts.fragment or parts.path not in ("", "/"):
         raise ValueError(

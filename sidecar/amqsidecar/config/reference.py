@@ -68,7 +68,7 @@ def _written(field: Any) -> str:
         return f"`{default.value}`"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
-    if default is None or default in ("", ()):
+    if default is None or default in ("", (), {}):
         return "empty"
     assert isinstance(default, str | int | Path)  # noqa: S101 - the schema has no other
     return f"`{default}`"

@@ -22,10 +22,11 @@ from pydantic import (
     PrivateAttr,
 )
 
-from amqsidecar.broker import FINAL_SUFFIX, BrokerKind
+from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, Loss
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.model.destination import Destination, parse_destination
 
 KeyedProblem = tuple[str, str]
 """The dotted key of an option, and what is wrong with it."""
@@ -100,6 +101,13 @@ class TopicPolicy(StrEnum):
     REPUBLISH = "republish"
 
 
+class Producers(StrEnum):
+    """Which applications' messages die in the dead-letter queues that are read."""
+
+    ANY = "any"
+    AMQP = "amqp"
+
+
 class LogLevel(StrEnum):
     """The least important line that is written."""
 
@@ -139,6 +147,21 @@ def _as_texts(value: object) -> object:
     if isinstance(value, str):
         return (value,) if value else ()
     return () if value is None else value
+
+
+def _as_origins(value: object) -> Mapping[str, Destination]:
+    what = "expected a mapping from dead-letter queue to origin, such as DLQ.orders: orders"
+    if not isinstance(value, Mapping):
+        raise ValueError(what)  # noqa: TRY004 - pydantic wants it
+    origins = {}
+    for name, origin in value.items():
+        if isinstance(origin, Destination):
+            origins[str(name)] = origin
+        elif isinstance(name, str) and name and isinstance(origin, str) and origin:
+            origins[name] = parse_destination(origin)
+        else:
+            raise ValueError(what)
+    return origins
 
 
 def _as_rules(value: object) -> object:
@@ -230,6 +253,15 @@ Texts = Annotated[
 Rules = Annotated[
     Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
 ]
+Origins = Annotated[
+    Mapping[str, Destination],
+    PlainValidator(_as_origins, json_schema_input_type=dict[str, str]),
+    PlainSerializer(
+        lambda origins: {name: str(origin) for name, origin in origins.items()},
+        return_type=dict[str, str],
+    ),
+]
+Losses = Annotated[tuple[Loss, ...], BeforeValidator(_as_texts, json_schema_input_type=list[Loss])]
 OptionalPath = Annotated[Path | None, BeforeValidator(_as_path, json_schema_input_type=str | None)]
 
 
@@ -267,9 +299,9 @@ class BrokerOptions(Section):
     url: BrokerUrls = option(
         (),
         "Where the broker listens: `amqp://user:password@host:5672`. Schemes: `amqp`, `amqps` "
-        "(Artemis), `openwire`, `openwire+ssl` (Classic); `stomp`, `stomp+ssl` arrive with a "
-        "later version. May be a list: this version uses the first entry, the others are kept for "
-        "failover in a later version. Special characters in user and password are "
+        "(recommended for Artemis), `openwire`, `openwire+ssl` (recommended for Classic, and for "
+        "Classic only), `stomp`, `stomp+ssl`. May be a list of brokers that take over from each "
+        "other, tried in turn. Special characters in user and password are "
         "percent-encoded. `run` needs it.",
         why="which broker can't be guessed",
     )
@@ -363,6 +395,26 @@ class IntakeOptions(Section):
         why="a handful of them is today's trouble, not a backlog",
         unit="messages",
         ge=0,
+    )
+    origin: Origins = option(
+        {},
+        "Classic over AMQP, where messages don't tell their origin: the queue that the messages of "
+        "a dead-letter queue died in, by the name of the dead-letter queue. Needed for shared "
+        "dead-letter queues only; the origin of individual ones follows from `policy`.",
+    )
+    producers: Producers = option(
+        Producers.ANY,
+        "Classic over AMQP on a connector without `transport.transformer=jms`: `amqp` = read only "
+        "the dead letters that AMQP applications have made, which that connector carries whole.",
+        why="a message of another application would arrive as a BytesMessage",
+    )
+    allow_lossy: Losses = option(
+        (),
+        "STOMP, which can't carry everything: what messages may lose. `body_type` = Map, Object "
+        "and Stream bodies, and whether it was Text or Bytes; `property_types` = numbers and "
+        "booleans among the application properties become strings; `group` = `JMSXGroupID` and "
+        "`JMSXGroupSeq`. What would lose anything else is not taken.",
+        why="nothing is altered without a word",
     )
     prefetch: StrictInt = option(
         0,

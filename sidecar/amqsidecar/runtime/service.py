@@ -6,7 +6,7 @@ from threading import Event as Flag
 import msgspec
 import structlog
 
-from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, IntakeQueue, Link
+from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, IntakeQueue, LeftBehind, Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -87,6 +87,9 @@ class ServiceHealth:
     def reconnected(self) -> None:
         """A link that had been up is up again."""
 
+    def left_behind(self, items: Sequence[LeftBehind]) -> None:
+        """These stay in the dead-letter queues; told anew after each look for queues."""
+
 
 MakeDecider = Callable[[Link], Decider]
 """Rules may come from the live broker, so they are made when the link is open."""
@@ -130,6 +133,7 @@ class Service:
         self._blockages = Blockages()
         self._losses = Losses()
         self._was_up = False
+        self._left_behind: tuple[LeftBehind, ...] = ()
         self.service_clock = ServiceClock(self.wake)
 
     # ------------------------------------------------------------------ for other threads
@@ -231,6 +235,7 @@ class Service:
             if self._look_again.is_set():
                 self._look_again.clear()
                 self._attach(link, names)
+                self._tell_left_behind(link)
 
     def _attach(self, link: Link, names: IntakeNames) -> None:
         queues = tuple(self._settings.intake_queues or self._find_intake(link))
@@ -246,6 +251,22 @@ class Service:
             )
         names.replace(queues)
         link.attach(queues, self._settings.prefetch or 2 * self._max_messages(link))
+
+    def _tell_left_behind(self, link: Link) -> None:
+        items = link.left_behind()
+        if items == self._left_behind:
+            return
+        self._left_behind = items
+        self._health.left_behind(items)
+        for item in items:
+            log.warning(
+                "left_behind",
+                queue=str(item.queue),
+                count=item.count,
+                at_least=item.at_least,
+                reason=item.reason,
+                meaning=item.meaning,
+            )
 
     def _max_messages(self, link: Link) -> int:
         if self._settings.max_messages:

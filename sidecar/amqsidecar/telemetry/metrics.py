@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
+from amqsidecar.broker import LeftBehind
 from amqsidecar.model.event import (
     AnyEvent,
     CycleInDoubt,
@@ -143,6 +144,15 @@ METRICS: Final = (
         ("destination", "state"),
         "Messages in the schedule, by where they will go and state: waiting, held or parked.",
         "the store's tallies",
+    ),
+    MetricSpec(
+        "amqsidecar_left_behind",
+        Kind.GAUGE,
+        ("destination", "reason"),
+        "Dead letters that stay in their queue (the label's destination), since this wire would "
+        "damage them or can't acknowledge them. Reason: body_type, property_types, group, "
+        "not_acknowledgeable, not_convertible or other. At least so many.",
+        "the link",
     ),
     MetricSpec(
         "amqsidecar_oldest_overdue_seconds",
@@ -283,6 +293,15 @@ class Metrics:
                 key = (self._bounded(tally.destination), tally.state.value)
                 values[key] = values.get(key, 0.0) + tally.count
             self._values["amqsidecar_waiting"] = values
+
+    def set_left_behind(self, items: Sequence[LeftBehind]) -> None:
+        """Say what the link does not take; what is not named is gone."""
+        values: Values = {}
+        with self._lock:
+            for item in items:
+                key = (self._bounded(str(item.queue)), item.reason)
+                values[key] = values.get(key, 0.0) + item.count
+            self._values["amqsidecar_left_behind"] = values
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return what a scrape gets, and its content type.

@@ -1,0 +1,123 @@
+"""Which link a configuration asks for: the wire by the URL's scheme, the product by asking."""
+
+import ssl
+from uuid import uuid4
+
+from amqsidecar.broker import BrokerKind, Link
+from amqsidecar.clock import Clock
+from amqsidecar.config.broker_url import BrokerUrl
+from amqsidecar.config.schema import Config
+from amqsidecar.engine import crash_points
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import BrokerRefused
+
+# Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
+
+
+class LinkMaker:
+    """Makes links to the broker of `broker.url`; each is not yet opened."""
+
+    def __init__(
+        self, config: Config, clock: Clock, crash_point: CrashPoint = crash_points.no_crash
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._crash_point = crash_point
+
+    def make(self, instance: str) -> Link:
+        """Return a link for an instance, to the product that answers at the URL.
+
+        Raises:
+            ConfigError: the password or a certificate can't be read.
+            LinkLost: AMQP and STOMP only, when the product has to be asked: it can't be reached.
+            BrokerRefused: as above: it refuses us.
+        """
+        url = self._config.broker.url[0]
+        if url.scheme.startswith("openwire"):
+            return self._openwire(url, instance)
+        if url.scheme.startswith("amqp"):
+            kind = self._config.broker.expected_kind or self._ask_over_amqp(url)
+            makers = {BrokerKind.ARTEMIS: self._amqp_artemis}
+        else:
+            raise BrokerRefused(f"no link speaks {url.scheme} yet")
+        return makers[kind](url, instance)
+
+    def _openwire(self, url: BrokerUrl, instance: str) -> Link:
+        from amqsidecar.brokers.openwire_link import OpenWireLink  # noqa: PLC0415 - as above
+
+        config = self._config
+        return OpenWireLink(
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            password=self._password(),
+            clock=self._clock,
+            instance=instance,
+            ssl_context=self._tls(url),
+            connect_timeout_s=config.broker.connect_timeout_s,
+            inactivity_ms=config.broker.idle_timeout_s * 1000,
+            final_suffix=config.redelivery.final_suffix,
+            crash_point=self._crash_point,
+        )
+
+    def _amqp_artemis(self, url: BrokerUrl, instance: str) -> Link:
+        from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415
+
+        config = self._config
+        return AmqpArtemisLink(
+            host=url.host,
+            port=url.port,
+            user=url.user or "",
+            password=self._password() or "",
+            clock=self._clock,
+            instance=instance,
+            tls=self._tls(url),
+            connect_timeout_s=config.broker.connect_timeout_s,
+            idle_timeout_s=config.broker.idle_timeout_s,
+            final_suffix=config.redelivery.final_suffix,
+            crash_point=self._crash_point,
+        )
+
+    def _ask_over_amqp(self, url: BrokerUrl) -> BrokerKind:
+        """Return what product answers over AMQP, by a connection of its own."""
+        from amqsidecar.brokers.amqp_connection import AmqpConnection  # noqa: PLC0415
+
+        connection = AmqpConnection(
+            host=url.host,
+            port=url.port,
+            user=url.user or "",
+            password=self._password() or "",
+            clock=self._clock,
+            tls=self._tls(url),
+            connect_timeout_s=self._config.broker.connect_timeout_s,
+            idle_timeout_s=self._config.broker.idle_timeout_s,
+        )
+        try:
+            connection.open(f"amqsidecar-asks-{uuid4().hex[:12]}")
+            product = connection.remote_properties().get("product", "")
+        finally:
+            connection.close(lambda: True)
+        if "artemis" in product.lower():
+            return BrokerKind.ARTEMIS
+        if "activemq" in product.lower():
+            return BrokerKind.CLASSIC
+        raise BrokerRefused(
+            f"{url.host}:{url.port} is {product or 'an unknown product'}, neither Apache Artemis "
+            "nor ActiveMQ Classic"
+        )
+
+    def _password(self) -> str | None:
+        secret = self._config.broker.password()
+        return None if secret is None else secret.reveal()
+
+    def _tls(self, url: BrokerUrl) -> ssl.SSLContext | None:
+        if not url.uses_tls:
+            return None
+        tls = self._config.broker.tls
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if not tls.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls.cert_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        return context
