@@ -138,11 +138,14 @@ class SqliteDatabase:
 
     def _schema_version(self) -> int | None:
         """Return the version of the file; None = it is new."""
-        application_id = self.run("PRAGMA application_id").fetchone()[0]
-        version: int = self.run("PRAGMA user_version").fetchone()[0]
+        # Why one moment: another process may create the file between two of these reads.
+        with self.snapshot():
+            application_id = self.run("PRAGMA application_id").fetchone()[0]
+            version: int = self.run("PRAGMA user_version").fetchone()[0]
+            is_empty = self.run("SELECT 1 FROM sqlite_schema").fetchone() is None
         if application_id == APPLICATION_ID:
             return version
-        if application_id == 0 and not self.run("SELECT 1 FROM sqlite_schema").fetchone():
+        if application_id == 0 and is_empty:
             return None
         raise StoreUnavailable(
             f"the file {self.path} is a database of another program; change store.url"
