@@ -19,6 +19,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.judge import Judge
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recovery import TokenVerdict, judge_token
@@ -29,9 +30,7 @@ from amqsidecar.model.event import (
     CycleInDoubt,
     CycleRecovered,
     DeadLettered,
-    DestinationBlocked,
     DuplicateSuppressed,
-    Parked,
     Resent,
 )
 from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
@@ -42,12 +41,6 @@ NEAR_MS = 50
 
 REFUSALS_BEFORE_PARKING = 3
 """A message that was refused so often while later ones got through is at fault itself."""
-
-FOREIGN_WAIT_MS = 60_000
-"""How long a row waits that was taken over another kind of link than the present one."""
-
-SHORTEST_PROBE_WAIT_MS = 250
-"""How long the other messages of a blocked destination wait at least while one probes."""
 
 
 class CycleStats(msgspec.Struct, frozen=True):
@@ -109,6 +102,7 @@ class CycleEngine:
         self._losses = losses if losses is not None else Losses()
         self._crash_point = crash_point
         self._wake_at = wake_at
+        self._dispatch = Dispatch(link, judge.is_intake, self._blockages, self._losses)
         self._cycle = 0
         self._uid = ""
         self._owes: tuple[str, int] | None = None
@@ -335,10 +329,7 @@ class CycleEngine:
                 self._pay(tx)
                 # Why not `send_limit` rows: those that can't go now would hide those that can.
                 due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
-                if self._losses.has_suspects:
-                    # Why last: another one shows whether the destination takes anything.
-                    due.sort(key=lambda row: self._losses.is_suspect(row.id))
-                sent = self._alone(self._sort_due(tx, due, now_ms, blocked))[:send_limit]
+                sent = self._dispatch.choose(tx, due, now_ms, blocked)[:send_limit]
                 resends = [self._resend(row) for row in sent]
                 if resends:
                     self._link.begin_sends(resends)
@@ -384,97 +375,6 @@ class CycleEngine:
             events.extend(verdict.events)
             row_id += 1
         return taken, events
-
-    # ------------------------------------------------------------------ what may be sent
-
-    def _sort_due(
-        self,
-        tx: StoreTransaction,
-        due: Sequence[DueRow],
-        now_ms: int,
-        events: list[AnyEvent],
-    ) -> list[DueRow]:
-        """Return the rows to send now; postpone those whose destination can't take them."""
-        sendable: list[DueRow] = []
-        postponed: dict[tuple[int, str], list[int]] = {}
-        verdicts: dict[tuple[str, str, bool], tuple[int, str] | None] = {}
-        probed: set[str] = set()
-        for row in due:
-            reason = self._park_reason(row)
-            if reason is not None:
-                tx.park([row.id], reason)
-                events.append(_parked(row, reason, now_ms))
-                self._losses.forget([row.id])
-                continue
-            key = (row.destination, row.encoding, row.is_final)
-            if key in verdicts:
-                verdict = verdicts[key]
-            else:
-                verdict = verdicts[key] = self._delay_of(row, now_ms, events)
-            blockage = self._blockages.get(row.destination)
-            if verdict is None and blockage is not None:
-                if row.destination in probed:
-                    wait_ms = max(blockage.delay_ms // 2, SHORTEST_PROBE_WAIT_MS)
-                    verdict = (now_ms + wait_ms, blockage.reason)
-                probed.add(row.destination)
-            if verdict is None:
-                sendable.append(row)
-            else:
-                postponed.setdefault(verdict, []).append(row.id)
-        for (due_at_ms, reason), ids in postponed.items():
-            tx.postpone(ids, due_at_ms, reason)
-        return sendable
-
-    def _park_reason(self, row: DueRow) -> str | None:
-        """Return why a row must not be sent at all; None = nothing is against it."""
-        if self._losses.is_guilty(row.id):
-            return "the connection ended each time when it was sent, and does not without it"
-        if not row.is_final and self._judge.is_intake(parse_destination(row.destination)):
-            return (
-                f"{row.destination} is a dead-letter queue that is read here: it would come back "
-                "without its past; cancel it to move it to the final dead-letter queue"
-            )
-        return None
-
-    def _alone(self, sendable: list[DueRow]) -> list[DueRow]:
-        """Return all of these rows, or only the first one that may end the link."""
-        for row in sendable:
-            blockage = self._blockages.get(row.destination)
-            if self._losses.is_suspect(row.id) or (blockage is not None and blockage.ends_links):
-                return [row]
-        return sendable
-
-    def _delay_of(self, row: DueRow, now_ms: int, events: list[AnyEvent]) -> tuple[int, str] | None:
-        """Return until when a destination can't take rows and why; None = it can."""
-        encoding = self._link.description.encoding
-        if row.encoding != encoding:
-            # Why no blockage: the destination itself takes what comes over this link.
-            reason = f"it was taken as {row.encoding} and can't be sent over a link of {encoding}"
-            until_ms = now_ms + FOREIGN_WAIT_MS
-            events.append(_blocked_event(row.destination, reason, until_ms, now_ms))
-            return until_ms, reason
-        blockage = self._blockages.get(row.destination)
-        if blockage is not None and not blockage.is_over(now_ms):
-            return blockage.until_ms, blockage.reason
-        problem = self._send_problem(row)
-        if problem is None:
-            return None
-        return self._block(row.destination, problem, now_ms, events)
-
-    def _send_problem(self, row: DueRow) -> str | None:
-        destination = parse_destination(row.destination)
-        if row.is_final:
-            problem = self._link.prepare_final(destination)
-            if problem is not None:
-                return problem
-        return self._link.route_problem(destination)
-
-    def _block(
-        self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]
-    ) -> tuple[int, str]:
-        blockage = self._blockages.block(destination, now_ms, reason)
-        events.append(_blocked_event(destination, reason, blockage.until_ms, now_ms))
-        return blockage.until_ms, reason
 
     def _resend(self, row: DueRow) -> Resend:
         return Resend(
@@ -539,23 +439,15 @@ class CycleEngine:
                 if count >= REFUSALS_BEFORE_PARKING:
                     self._refusals.pop(row.id)
                     tx.park([row.id], words)
-                    events.append(_parked(row, words, now_ms))
+                    events.append(parked(row, words, now_ms))
                     continue
-                until_ms, _reason = self._block_once(row, words, now_ms, events)
+                until_ms = self._dispatch.block_once(row.destination, words, now_ms, events)
                 # Why: a little later than its neighbours, so that another one probes first.
                 tx.postpone([row.id], until_ms + 100 * count, words)
             tx.record(events)
         self._owes = None
         self._send_limit = max(1, len(sent) - len(refused.refusals))
         self._observe(events, None)
-
-    def _block_once(
-        self, row: DueRow, words: str, now_ms: int, events: list[AnyEvent]
-    ) -> tuple[int, str]:
-        blockage = self._blockages.get(row.destination)
-        if blockage is not None and not blockage.is_over(now_ms):
-            return blockage.until_ms, blockage.reason
-        return self._block(row.destination, words, now_ms, events)
 
     def _narrow(
         self,
@@ -597,7 +489,7 @@ class CycleEngine:
                 )
             else:
                 tx.park([row.id], str(refused))
-                event = _parked(row, str(refused), now_ms)
+                event = parked(row, str(refused), now_ms)
             tx.record([event])
         self._owes = None
         self._observe([event], None)
@@ -639,22 +531,4 @@ def _sent_event(row: DueRow, now_ms: int) -> AnyEvent:
         destination=row.destination,
         redelivery_count=row.redelivery_count,
         lateness_ms=max(0, now_ms - row.due_at_ms),
-    )
-
-
-def _blocked_event(
-    destination: str, reason: str, retry_at_ms: int, now_ms: int
-) -> DestinationBlocked:
-    return DestinationBlocked(
-        at_ms=now_ms, destination=destination, reason=reason, retry_at_ms=retry_at_ms
-    )
-
-
-def _parked(row: DueRow, reason: str, now_ms: int) -> Parked:
-    return Parked(
-        at_ms=now_ms,
-        id=row.id,
-        redelivery_id=row.redelivery_id,
-        destination=row.destination,
-        reason=reason,
     )

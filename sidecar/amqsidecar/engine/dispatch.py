@@ -1,0 +1,163 @@
+"""Which of the due rows are sent now, which wait for their destination, and which are parked."""
+
+from collections.abc import Callable, Sequence
+
+from amqsidecar.broker import Link
+from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.loss import Losses
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
+from amqsidecar.model.schedule import DueRow
+from amqsidecar.store import StoreTransaction
+
+FOREIGN_WAIT_MS = 60_000
+"""How long a row waits that was taken over another kind of link than the present one."""
+
+SHORTEST_PROBE_WAIT_MS = 250
+"""How long the other messages of a blocked destination wait at least while one probes."""
+
+Wait = tuple[int, str]
+"""Until when a destination can't take rows, and why."""
+
+
+class Dispatch:
+    """Chooses among due rows; asks the link about destinations, once per destination and cycle."""
+
+    def __init__(
+        self,
+        link: Link,
+        is_intake: Callable[[Destination], bool],
+        blockages: Blockages,
+        losses: Losses,
+    ) -> None:
+        self._link = link
+        self._is_intake = is_intake
+        self._blockages = blockages
+        self._losses = losses
+
+    def choose(
+        self, tx: StoreTransaction, due: list[DueRow], now_ms: int, events: list[AnyEvent]
+    ) -> list[DueRow]:
+        """Return the rows to send now; postpone or park the others in the transaction.
+
+        Args:
+            tx: what is written here counts only with the rest of the cycle.
+            due: rows whose time has come; sorted anew where one may have ended a link.
+            now_ms: the time.
+            events: gets what happened to the others.
+        """
+        if self._losses.has_suspects:
+            # Why last: another one shows whether the destination takes anything.
+            due.sort(key=lambda row: self._losses.is_suspect(row.id))
+        return self._alone(self._sort(tx, due, now_ms, events))
+
+    def _sort(
+        self, tx: StoreTransaction, due: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+    ) -> list[DueRow]:
+        sendable: list[DueRow] = []
+        postponed: dict[Wait, list[int]] = {}
+        circling: dict[tuple[str, bool], str | None] = {}
+        waits: dict[tuple[str, str, bool], Wait | None] = {}
+        probed: set[str] = set()
+        for row in due:
+            circle = (row.destination, row.is_final)
+            if circle not in circling:
+                circling[circle] = self._circle_reason(row)
+            reason = self._guilt_reason(row) or circling[circle]
+            if reason is not None:
+                tx.park([row.id], reason)
+                events.append(parked(row, reason, now_ms))
+                self._losses.forget([row.id])
+                continue
+            target = (row.destination, row.encoding, row.is_final)
+            if target not in waits:
+                waits[target] = self._wait_of(row, now_ms, events)
+            wait = waits[target]
+            blockage = self._blockages.get(row.destination)
+            if wait is None and blockage is not None:
+                if row.destination in probed:
+                    wait_ms = max(blockage.delay_ms // 2, SHORTEST_PROBE_WAIT_MS)
+                    wait = (now_ms + wait_ms, blockage.reason)
+                probed.add(row.destination)
+            if wait is None:
+                sendable.append(row)
+            else:
+                postponed.setdefault(wait, []).append(row.id)
+        for (due_at_ms, reason), ids in postponed.items():
+            tx.postpone(ids, due_at_ms, reason)
+        return sendable
+
+    def _guilt_reason(self, row: DueRow) -> str | None:
+        if self._losses.is_guilty(row.id):
+            return "the connection ended each time when it was sent, and does not without it"
+        return None
+
+    def _circle_reason(self, row: DueRow) -> str | None:
+        if not row.is_final and self._is_intake(parse_destination(row.destination)):
+            return (
+                f"{row.destination} is a dead-letter queue that is read here: it would come back "
+                "without its past; cancel it to move it to the final dead-letter queue"
+            )
+        return None
+
+    def _alone(self, sendable: list[DueRow]) -> list[DueRow]:
+        """Return all of these rows, or only the first one that may end the link."""
+        for row in sendable:
+            blockage = self._blockages.get(row.destination)
+            if self._losses.is_suspect(row.id) or (blockage is not None and blockage.ends_links):
+                return [row]
+        return sendable
+
+    def _wait_of(self, row: DueRow, now_ms: int, events: list[AnyEvent]) -> Wait | None:
+        """Return until when rows like this one can't be sent and why; None = they can."""
+        encoding = self._link.description.encoding
+        if row.encoding != encoding:
+            # Why no blockage: the destination itself takes what comes over this link.
+            reason = f"it was taken as {row.encoding} and can't be sent over a link of {encoding}"
+            until_ms = now_ms + FOREIGN_WAIT_MS
+            events.append(_blocked(row.destination, reason, until_ms, now_ms))
+            return until_ms, reason
+        blockage = self._blockages.get(row.destination)
+        if blockage is not None and not blockage.is_over(now_ms):
+            return blockage.until_ms, blockage.reason
+        problem = self._send_problem(row)
+        if problem is None:
+            return None
+        return self._block(row.destination, problem, now_ms, events), problem
+
+    def _send_problem(self, row: DueRow) -> str | None:
+        destination = parse_destination(row.destination)
+        if row.is_final:
+            problem = self._link.prepare_final(destination)
+            if problem is not None:
+                return problem
+        return self._link.route_problem(destination)
+
+    def block_once(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
+        """Block a destination that is not blocked now; return until when it is."""
+        blockage = self._blockages.get(destination)
+        if blockage is not None and not blockage.is_over(now_ms):
+            return blockage.until_ms
+        return self._block(destination, reason, now_ms, events)
+
+    def _block(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
+        blockage = self._blockages.block(destination, now_ms, reason)
+        events.append(_blocked(destination, reason, blockage.until_ms, now_ms))
+        return blockage.until_ms
+
+
+def parked(row: DueRow, reason: str, now_ms: int) -> Parked:
+    """Return the event of a row that waits for a person from now on."""
+    return Parked(
+        at_ms=now_ms,
+        id=row.id,
+        redelivery_id=row.redelivery_id,
+        destination=row.destination,
+        reason=reason,
+    )
+
+
+def _blocked(destination: str, reason: str, retry_at_ms: int, now_ms: int) -> DestinationBlocked:
+    return DestinationBlocked(
+        at_ms=now_ms, destination=destination, reason=reason, retry_at_ms=retry_at_ms
+    )
