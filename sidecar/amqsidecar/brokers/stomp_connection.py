@@ -1,0 +1,470 @@
+"""One STOMP 1.2 connection for one thread, on the transport of stomp.py; for both brokers.
+
+stomp.py's thread reads, cuts the bytes into frames and wakes us; all else happens in the thread
+that owns the connection.
+"""
+
+import logging
+import os
+import selectors
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from amqsidecar.brokers.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
+
+# Why: stomp.py asks the DNS for this host's names when it is imported, which may take seconds.
+os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")
+from stomp.exception import ConnectionClosedException
+from stomp.transport import Transport
+from stomp.utils import PollableQueue
+
+# Why: it logs bodies and passwords on its lower levels, and on the others what we raise.
+logging.getLogger("stomp.py").setLevel(logging.CRITICAL + 1)
+
+_READ_BYTES = 1 << 18
+_ANSWER_TIMEOUT_S = 60.0
+_FLUSH_BYTES = 1 << 16
+_JOIN_TIMEOUT_S = 2.0
+
+
+class Refused(Exception):
+    """The broker answered a frame with an ERROR; never leaves `brokers/`."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        super().__init__(error_text(frame))
+
+
+def error_text(frame: Frame) -> str:
+    """Return what an ERROR frame says, without its body, which is a stack trace."""
+    return frame.text(b"message").strip() or "an error without words"
+
+
+class _Transport(Transport):  # type: ignore[misc]
+    """stomp.py's transport, with what is lossy in it replaced.
+
+    - Its own frames keep one header of a name, replace what isn't UTF-8, and read large bodies in
+      quadratic time: here `FrameReader` gets the bytes as they come.
+    - It makes its own TLS context, and reads a TLS connection that the broker has closed again and
+      again, without an end.
+    - It connects several times and does not tell why it failed.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        context: ssl.SSLContext | None,
+        connect_timeout_s: float,
+        take: Callable[[bytes], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        super().__init__(
+            [address], prefer_localhost=False, try_loopback_connect=False, auto_decode=False
+        )
+        self._address = address
+        self._context = context
+        self._connect_timeout_s = connect_timeout_s
+        self._take = take
+        self._lost = lost
+
+    def attempt_connection(self) -> None:
+        """Connect once.
+
+        Raises:
+            OSError: it failed.
+        """
+        connected = socket.create_connection(self._address, self._connect_timeout_s)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._context is not None:
+                connected = self._context.wrap_socket(connected, server_hostname=self._address[0])
+                # Why: two threads must not use a TLS connection at once, so stomp.py's writes too.
+                self.send_queue = PollableQueue()
+                self.sel = selectors.DefaultSelector()
+                self.sel.register(self.send_queue, selectors.EVENT_READ)
+                self.sel.register(connected, selectors.EVENT_READ)
+                self.blocking = False
+                connected.setblocking(False)
+            else:
+                connected.settimeout(_ANSWER_TIMEOUT_S)
+        except BaseException:
+            connected.close()
+            raise
+        self.socket = connected
+        self.current_host_and_port = self._address
+
+    # Why the name: stomp.py's loop calls a private method of its base class.
+    def _BaseTransport__read_frames(self) -> None:  # noqa: N802
+        while self.running:
+            try:
+                data = self.socket.recv(_READ_BYTES)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except TimeoutError:
+                continue
+            except (OSError, AttributeError) as cause:
+                self._end(str(cause))
+            if not data:
+                self._end("the broker closed the connection")
+            try:
+                self._take(data)
+            except RemoteProtocolError as cause:
+                self._end(str(cause))
+
+    def _end(self, reason: str) -> None:
+        self._lost(reason)
+        raise ConnectionClosedException
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; with TLS stomp.py's thread does it soon.
+
+        Raises:
+            OSError: the connection is gone, or the broker took nothing for a minute.
+        """
+        if not self.running or self.socket is None:
+            raise OSError("it is closed")
+        if self.blocking:
+            self.socket.sendall(data)
+        else:
+            self.send_queue.put(data)
+
+    def end(self) -> None:
+        """Close the socket and wait for stomp.py's thread; never raises."""
+        self.running = False
+        connected, thread = self.socket, self.io_thread
+        if connected is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_TIMEOUT_S)
+        if connected is not None:
+            with suppress(OSError):
+                connected.close()
+
+
+class StompConnection:
+    """A connection that is logged in.
+
+    Attributes:
+        messages: MESSAGE frames not yet taken, in the order received.
+        errors: ERROR frames that answer nothing that is waited for, in order.
+        connected: the CONNECTED frame; valid after `open`.
+        server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
+        is_woken: `wake` was called; the caller resets it.
+    """
+
+    connected: Frame
+
+    def __init__(
+        self,
+        *,
+        address: tuple[str, int],
+        user: str | None,
+        password: str | None,
+        clock: Clock,
+        client_id: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        connect_timeout_s: float = 10.0,
+        idle_timeout_s: float = 30.0,
+    ) -> None:
+        self.messages: deque[Frame] = deque()
+        self.errors: deque[Frame] = deque()
+        self.is_woken = False
+        self.server = ""
+        self.name = f"{address[0]}:{address[1]}"
+        self._address = address
+        self._user = user
+        self._password = password
+        self._clock = clock
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_s = idle_timeout_s
+        self._ssl_context = ssl_context
+        self._transport: _Transport | None = None
+        self._reader = FrameReader()
+        self._condition = threading.Condition()
+        self._arrived: deque[Frame] = deque()
+        self._woken = False
+        self._reason: str | None = None
+        self._awaited: set[str] = set()
+        self._answers: dict[str, Frame] = {}
+        self._greeting: Frame | None = None
+        self._number = 0
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._send_s = self._silence_s = 0.0
+        self._read_at_s = self._written_at_s = 0.0
+
+    # ------------------------------------------------------------------ stomp.py's thread
+
+    def _take_in(self, data: bytes) -> None:
+        frames = self._reader.feed(data)
+        self._read_at_s = self._clock.monotonic_s()
+        if frames:
+            with self._condition:
+                self._arrived.extend(frames)
+                self._condition.notify()
+
+    def _note_lost(self, reason: str) -> None:
+        with self._condition:
+            self._reason = self._reason or reason
+            self._condition.notify()
+
+    # ------------------------------------------------------------------ any thread
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; never raises."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    # ------------------------------------------------------------------ the owner's thread
+
+    def open(self) -> None:
+        """Connect and log in.
+
+        Raises:
+            LinkLost: the broker can't be reached, or broke off.
+            BrokerRefused: credentials, certificate, or another protocol.
+        """
+        transport = _Transport(
+            self._address,
+            self._ssl_context,
+            self._connect_timeout_s,
+            self._take_in,
+            self._note_lost,
+        )
+        try:
+            transport.start()
+        except ssl.SSLCertVerificationError as cause:
+            raise BrokerRefused(
+                f"the certificate of {self.name} is not trusted: {cause}"
+            ) from cause
+        except OSError as cause:
+            raise LinkLost(f"can't connect to {self.name}: {cause}") from cause
+        self._transport = transport
+        self._read_at_s = self._written_at_s = self._clock.monotonic_s()
+        try:
+            self._log_in()
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self) -> None:
+        headers = [
+            (b"accept-version", b"1.2"),
+            (b"host", self._address[0].encode()),
+            (b"heart-beat", b"%d,%d" % (self._idle_s * 1000, self._idle_s * 1000 / 3)),
+        ]
+        for name, value in (
+            (b"login", self._user),
+            (b"passcode", self._password),
+            (b"client-id", self._client_id),
+        ):
+            if value is not None:
+                headers.append((name, value.encode()))
+        try:
+            self.put(encode_connect(headers))
+        except ValueError as cause:
+            raise BrokerRefused(f"can't log in at {self.name} over STOMP: {cause}") from cause
+        greeting = self._await_greeting()
+        if greeting.command != "CONNECTED":
+            raise BrokerRefused(f"{self.name} refused: {error_text(greeting)}")
+        if greeting.first(b"version") != b"1.2":
+            raise BrokerRefused(f"{self.name} does not speak STOMP 1.2")
+        self.connected = greeting
+        self.server = greeting.text(b"server")
+        self._agree_on_heart_beats(greeting)
+
+    def _await_greeting(self) -> Frame:
+        deadline_s = self._clock.monotonic_s() + self._connect_timeout_s
+        while self._greeting is None and not self.errors:
+            try:
+                self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
+            except LinkLost as lost:
+                if self._reason is None or "STOMP" not in self._reason:
+                    raise
+                raise BrokerRefused(str(lost)) from lost
+        return self._greeting or self.errors.popleft()
+
+    def _agree_on_heart_beats(self, greeting: Frame) -> None:
+        """Take the larger of what either side offers and asks for; 0 = none.
+
+        Quirk (Classic): after a frame it is silent for twice the time that was agreed on.
+        """
+        theirs, _, ours = (greeting.first(b"heart-beat") or b"0,0").partition(b",")
+        try:
+            sends_ms, asks_ms = int(theirs), int(ours)
+        except ValueError:
+            raise BrokerRefused(f"{self.name} sent a heart-beat that is no number") from None
+        if self._idle_s and asks_ms:
+            self._send_s = max(self._idle_s, asks_ms / 1000)
+        if self._idle_s and sends_ms:
+            self._silence_s = max(self._idle_s, 2.5 * sends_ms / 1000)
+
+    def close(self) -> None:
+        """Close the socket; never raises, safe to call twice."""
+        transport, self._transport = self._transport, None
+        self._out.clear()
+        if transport is not None:
+            transport.end()
+
+    def disconnect(self, timeout_s: float) -> None:
+        """Say goodbye, wait for the broker's receipt, close; never raises."""
+        with suppress(LinkLost):
+            receipt = self.ask("DISCONNECT", [])
+            self.answers([receipt], timeout_s)
+        self.close()
+
+    def put(self, frame: bytes) -> None:
+        """Write an encoded frame soon; `flush` makes sure of it."""
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes >= _FLUSH_BYTES:
+            self.flush()
+
+    def send(self, command: str, headers: Iterable[Header], body: bytes = b"") -> None:
+        """Put a frame that asks for no receipt."""
+        self.put(encode(command, headers, body))
+
+    def receipt(self) -> tuple[str, Header]:
+        """Return a new receipt, which will be waited for, and its header."""
+        self._number += 1
+        receipt = str(self._number)
+        self._awaited.add(receipt)
+        return receipt, (b"receipt", receipt.encode())
+
+    def ask(self, command: str, headers: Iterable[Header], body: bytes = b"") -> str:
+        """Put a frame that asks for a receipt, and return the receipt."""
+        receipt, header = self.receipt()
+        self.put(encode(command, [*headers, header], body))
+        return receipt
+
+    def call(self, command: str, headers: Iterable[Header], body: bytes = b"") -> None:
+        """Send a frame and wait for its receipt.
+
+        Raises:
+            Refused: the broker answers with an ERROR.
+            LinkLost: no answer.
+        """
+        answer = self.answers([self.ask(command, headers, body)])[0]
+        if answer.command == "ERROR":
+            raise Refused(answer)
+
+    def answers(self, receipts: Sequence[str], timeout_s: float = _ANSWER_TIMEOUT_S) -> list[Frame]:
+        """Return the RECEIPT or ERROR frames that answer these, in the same order.
+
+        Raises:
+            LinkLost: not all came in time.
+        """
+        self.flush()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        for receipt in receipts:
+            while receipt not in self._answers:
+                self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+        return [self._answers.pop(receipt) for receipt in receipts]
+
+    def flush(self) -> None:
+        """Write all that was put.
+
+        Raises:
+            LinkLost: the connection is gone, or the broker takes nothing.
+        """
+        if not self._out:
+            return
+        data = b"".join(self._out)
+        self._out.clear()
+        self._out_bytes = 0
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        transport = self._live()
+        try:
+            transport.write(data)
+        except OSError as cause:
+            raise self._lost(str(cause)) from cause
+        self._written_at_s = self._clock.monotonic_s()
+
+    def poll(self) -> None:
+        """Sort what has arrived into `messages`, `errors` and answers; keeps the link alive.
+
+        Raises:
+            LinkLost: the connection is gone and nothing that came before is left to sort.
+        """
+        self._sort()
+        self._live()
+        if self._reason is not None:
+            raise self._lost(self._reason)
+        self._keep_alive()
+
+    def _sort(self) -> None:
+        if self._arrived:
+            with self._condition:
+                arrived, self._arrived = self._arrived, deque()
+            for frame in arrived:
+                self._sort_in(frame)
+
+    def _sort_in(self, frame: Frame) -> None:
+        if frame.command == "MESSAGE":
+            self.messages.append(frame)
+        elif frame.command == "CONNECTED":
+            self._greeting = frame
+        else:
+            receipt = frame.text(b"receipt-id")
+            if receipt in self._awaited:
+                self._awaited.discard(receipt)
+                self._answers[receipt] = frame
+            elif frame.command == "ERROR":
+                self.errors.append(frame)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until frames arrived, `wake` was called or time is over; keeps the link alive.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.flush()
+        self._live()
+        interval_s = min((s for s in (self._send_s, self._silence_s) if s), default=0.0)
+        if interval_s:
+            timeout_s = min(timeout_s, interval_s / 4)
+        with self._condition:
+            if not self._woken and not self._arrived and self._reason is None and timeout_s > 0:
+                self._condition.wait(timeout_s)
+            if self._woken:
+                self._woken = False
+                self.is_woken = True
+        self.poll()
+
+    def _wait_until(self, deadline_s: float, purpose: str) -> None:
+        left_s = deadline_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise LinkLost(f"{self.name} did not {purpose}")
+        self.wait(left_s)
+
+    def _live(self) -> _Transport:
+        if self._transport is None:
+            raise LinkLost(f"the connection to {self.name} is closed")
+        return self._transport
+
+    def _lost(self, reason: str) -> LinkLost:
+        self._sort()
+        if self.errors:
+            reason = f"{error_text(self.errors[-1])} ({reason})"
+        self.close()
+        return LinkLost(f"lost {self.name}: {reason}")
+
+    def _keep_alive(self) -> None:
+        now_s = self._clock.monotonic_s()
+        # Why: Classic forgives nothing beyond what was agreed.
+        if self._send_s and now_s - self._written_at_s > self._send_s / 3:
+            self._write(b"\n")
+        if self._silence_s and now_s - self._read_at_s > self._silence_s:
+            raise self._lost(f"it was silent for {now_s - self._read_at_s:.0f} s")
