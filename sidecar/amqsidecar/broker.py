@@ -11,7 +11,7 @@ receive the token doesn't own the instance.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -147,8 +147,13 @@ class Link(Protocol):
     description: BrokerDescription
     """Valid after `open`."""
 
-    def open(self, token_queue: str) -> None:
+    def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token.
+
+        Args:
+            token_queue: its name; None = only look. Then nothing is made in the broker, no other
+                connection of this or another instance is kept out, and there is no `attach`, no
+                token and no transaction; `wait`, `wake`, `discover`, `count` and `browse` work.
 
         Raises:
             LinkLost: the broker can't be reached.
@@ -279,10 +284,55 @@ class Link(Protocol):
         """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
         ...
 
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue, in order, without taking or changing it.
+
+        Classic shows what another reader has in hand, Artemis doesn't. A handle is None: what was
+        looked at can't be accepted. A queue that does not exist is empty, and is not made. Large
+        messages end the look before `at_most`, so that it takes bounded memory.
+
+        Quirk (Classic): a browse ends at the queue's maxBrowsePageSize, 400 unless configured.
+
+        Args:
+            queue: to look into; a wildcard stands for all queues that it matches now.
+            at_most: messages of each queue, from its head.
+
+        Raises:
+            BrokerRefused: this wire or this user can't look; the sentence names the permission,
+                or what can.
+            LinkLost: the connection is gone.
+        """
+        ...
+
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there.
 
         Returns:
             None, or why it can't be used, as a sentence.
+        """
+        ...
+
+
+@runtime_checkable
+class HearsDeaths(Protocol):
+    """A link that can hear of each death as it happens, where the broker tells of them.
+
+    What died while nobody listened is not told.
+    """
+
+    def listen(self) -> None:
+        """Begin to listen; needs an open link, makes nothing in the broker that stays.
+
+        Raises:
+            BrokerRefused: the user may not; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def heard(self) -> list[Delivery]:
+        """Return what died since the last call, in order; never blocks.
+
+        A delivery's handle is None, and its source is where it died: the broker doesn't say into
+        which dead-letter queue it went. Its cause and its body are not told.
         """
         ...

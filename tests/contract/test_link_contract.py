@@ -48,11 +48,13 @@ def links(harness: LinkHarness) -> Iterator[list[Link]]:
 
 @pytest.fixture
 def open_link(harness: LinkHarness, links: list[Link]) -> MakeLink:
-    def make(*, token: int | None = 0) -> Link:
+    def make(
+        *, token: int | None = 0, instance: str | None = None, only_looks: bool = False
+    ) -> Link:
         """Open a link; with a number, make that first token and take it."""
-        link = harness.make_link(f"instance-{len(links)}")
+        link = harness.make_link(instance or f"instance-{len(links)}")
         links.append(link)
-        link.open(token_queue(harness))
+        link.open(None if only_looks else token_queue(harness))
         if token is not None:
             link.create_token(token)
             assert link.take_token(10) == token
@@ -409,6 +411,56 @@ def test_count_counts_no_further_than_asked(harness: LinkHarness, open_link: Mak
     harness.put_dead_letters(f"{harness.prefix}.orders", 9)
     assert link.count(harness.intake(), 100) == 9
     assert link.count(harness.intake(), 4) == 4
+
+
+def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """In order, with provenance and bytes, handed out or not; afterwards all is as it was."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 30)
+    looking = open_to_look(harness, open_link)
+    seen = looking.browse(harness.intake(), 100)
+    assert [one.handle for one in seen] == [None] * 30
+    assert all(one.source == harness.intake().destination for one in seen)
+    assert {one.provenance.origin for one in seen} == {queue(origin)}
+    assert [one.message for one in looking.browse(harness.intake(), 7)] == [
+        one.message for one in seen[:7]
+    ]
+    link = open_link()
+    link.attach([harness.intake()], 5)
+    deliveries = receive(link, 5)
+    assert len(looking.browse(harness.intake(), 100)) in (25, 30)
+    link.attach([harness.intake()], 100)
+    deliveries += receive(link, 25)
+    assert [one.message for one in deliveries] == [one.message for one in seen]
+    assert [one.provenance for one in deliveries] == [one.provenance for one in seen]
+    link.commit_cycle(deliveries, redeliveries(deliveries), 1)
+    assert looking.browse(harness.intake(), 100) == []
+    assert [one.id for one in harness.drain(origin)] == ids
+
+
+def test_links_that_only_look_disturb_nobody(harness: LinkHarness, open_link: MakeLink) -> None:
+    """Two of them and one that works may have the same name; what they look for is not made."""
+    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    first = open_to_look(harness, open_link)
+    second = open_to_look(harness, open_link)
+    working = open_link()
+    third = open_to_look(harness, open_link)
+    missing = IntakeQueue(queue(f"{harness.prefix}.missing"))
+    for looking in (first, second, third):
+        assert len(looking.browse(harness.intake(), 10)) == 3
+        assert looking.browse(missing, 10) == []
+        looking.wait(0.01)
+        assert looking.count(harness.intake(), 10) == 3
+    working.attach([harness.intake()], 10)
+    working.commit_cycle(receive(working, 3), [], 1)
+    assert not harness.exists(missing.destination.name)
+
+
+def open_to_look(harness: LinkHarness, open_link: MakeLink) -> Link:
+    """Return a link without a token, which has the name of the first one that is opened."""
+    return open_link(token=None, instance="instance-same", only_looks=True)
 
 
 def test_a_large_message_is_moved_whole(harness: LinkHarness, open_link: MakeLink) -> None:

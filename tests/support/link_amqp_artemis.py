@@ -128,6 +128,10 @@ class AmqpArtemisHarness:
         """Return how many messages a queue holds, handed out ones too; 0 = there is no queue."""
         return self.management.message_count(queue_name.rpartition("::")[2]) or 0
 
+    def exists(self, queue_name: str) -> bool:
+        """Tell whether the broker has a queue of that name."""
+        return self.management.message_count(queue_name) is not None
+
     def refusing_destination(self) -> Destination:
         """Return a destination to which the broker refuses sends."""
         match = f"{self.prefix}.closed"

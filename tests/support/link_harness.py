@@ -53,6 +53,9 @@ class LinkHarness(Protocol):
     def depth(self, queue_name: str) -> int:
         """Return how many messages a queue holds, handed out ones too; 0 = there is no queue."""
 
+    def exists(self, queue_name: str) -> bool:
+        """Tell whether the broker has a queue of that name."""
+
     def refusing_destination(self) -> Destination | None:
         """Return a destination to which the broker refuses sends; None = it has none."""
 

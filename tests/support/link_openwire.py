@@ -9,6 +9,7 @@ from amqsidecar.brokers.openwire_connection import OpenWireConnection, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, Handle, ack_fields
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_link import OpenWireLink
+from amqsidecar.brokers.openwire_queues import QueueWatch
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support import openwire_wire as wire
@@ -153,6 +154,11 @@ class OpenWireHarness:
     def depth(self, queue_name: str) -> int:
         """Return how many messages a queue holds, handed out ones too; 400 = at least so many."""
         return len(self._consumers.browse(queue(queue_name), 400))
+
+    def exists(self, queue_name: str) -> bool:
+        """Tell whether the broker has a queue of that name."""
+        watch = QueueWatch(self._connection, self._consumers, ".exhausted")
+        return bool(watch.existing(queue(queue_name)))
 
     def refusing_destination(self) -> Destination:
         """Return a destination to which the broker refuses sends."""

@@ -60,6 +60,15 @@ class MemoryBroker:
         self.queue(dead_letter_queue).append(message)
 
 
+def _provenance(message: StoredMessage) -> Provenance:
+    return Provenance(
+        origin=message.origin,
+        redelivery_id=message.redelivery_id,
+        redelivery_count=message.redelivery_count,
+        problem=message.problem,
+    )
+
+
 class MemoryLink:
     """A link to a `MemoryBroker`; `commit_fault` says where a commit breaks.
 
@@ -79,7 +88,7 @@ class MemoryLink:
         self.waits: list[float] = []
         self.on_wait: Callable[[float], None] = lambda _timeout_s: None
 
-    def open(self, token_queue: str) -> None:
+    def open(self, token_queue: str | None) -> None:
         self._is_open = True
 
     def close(self) -> None:
@@ -108,14 +117,8 @@ class MemoryLink:
                 message = waiting.popleft()
                 self._next_handle += 1
                 self._in_hand[self._next_handle] = (name, message)
-                provenance = Provenance(
-                    origin=message.origin,
-                    redelivery_id=message.redelivery_id,
-                    redelivery_count=message.redelivery_count,
-                    problem=message.problem,
-                )
                 deliveries.append(
-                    Delivery(self._next_handle, queue(name), message.body, provenance)
+                    Delivery(self._next_handle, queue(name), message.body, _provenance(message))
                 )
         return deliveries
 
@@ -205,6 +208,15 @@ class MemoryLink:
         name = intake.destination.name
         in_hand = sum(1 for held, _message in self._in_hand.values() if held == name)
         return min(at_most, len(self.broker.queue(name)) + in_hand)
+
+    def browse(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
+        self._check_open()
+        name = intake.destination.name
+        held = [message for source, message in self._in_hand.values() if source == name]
+        return [
+            Delivery(None, intake.destination, message.body, _provenance(message))
+            for message in [*held, *self.broker.queue(name)][:at_most]
+        ]
 
     def prepare_final(self, destination: Destination) -> str | None:
         return None

@@ -29,6 +29,7 @@ from amqsidecar.broker import (
     LeftBehind,
     Resend,
 )
+from amqsidecar.brokers.amqp_browse import browse
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_intake import Intake
 from amqsidecar.brokers.amqp_links import Receiver
@@ -105,8 +106,8 @@ class AmqpArtemisLink:
         self._browse_number = 0
         self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
 
-    def open(self, token_queue: str) -> None:
-        """Connect, log in, prepare transactions and begin to wait for the token."""
+    def open(self, token_queue: str | None) -> None:
+        """Connect, log in, prepare transactions and begin to wait for the token; None = look."""
         connection = self._connection
         connection.open(f"amqsidecar-{self._instance}-{uuid4().hex[:12]}")
         told = connection.remote_properties()
@@ -117,13 +118,19 @@ class AmqpArtemisLink:
                 "openwire:// URL"
             )
         self.description = BrokerDescription(BrokerKind.ARTEMIS, told.get("version", ""), ENCODING)
-        self._coordinator = Coordinator(connection, self._crash_point)
+        if token_queue is not None:
+            self._coordinator = Coordinator(connection, self._crash_point)
         self._management = ArtemisManagement(connection)
-        self._coordinator.prepare(self._timeout_s)
+        if self._coordinator is not None:
+            self._coordinator.prepare(self._timeout_s)
         self._management.prepare(self._timeout_s)
-        self._routes = ArtemisRoutes(self._management, self._clock, token_queue, self._final_suffix)
-        self._pool = SenderPool(connection)
+        self._routes = ArtemisRoutes(
+            self._management, self._clock, token_queue or "", self._final_suffix
+        )
         self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
+        if token_queue is None or self._coordinator is None:
+            return
+        self._pool = SenderPool(connection)
         self._token = Token(connection, self._management, self._coordinator, token_queue)
         self._token.open(self._timeout_s)
         self._coordinator.declare_ahead()
@@ -150,6 +157,7 @@ class AmqpArtemisLink:
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
+        _opened(self._token)
         _opened(self._routes).set_intake(queues)
         _opened(self._intake).attach(queues, prefetch)
 
@@ -319,6 +327,21 @@ class AmqpArtemisLink:
         finally:
             browser.close()
         return counted
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue and can be converted to AMQP, from its head.
+
+        Raises:
+            BrokerRefused: the user may not browse it.
+            LinkLost: the connection is gone.
+        """
+        routes = _opened(self._routes)
+        routes.note_intake(queue)
+        if not _opened(self._management).may_exist(queue.destination.name):
+            return []
+        self._browse_number += 1
+        name = f"amqsidecar-browse-{self._browse_number}"
+        return browse(self._connection, name, queue, at_most, routes.read_origin, self._timeout_s)
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""

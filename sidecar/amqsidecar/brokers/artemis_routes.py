@@ -60,6 +60,13 @@ class ArtemisRoutes:
             self._dead_letter_names.update(queue.destination.name.split("::"))
         self._origins.clear()
 
+    def note_intake(self, queue: IntakeQueue) -> None:
+        """Take note of one more queue that holds dead letters."""
+        names = set(queue.destination.name.split("::"))
+        if not names <= self._dead_letter_names:
+            self._dead_letter_names |= names
+            self._origins.clear()
+
     def read_origin(self, origin: Origin) -> tuple[Destination | None, str | None]:
         """Return where an origin is, or the sentence why it can't be used."""
         known = self._origins.get(origin)

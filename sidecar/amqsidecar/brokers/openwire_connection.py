@@ -200,6 +200,10 @@ class OpenWireConnection:
         if reason is not None:
             raise Refused(reason)
 
+    def is_answered(self, number: int) -> bool:
+        """Whether the answer to a command has come."""
+        return number in self._answers
+
     def answers(
         self, numbers: Sequence[int], timeout_s: float = _ANSWER_TIMEOUT_S
     ) -> list[codec.Throwable | None]:

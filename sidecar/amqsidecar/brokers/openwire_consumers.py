@@ -13,6 +13,7 @@ from amqsidecar.errors import CommitRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 _BROWSE_TIMEOUT_S = 10.0
+_BROWSE_BYTES_MAX = 64 * 1024 * 1024
 
 Taker = Callable[["Consumer", bytes, bytes | None], None]
 """Takes what a consumer was handed: nested destination and message; None = end of a browser."""
@@ -267,28 +268,49 @@ class Consumers:
     def browse(self, destination: Destination, at_most: int) -> list[bytes]:
         """Return the messages of a queue, handed out ones included, at most so many.
 
+        It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+
         Raises:
             Refused: the broker does not allow it.
             LinkLost: the browser did not come to an end.
         """
         found: list[bytes | None] = []
-        browser = self.add(
-            destination,
-            at_most,
-            browser=True,
-            take=lambda _consumer, _field, message: found.append(message),
-        )
+        held_bytes = 0
+
+        def take(_consumer: Consumer, _field: bytes, message: bytes | None) -> None:
+            nonlocal held_bytes
+            if held_bytes <= _BROWSE_BYTES_MAX:
+                found.append(message)
+                held_bytes += len(message or b"")
+
+        browser = self.add(destination, at_most, browser=True, take=take)
         deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
         while True:
             self.route()
-            if len(found) >= at_most or (found and found[-1] is None):
+            is_full = len(found) >= at_most or held_bytes > _BROWSE_BYTES_MAX
+            if is_full or (found and found[-1] is None):
                 break
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise LinkLost(f"browsing {destination} did not come to an end")
             self._connection.wait(left_s)
-        self.remove(browser)
+        self._remove_browser(browser)
         return [message for message in found[:at_most] if message is not None]
+
+    def _remove_browser(self, browser: Consumer) -> None:
+        """Remove a browser, and drop what the broker had on its way to it."""
+        self._by_value.pop(browser.value, None)
+        remove = codec.remove_info(browser.nested_id)
+        number = self._connection.ask(codec.REMOVE_INFO, remove)
+        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
+        while not self._connection.is_answered(number):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            self._connection.wait(left_s)
+            # Why: left where it came in, a long queue of large messages would fill our memory.
+            self.route()
+        self._connection.answers([number])
 
 
 class RefusedQueue(Exception):

@@ -6,6 +6,7 @@ having asked for an answer marks its transaction as rollback-only; the broker ad
 per client id, and releases the id only after it has rolled back what that connection left open.
 """
 
+import secrets
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from amqsidecar.broker import (
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, RefusedQueue, ack_fields, runs
+from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch
 from amqsidecar.brokers.openwire_token import TokenQueue
@@ -84,9 +86,13 @@ class OpenWireLink:
         self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
         self._intake: tuple[Destination, ...] = ()
         self._prefetch = 0
+        self._token_queue: Destination | None = None
+        self._token_or_none: TokenQueue | None = None
 
-    def open(self, token_queue: str) -> None:
+    def open(self, token_queue: str | None) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.
+
+        Without a token queue the client id is another one each time, so that it keeps nobody out.
 
         Raises:
             LinkLost: the broker can't be reached, or another connection of this instance is open.
@@ -94,7 +100,7 @@ class OpenWireLink:
         """
         self.close()
         self._waker = Waker()
-        self._token_queue = queue(token_queue)
+        self._token_queue = None if token_queue is None else queue(token_queue)
         connection = OpenWireConnection(
             address=self._address,
             ssl_context=self._ssl_context,
@@ -119,7 +125,7 @@ class OpenWireLink:
     def _log_in(self, connection: OpenWireConnection) -> None:
         name = connection.connection
         try:
-            info = codec.connection_info(name, self._client_id, self._user, self._password)
+            info = codec.connection_info(name, self._own_id(), self._user, self._password)
             connection.call(codec.CONNECTION_INFO, info)
         except Refused as cause:
             if cause.reason.kind.endswith("InvalidClientIDException"):
@@ -129,13 +135,27 @@ class OpenWireLink:
             raise
         self._connection_field = codec.connection_id(name)
         connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
-        connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
         self._encoder = ResendEncoder(name)
         self._consumers = Consumers(connection, self._clock)
         self._queues = QueueWatch(connection, self._consumers, self._final_suffix)
-        self._token = TokenQueue(
+        self._token_or_none = None
+        if self._token_queue is None:
+            return
+        connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
+        self._token_or_none = TokenQueue(
             self._token_queue, connection, self._consumers, self._encoder, self._clock
         )
+
+    def _own_id(self) -> str:
+        if self._token_queue is not None:
+            return self._client_id
+        return f"{self._client_id}-looks-{secrets.token_hex(6)}"
+
+    @property
+    def _token(self) -> TokenQueue:
+        if self._token_or_none is None:
+            raise LinkLost("the link was opened only to look")
+        return self._token_or_none
 
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
@@ -170,6 +190,7 @@ class OpenWireLink:
             BrokerRefused: wildcards can't be expanded.
         """
         self._live()
+        assert self._token_queue is not None, "a link that only looks takes nothing"  # noqa: S101
         self._intake = tuple(intake.destination for intake in queues)
         self._prefetch = prefetch
         self._read_from_intake()
@@ -402,6 +423,34 @@ class OpenWireLink:
             return len(self._consumers.browse(queue.destination, max(1, min(at_most, _COUNT_MAX))))
         except Refused as cause:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
+
+        Raises:
+            BrokerRefused: the user may not read it.
+            LinkLost: the connection is gone.
+        """
+        self._live()
+        try:
+            sources = self._queues.existing(queue.destination)
+        except Refused as cause:
+            raise BrokerRefused(
+                f"can't find out which queues exist: {cause}; allow the user to read and admin "
+                "(create) topic ActiveMQ.Advisory.>"
+            ) from cause
+        found = []
+        for source in sources:
+            try:
+                messages = self._consumers.browse(source, at_most)
+            except Refused as cause:
+                raise BrokerRefused(f"can't browse {source}: {cause}") from cause
+            now_ms = self._clock.now_ms()
+            found += [
+                Delivery(None, source, message, read_dead_letter(message, now_ms)[0])
+                for message in messages
+            ]
+        return found
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Return None: Classic creates a queue on the first send and keeps what is sent there."""

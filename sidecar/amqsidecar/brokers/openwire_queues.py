@@ -72,12 +72,15 @@ class QueueWatch:
         self._consumer: Consumer | None = None
         self.has_changed = False
 
-    def expand(self, destinations: Iterable[Destination], known: Destination) -> list[Destination]:
+    def expand(
+        self, destinations: Iterable[Destination], known: Destination | None
+    ) -> list[Destination]:
         """Return the queues that these names and wildcards stand for, without our own ones.
 
         Args:
             destinations: queues.
-            known: a queue that exists: if the broker does not tell of it, it tells nothing.
+            known: a queue that exists: if the broker does not tell of it, it tells nothing. None =
+                there is none.
 
         Raises:
             Refused: the broker does not let us read its advisories.
@@ -99,13 +102,28 @@ class QueueWatch:
         self.has_changed = False
         return list(expanded)
 
-    def _begin(self, known: Destination) -> None:
+    def existing(self, destination: Destination) -> list[Destination]:
+        """Return the queues that a name or wildcard stands for and that exist, without ours.
+
+        Of a broker that tells nothing a name is taken to exist, and a wildcard matches none.
+
+        Raises:
+            Refused: the broker does not let us read its advisories.
+            BrokerRefused: the name can't be read.
+        """
+        expanded = self.expand([destination], None)
+        self._begin(None)
+        if not self._names:
+            return expanded
+        return [one for one in expanded if one.name in self._names]
+
+    def _begin(self, known: Destination | None) -> None:
         if self._consumer is None:
             self._consumer = self._consumers.add(
                 _ADVISORIES, _PREFETCH, take=self._take_in, asynchronous=False
             )
             self._consumers.route()
-        if known.name not in self._names:
+        if known is not None and known.name not in self._names:
             raise BrokerRefused(
                 f"{self._connection.name} does not tell which queues it has"
                 ' (advisorySupport="false"?), so that wildcards can\'t be used for the intake: name'
