@@ -38,6 +38,7 @@ from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
+from amqsidecar.brokers.artemis_trials import ArtemisTrials
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost, SendsRefused
@@ -342,6 +343,10 @@ class AmqpArtemisLink:
         self._browse_number += 1
         name = f"amqsidecar-browse-{self._browse_number}"
         return browse(self._connection, name, queue, at_most, routes.read_origin, self._timeout_s)
+
+    def trials(self) -> ArtemisTrials:
+        """Return what tries the user's rights over this connection."""
+        return ArtemisTrials(self._connection, _opened(self._management), self._timeout_s)
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""

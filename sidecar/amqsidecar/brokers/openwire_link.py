@@ -27,6 +27,7 @@ from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch
 from amqsidecar.brokers.openwire_token import TokenQueue
+from amqsidecar.brokers.openwire_trials import OpenWireTrials
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
@@ -451,6 +452,17 @@ class OpenWireLink:
                 for message in messages
             ]
         return found
+
+    def trials(self) -> OpenWireTrials:
+        """Return what tries the user's rights over this connection."""
+        return OpenWireTrials(
+            self._live(),
+            self._consumers,
+            self._encoder,
+            self._queues,
+            self._clock,
+            self._token_queue,
+        )
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Return None: Classic creates a queue on the first send and keeps what is sent there."""
