@@ -194,6 +194,9 @@ class _Health(ServiceHealth):
     def left_behind(self, items: Sequence[LeftBehind]) -> None:
         self._metrics.set_left_behind(items)
 
+    def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
+        self._health.intake(read_count, refused, problem)
+
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:

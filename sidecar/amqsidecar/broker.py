@@ -21,6 +21,9 @@ from amqsidecar.model.provenance import Provenance
 FINAL_SUFFIX = ".exhausted"
 """What final dead-letter queues end with unless the operator says otherwise; never read."""
 
+REFUSED = "refused"
+"""Reason of `LeftBehind` for a queue that the broker does not let us read."""
+
 PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
 PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
@@ -171,6 +174,9 @@ class Link(Protocol):
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again.
 
+        It is called at each look for queues, with the same ones too: what was refused through a
+        wildcard, or is not read any more since its queue was deleted, is tried again then.
+
         Args:
             queues: the dead-letter queues; wildcards allowed on Classic.
             prefetch: deliveries that the broker may hand us ahead, over all queues at most.
@@ -277,7 +283,11 @@ class Link(Protocol):
         ...
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has; empty where it can't tell."""
+        """Return the dead-letter queues that the live broker has; empty where it can't tell.
+
+        Raises:
+            DiscoveryRefused: this user may not ask; the message names the permission.
+        """
         ...
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
@@ -335,4 +345,24 @@ class HearsDeaths(Protocol):
         A delivery's handle is None, and its source is where it died: the broker doesn't say into
         which dead-letter queue it went. Its cause and its body are not told.
         """
+        ...
+
+
+@runtime_checkable
+class WatchesQueues(Protocol):
+    """A link that hears of queues that come and go, as far as the broker tells it."""
+
+    def queues_changed(self) -> bool:
+        """Return whether a look for queues may find others than the last one; forgets it.
+
+        Cheap: called after each turn.
+        """
+        ...
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        ...
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Tell whether a queue was made while this link was open, so that all in it is new."""
         ...

@@ -7,7 +7,8 @@ SidecarError                      never raised itself
 │   ├── SendsRefused              the broker refused some sends; nothing of the transaction happened
 │   ├── CommitRefused             the broker refused the commit; nothing of the transaction happened
 │   ├── BrokerRefused             permanent: credentials, permission, missing capability
-│   │   └── QueueRefused          ... of one dead-letter queue
+│   │   ├── QueueRefused          ... of one dead-letter queue
+│   │   └── DiscoveryRefused      ... of the question which dead-letter queues there are
 │   ├── RemoteProtocolError       the broker sent what its protocol does not allow
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
 └── StoreError
@@ -94,6 +95,10 @@ class QueueRefused(BrokerRefused):
     def __init__(self, queue: str, reason: str) -> None:
         self.queue = queue
         super().__init__(reason)
+
+
+class DiscoveryRefused(BrokerRefused):
+    """The user may not ask the broker which dead-letter queues it has."""
 
 
 class RemoteProtocolError(BrokerError):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import IntakeQueue
-from amqsidecar.errors import LinkLost
-from amqsidecar.model.destination import queue
+from amqsidecar.broker import IntakeQueue, LeftBehind, Link
+from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
+from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import RowState
+from amqsidecar.runtime.intake_keeper import ALL_REFUSED
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from simulation.world import DLQ, CountingRules, World
-from support.memory_broker import MemoryLink
+from support.memory_broker import MemoryBroker, MemoryLink, StoredMessage
 
 
 class SlowLink(MemoryLink):
@@ -60,3 +63,231 @@ def test_a_token_that_comes_late_is_waited_for_after_the_doubt_was_settled(tmp_p
     service(world, link, events).run()
     assert world.bodies("orders") == ["a", "a"], "at worst a copy, never a loss"
     world.kill()
+
+
+class WatchingLink(MemoryLink):
+    """Refuses some queues, and tells of queues that come and go."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker)
+        self.refused: dict[str, str] = {}
+        self.born: set[str] = set()
+        self.has_changed = False
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        for one in queues:
+            if one.destination.name in self.refused:
+                raise QueueRefused(one.destination.name, self.refused[one.destination.name])
+        super().attach(queues, prefetch)
+
+    def queues_changed(self) -> bool:
+        changed, self.has_changed = self.has_changed, False
+        return changed
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        return tuple(queue(name) for name in self._intake)
+
+    def is_newborn(self, destination: Destination) -> bool:
+        return destination.name in self.born
+
+
+class Told(ServiceHealth):
+    """The last word on the intake."""
+
+    refused: Mapping[str, str] = {}
+    problem = ""
+    left_behind_reasons: tuple[str, ...] = ()
+
+    def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
+        self.refused, self.problem = refused, problem
+
+    def left_behind(self, items: Sequence[LeftBehind]) -> None:
+        self.left_behind_reasons = tuple(item.reason for item in items)
+
+
+class Run:
+    """A service that finds `found`; each step runs when it waits, and then it looks again."""
+
+    def __init__(self, folder: Path, *, named: Sequence[str] = (), backlog: int = 10) -> None:
+        self.world = World(folder, CountingRules(delay_ms=0))
+        self.world.start()
+        self.world.kill()
+        self.found = [DLQ]
+        self.can_ask = True
+        self.told = Told()
+        self._named, self._threshold = named, backlog
+        self.restart()
+
+    def restart(self) -> None:
+        """Make the service anew, with a link of its own."""
+        assert self.world.store is not None
+        self.link = WatchingLink(self.world.broker)
+        self.service = Service(
+            make_link=lambda _instance: self.link,
+            make_decider=lambda _link: self.world.rules,
+            find_intake=self._find,
+            store=self.world.store,
+            clock=self.world.clock,
+            chance=lambda: 0.5,
+            settings=ServiceSettings(
+                intake_queues=tuple(IntakeQueue(queue(name)) for name in self._named),
+                backlog_threshold=self._threshold,
+            ),
+            health=self.told,
+            observe=lambda _seen, _stats: None,
+        )
+
+    def _find(self, _link: Link) -> list[IntakeQueue]:
+        if not self.can_ask:
+            raise DiscoveryRefused("grant manage")
+        return [IntakeQueue(queue(name)) for name in self.found]
+
+    def go(self, *steps: Callable[[], object], looks: bool = True) -> None:
+        """Run the steps, one each time the service waits, and look again after each; then stop."""
+        left = [*steps, self.service.stop]
+
+        def on_wait(timeout_s: float) -> None:
+            self.world.clock.advance(max(1, round(timeout_s * 1000)))
+            left.pop(0)()
+            if looks:
+                self.service.look_again()
+
+        self.link.on_wait = on_wait
+        self.service.run()
+
+    def die(self, name: str, *bodies: str) -> None:
+        for body in bodies:
+            message = StoredMessage(body.encode())
+            self.world.broker.die(name, message, queue("orders"))
+
+
+def test_a_queue_that_is_refused_is_left_out_and_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others go on; it is read when the broker lets us, and told again when it changes."""
+    run = Run(tmp_path)
+    run.found = ["A.DLQ", "B.DLQ"]
+    run.link.refused = {"A.DLQ": "no permission on connection 17"}
+    run.die("A.DLQ", "a")
+    run.die("B.DLQ", "b")
+    seen: list[object] = []
+
+    def look() -> None:
+        seen.append((dict(run.told.refused), run.told.problem, run.told.left_behind_reasons))
+
+    def change() -> None:
+        look()
+        run.link.refused = {"A.DLQ": "no permission on connection 18"}
+
+    def change_more() -> None:
+        look()
+        assert run.world.bodies("orders") == ["b"]
+        run.link.refused = {"A.DLQ": "another type"}
+
+    def grant() -> None:
+        look()
+        run.link.refused = {}
+
+    run.go(change, change_more, grant, lambda: None)
+
+    assert seen == [
+        ({"A.DLQ": f"no permission on connection {n}"}, "", ("refused",)) for n in (17, 18)
+    ] + [({"A.DLQ": "another type"}, "", ("refused",))]
+    assert run.world.bodies("orders") == ["b", "a"]
+    assert (dict(run.told.refused), run.told.left_behind_reasons) == ({}, ())
+    said = capsys.readouterr().out
+    assert said.count("intake_queue_refused") == 2
+    assert said.count("intake_queue_read_again") == 1
+
+
+def test_a_named_queue_that_is_refused_at_first_ends_the_service(tmp_path: Path) -> None:
+    run = Run(tmp_path, named=["A.DLQ", "B.DLQ"])
+    run.link.refused = {"B.DLQ": "no permission"}
+    with pytest.raises(QueueRefused, match="no permission"):
+        run.go()
+
+
+def test_a_named_queue_that_is_refused_later_is_told_and_tried_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, named=["A.DLQ", "B.DLQ"])
+
+    def revoke() -> None:
+        run.link.refused = {"B.DLQ": "no permission"}
+
+    def grant() -> None:
+        assert run.told.refused == {"B.DLQ": "no permission"}
+        run.die("A.DLQ", "a")
+        run.die("B.DLQ", "b")
+        run.link.refused = {}
+
+    run.go(revoke, grant)
+    assert sorted(run.world.bodies("orders")) == ["a", "b"]
+    assert run.told.refused == {}
+
+
+def test_where_nothing_can_be_asked_or_read_the_health_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once in the log; a broker without dead-letter queues is no fault."""
+    run = Run(tmp_path)
+    run.can_ask = False
+    seen: list[str] = []
+
+    def refuse() -> None:
+        seen.append(run.told.problem)
+        run.can_ask = True
+        run.link.refused = {DLQ: "no permission"}
+
+    def remove() -> None:
+        seen.append(run.told.problem)
+        run.found = []
+
+    run.go(lambda: None, refuse, remove, lambda: seen.append(run.told.problem))
+    assert "grant manage; or name them in intake.queues" in seen[0]
+    assert seen[1:] == [ALL_REFUSED, ""]
+    assert capsys.readouterr().out.count("can't be asked") == 1
+
+
+def test_what_comes_after_the_first_look_is_no_backlog_however_much_it_is(tmp_path: Path) -> None:
+    """A queue that was empty, and one that was born since; but an older one that is found is."""
+    run = Run(tmp_path)
+    many = [str(n) for n in range(30)]
+
+    def let_many_die() -> None:
+        run.die(DLQ, *many)
+        run.die("born.DLQ", *many)
+        run.die("old.DLQ", *many)
+        run.link.born = {"born.DLQ"}
+        run.link.has_changed = True
+        run.found = [DLQ, "born.DLQ", "old.DLQ"]
+
+    run.go(let_many_die, lambda: None)
+    assert len(run.world.bodies("orders")) == 60
+    assert run.world.store is not None
+    run.world.store.open()
+    assert run.world.store.holds()["queue://old.DLQ"] == 0
+    held = [tally for tally in run.world.store.tallies() if tally.state is RowState.HELD]
+    assert [tally.count for tally in held] == [30]
+
+
+def test_what_was_read_once_is_no_backlog_after_a_restart(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.go(lambda: run.die(DLQ, "first"))
+    run.die(DLQ, *[str(n) for n in range(30)])
+    run.restart()
+    run.go(lambda: None)
+    assert len(run.world.bodies("orders")) == 31
+
+
+def test_the_service_looks_at_once_when_the_link_tells_of_a_new_queue(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+
+    def bear() -> None:
+        run.found = [DLQ, "born.DLQ"]
+        run.die("born.DLQ", "a")
+
+    def tell() -> None:
+        assert run.world.bodies("orders") == []
+        run.link.has_changed = True
+
+    run.go(bear, lambda: None, tell, lambda: None, lambda: None, looks=False)
+    assert run.world.bodies("orders") == ["a"]

@@ -82,6 +82,7 @@ def test_readiness_needs_link_and_store(start: StartServer, health: Health) -> N
         "link": {"up": True, "reason": ""},
         "store": {"ok": True, "reason": ""},
         "token": {"state": "ours", "reason": ""},
+        "intake": {"read": 0, "refused": {}, "reason": ""},
     }
     health.link_down("the broker is away")
     status, body, _ = ask(address, "/readyz")
@@ -95,6 +96,24 @@ def test_a_full_disk_is_not_ready(start: StartServer, health: Health) -> None:
     status, body, _ = ask(start(), "/readyz")
     assert status == 503
     assert json.loads(body)["store"] == {"ok": False, "reason": "disk full"}
+
+
+def test_who_can_read_nothing_at_all_is_not_ready(start: StartServer, health: Health) -> None:
+    """One refused queue of several is told, and no reason to take the others away."""
+    health.link_up()
+    health.store_ok()
+    health.intake(1, {"B.DLQ": "no permission"}, "")
+    status, body, _ = ask(start(), "/readyz")
+    assert status == 200
+    assert json.loads(body)["intake"] == {
+        "read": 1,
+        "refused": {"B.DLQ": "no permission"},
+        "reason": "",
+    }
+    health.intake(0, {}, "grant manage")
+    status, body, _ = ask(start(), "/readyz")
+    assert status == 503
+    assert json.loads(body)["intake"]["reason"] == "grant manage"
 
 
 def test_an_awaited_token_is_told(start: StartServer, health: Health) -> None:

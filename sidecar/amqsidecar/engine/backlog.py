@@ -8,8 +8,8 @@ from amqsidecar.model.destination import Destination
 class BacklogGate:
     """Knows how many more dead letters of each source are backlog.
 
-    A source is counted when its first dead letter arrives. Counts change only with `commit`, so a
-    cycle that fails leaves them as they were.
+    A source is counted when it is first read (`meet`), else when its first dead letter arrives.
+    Counts change only with `commit`, so a cycle that fails leaves them as they were.
     """
 
     def __init__(
@@ -20,6 +20,7 @@ class BacklogGate:
         holds: bool,
         threshold: int,
         count_limit: int | None = None,
+        is_newborn: Callable[[Destination], bool] = lambda _source: False,
     ) -> None:
         """Make a gate.
 
@@ -30,14 +31,27 @@ class BacklogGate:
             threshold: a queue that holds no more than this is no backlog.
             count_limit: counts don't go beyond this (Classic's browser); a held backlog of at least
                 this many is counted again when it has been taken. None = counts are exact.
+            is_newborn: tells whether a queue was made while we looked: nothing in it is backlog,
+                however many died before it was first read.
         """
         self._remaining = dict(remaining)
         self._fresh: dict[str, int] = {}
+        self._met: dict[str, int] = {}
         self._count = count
         self._holds = holds
         self._threshold = threshold
         self._count_limit = count_limit
+        self._is_newborn = is_newborn
         self._recounts: set[str] = set()
+
+    def meet(self, source: Destination) -> None:
+        """Take note of a queue that is read from now on; counts it unless it is known.
+
+        Without it a queue that was empty, and gets many dead letters at once, would look old.
+        """
+        key = str(source)
+        if key not in self._remaining and key not in self._met:
+            self._met[key] = self._count_now(source, key)
 
     def is_backlog(self, source: Destination) -> bool:
         """Tell whether the next dead letter of this source is backlog, and count it."""
@@ -46,22 +60,27 @@ class BacklogGate:
         if left is None:
             left = self._remaining.get(key)
             if left is None:
-                left = self._first_count(source, key)
+                known = self._met.get(key)
+                left = self._count_now(source, key) if known is None else known
+                self._fresh[key] = left
             elif left == 0 and key in self._recounts:
                 self._recounts.discard(key)
-                left = self._first_count(source, key)
+                left = self._fresh[key] = self._count_now(source, key)
+        if left > 0 and self._is_newborn(source):
+            # Why: deleted and made again, a queue holds nothing of what was counted in it.
+            left = self._fresh[key] = 0
         if left <= 0:
             return False
         self._fresh[key] = left - 1
         return True
 
-    def _first_count(self, source: Destination, key: str) -> int:
-        total = self._count(source) if self._holds else 0
+    def _count_now(self, source: Destination, key: str) -> int:
+        if not self._holds or self._is_newborn(source):
+            return 0
+        total = self._count(source)
         if self._count_limit is not None and total >= self._count_limit:
             self._recounts.add(key)
-        left = total if total > self._threshold else 0
-        self._fresh[key] = left
-        return left
+        return total if total > self._threshold else 0
 
     @property
     def changes(self) -> Mapping[str, int]:

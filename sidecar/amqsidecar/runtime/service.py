@@ -1,12 +1,20 @@
 """The service: owns the link, reconnects, and drives the engine until it is told to stop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event as Flag
 
 import msgspec
 import structlog
 
-from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import (
+    FINAL_SUFFIX,
+    REFUSED,
+    BrokerKind,
+    IntakeQueue,
+    LeftBehind,
+    Link,
+    WatchesQueues,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -19,6 +27,7 @@ from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, LinkLost, StoreUnavailable
 from amqsidecar.plugin import Chance, Decider
+from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
 
@@ -32,6 +41,9 @@ HELD_ELSEWHERE = (
 
 CLASSIC_COUNT_LIMIT = 400
 """Classic's browsers see no further (maxBrowsePageSize)."""
+
+SHORTEST_LOOK_S = 1.0
+"""Time between two looks for queues, however often the broker tells of new ones."""
 
 log = structlog.get_logger("amqsidecar.service")
 
@@ -90,12 +102,18 @@ class ServiceHealth:
     def left_behind(self, items: Sequence[LeftBehind]) -> None:
         """These stay in the dead-letter queues; told anew after each look for queues."""
 
+    def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
+        """So many queues are read, these are refused; told anew after each look for queues.
+
+        Args:
+            read_count: names and wildcards.
+            refused: the broker's words by queue.
+            problem: why nothing at all can be read; "" = something is, or may be found any time.
+        """
+
 
 MakeDecider = Callable[[Link], Decider]
 """Rules may come from the live broker, so they are made when the link is open."""
-
-MakeIntake = Callable[[Link], Sequence[IntakeQueue]]
-"""Finds the dead-letter queues to read; called again and again."""
 
 
 class Service:
@@ -106,7 +124,7 @@ class Service:
         *,
         make_link: Callable[[str], Link],
         make_decider: MakeDecider,
-        find_intake: MakeIntake,
+        find_intake: FindIntake,
         store: Store,
         clock: Clock,
         chance: Chance,
@@ -118,7 +136,7 @@ class Service:
     ) -> None:
         self._make_link = make_link
         self._make_decider = make_decider
-        self._find_intake = find_intake
+        self._intake = IntakeKeeper(settings.intake_queues, find_intake, health.intake)
         self._store = store
         self._clock = clock
         self._chance = chance
@@ -201,7 +219,7 @@ class Service:
         self._link = link
         try:
             link.open(TOKEN_QUEUE_PREFIX + state.instance)
-            engine, names = self._make_engine(link)
+            engine, names, backlog = self._make_engine(link)
             is_waiting_told = False
             while not engine.recover(state, TOKEN_WAIT_S):
                 if self._stop.is_set():
@@ -212,7 +230,7 @@ class Service:
                     self._health.token_awaited(HELD_ELSEWHERE)
                     log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                     is_waiting_told = True
-            self._attach(link, names)
+            self._look_for_queues(link, names, backlog)
             self._was_up = True
             self._health.link_up()
             if has_been_up:
@@ -223,42 +241,44 @@ class Service:
                 version=link.description.version,
                 instance=state.instance,
             )
-            self._drive(engine, link, names)
+            self._drive(engine, link, names, backlog)
             engine.settle_up()
         finally:
             self._link = None
             link.close()
 
-    def _drive(self, engine: CycleEngine, link: Link, names: IntakeNames) -> None:
+    def _drive(
+        self, engine: CycleEngine, link: Link, names: IntakeNames, backlog: BacklogGate
+    ) -> None:
+        watches = link if isinstance(link, WatchesQueues) else None
+        not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
+        has_changed = False
         while not self._stop.is_set():
             engine.turn(self._settings.max_wait_s)
-            if self._look_again.is_set():
+            if watches is not None and watches.queues_changed():
+                has_changed = True
+            is_time = has_changed and self._clock.monotonic_s() >= not_before_s
+            if is_time or self._look_again.is_set():
                 self._look_again.clear()
-                self._attach(link, names)
-                self._tell_left_behind(link)
+                has_changed = False
+                self._look_for_queues(link, names, backlog)
+                not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
 
-    def _attach(self, link: Link, names: IntakeNames) -> None:
-        queues = tuple(self._settings.intake_queues or self._find_intake(link))
-        if queues == names.queues:
-            return
-        if queues:
-            log.info("intake", queues=[item.destination.name for item in queues])
-        else:
-            log.warning(
-                "intake_empty",
-                meaning="no dead-letter queue is known, so nothing is taken: name them in "
-                "intake.queues, or give the sidecar's user the right to ask the broker",
-            )
-        names.replace(queues)
-        link.attach(queues, self._settings.prefetch or 2 * self._max_messages(link))
+    def _look_for_queues(self, link: Link, names: IntakeNames, backlog: BacklogGate) -> None:
+        prefetch = self._settings.prefetch or 2 * self._max_messages(link)
+        items = self._intake.look(link, names, prefetch)
+        for queue in queues_read(link, names):
+            backlog.meet(queue)
+        self._tell_left_behind(items)
 
-    def _tell_left_behind(self, link: Link) -> None:
-        items = link.left_behind()
+    def _tell_left_behind(self, items: tuple[LeftBehind, ...]) -> None:
         if items == self._left_behind:
             return
         self._left_behind = items
         self._health.left_behind(items)
         for item in items:
+            if item.reason == REFUSED:
+                continue
             log.warning(
                 "left_behind",
                 queue=str(item.queue),
@@ -274,7 +294,7 @@ class Service:
         # Why: on Classic consumers stalled at transactions of more than one page (wire facts 9).
         return 200 if link.description.kind is BrokerKind.CLASSIC else 1000
 
-    def _make_engine(self, link: Link) -> tuple[CycleEngine, IntakeNames]:
+    def _make_engine(self, link: Link) -> tuple[CycleEngine, IntakeNames, BacklogGate]:
         settings = self._settings
         kind = link.description.kind
         is_classic = kind is BrokerKind.CLASSIC
@@ -296,6 +316,7 @@ class Service:
             holds=settings.holds_backlog,
             threshold=settings.backlog_threshold,
             count_limit=CLASSIC_COUNT_LIMIT if is_classic else None,
+            is_newborn=link.is_newborn if isinstance(link, WatchesQueues) else lambda _: False,
         )
         bound = self._max_messages(link)
         engine = CycleEngine(
@@ -311,4 +332,4 @@ class Service:
             wake_at=self.service_clock.wake_at,
             crash_point=self._crash_point,
         )
-        return engine, names
+        return engine, names, backlog

@@ -1,5 +1,6 @@
 """Whether the sidecar lives, is ready, and why not."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from threading import Lock
 
@@ -42,6 +43,9 @@ class Health:
         self._store = _Part()
         self._token = TokenState.UNKNOWN
         self._token_reason = ""
+        self._read_count = 0
+        self._refused: Mapping[str, str] = {}
+        self._intake_problem = ""
 
     def link_up(self) -> None:
         """The link is up, the token is ours, dead letters are read."""
@@ -70,23 +74,35 @@ class Health:
         with self._lock:
             self._token, self._token_reason = TokenState.AWAITED, reason
 
+    def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
+        """So many dead-letter queues are read; a problem says why nothing at all can be."""
+        with self._lock:
+            self._read_count, self._refused = read_count, dict(refused)
+            self._intake_problem = problem
+
     def healthz(self) -> HealthAnswer:
         """Answer whether the process lives: whoever asks has the answer."""
         return HealthAnswer(is_good=True, body=_json({"status": "ok", "version": __version__}))
 
     def readyz(self) -> HealthAnswer:
-        """Answer whether messages can be taken and sent: link up and store writable.
+        """Answer whether messages can be taken and sent: link up, store writable, a queue to read.
 
         The body is `{"status": "ready" | "not ready", "link": {"up", "reason"},
-        "store": {"ok", "reason"}, "token": {"state", "reason"}}`.
+        "store": {"ok", "reason"}, "token": {"state", "reason"},
+        "intake": {"read", "refused", "reason"}}`; `refused` holds the broker's words by queue.
         """
         with self._lock:
-            is_ready = self._link.is_good and self._store.is_good
+            is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
             answer = {
                 "status": "ready" if is_ready else "not ready",
                 "link": {"up": self._link.is_good, "reason": self._link.reason},
                 "store": {"ok": self._store.is_good, "reason": self._store.reason},
                 "token": {"state": self._token.value, "reason": self._token_reason},
+                "intake": {
+                    "read": self._read_count,
+                    "refused": self._refused,
+                    "reason": self._intake_problem,
+                },
             }
         return HealthAnswer(is_good=is_ready, body=_json(answer))
 

@@ -1,0 +1,140 @@
+"""Keeps a link reading the dead-letter queues that are to be read.
+
+Named queues are the operator's word: one that can't be read when the process starts ends it. Found
+ones are not: what can't be read is left out, told once, and tried again at each look.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from amqsidecar.broker import REFUSED, IntakeQueue, LeftBehind, Link, WatchesQueues
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
+from amqsidecar.model.destination import Destination
+
+MENDS_REFUSAL = (
+    "left out for now, the others are read, and it is tried again at each look for queues: give "
+    "the sidecar's user the right to read it (deploy/reference/permissions.md), or mend the queue"
+)
+NONE_KNOWN = (
+    "the broker has no dead-letter queue that is known here, so nothing is taken yet; it is looked "
+    "for again all the time, or name the queues in intake.queues"
+)
+ALL_REFUSED = (
+    "none of the dead-letter queues can be read, so nothing is taken; what waits is still sent"
+)
+
+_COUNT_MAX = 1_000_000_000
+# Why: the broker's words may hold a number of a connection or consumer, new with each refusal.
+_CHANGING = re.compile(r"[0-9a-f-]{12,}|\d+")
+
+log = structlog.get_logger("amqsidecar.service")
+
+FindIntake = Callable[[Link], Sequence[IntakeQueue]]
+"""Finds the dead-letter queues to read; called again and again; may raise `DiscoveryRefused`."""
+
+TellIntake = Callable[[int, Mapping[str, str], str], None]
+"""Takes how many queues are read, the refused ones with the broker's words, and what is wrong."""
+
+
+class IntakeKeeper:
+    """What is read and what is not, over all links of a process."""
+
+    def __init__(
+        self, named: Sequence[IntakeQueue], find: FindIntake, tell_health: TellIntake
+    ) -> None:
+        self._named = tuple(named)
+        self._find = find
+        self._tell_health = tell_health
+        self._has_looked = False
+        self._told_queues: list[str] | None = None
+        self._told_refused: dict[str, str] = {}
+        self._told_problem = ""
+
+    def look(self, link: Link, names: IntakeNames, prefetch: int) -> tuple[LeftBehind, ...]:
+        """Look for queues, let the link read them, and return what stays in them, and why.
+
+        Raises:
+            QueueRefused: a named queue can't be read, and this is the first look.
+            LinkLost: the connection is gone.
+        """
+        problem = ""
+        try:
+            wanted = self._named or tuple(self._find(link))
+        except DiscoveryRefused as refused:
+            wanted = ()
+            problem = (
+                f"which dead-letter queues there are can't be asked, so nothing is taken: {refused}"
+                "; or name them in intake.queues. What waits is still sent"
+            )
+        # Why all: a queue that is refused now may be read later.
+        if wanted != names.queues:
+            names.replace(wanted)
+        refused_queues = self._attach(link, list(wanted), prefetch)
+        self._has_looked = True
+        left_behind = tuple(
+            LeftBehind(one.destination, REFUSED, _count(link, one), words, at_least=True)
+            for one, words in refused_queues.items()
+        )
+        left_behind += link.left_behind()
+        read = [one.destination.name for one in wanted if one not in refused_queues]
+        all_refused = {one.queue.name: one.meaning for one in left_behind if one.reason == REFUSED}
+        if not read and not problem:
+            problem = ALL_REFUSED if all_refused else NONE_KNOWN
+        self._tell(read, all_refused, problem)
+        return left_behind
+
+    def _attach(
+        self, link: Link, wanted: list[IntakeQueue], prefetch: int
+    ) -> dict[IntakeQueue, str]:
+        """Let the link read all that it can, and return the others with the broker's words."""
+        refused: dict[IntakeQueue, str] = {}
+        while True:
+            try:
+                link.attach(wanted, prefetch)
+            except QueueRefused as words:
+                found = [one for one in wanted if one.destination.name == words.queue]
+                if not found or (self._named and not self._has_looked):
+                    raise
+                for one in found:
+                    refused[one] = str(words)
+                    wanted.remove(one)
+            else:
+                return refused
+
+    def _tell(self, read: list[str], refused: dict[str, str], problem: str) -> None:
+        if read and read != self._told_queues:
+            log.info("intake", queues=read)
+        self._told_queues = read
+        for name, words in refused.items():
+            if _lasting(words) != _lasting(self._told_refused.get(name, "")):
+                log.warning("intake_queue_refused", queue=name, reason=words, meaning=MENDS_REFUSAL)
+        for name in self._told_refused.keys() - refused.keys():
+            if name in read:
+                log.info("intake_queue_read_again", queue=name)
+        self._told_refused = refused
+        if problem and _lasting(problem) != _lasting(self._told_problem):
+            log.warning("intake_empty", meaning=problem)
+        self._told_problem = problem
+        self._tell_health(len(read), refused, "" if problem == NONE_KNOWN else problem)
+
+
+def queues_read(link: Link, names: IntakeNames) -> tuple[Destination, ...]:
+    """Return the queues that a link reads, each by name, as far as it can tell."""
+    if isinstance(link, WatchesQueues):
+        return link.queues_read()
+    wanted = (one.destination for one in names.queues or ())
+    return tuple(one for one in wanted if {"*", ">"}.isdisjoint(one.name.split(".")))
+
+
+def _count(link: Link, queue: IntakeQueue) -> int:
+    try:
+        return link.count(queue, _COUNT_MAX)
+    except BrokerRefused:
+        return 0
+
+
+def _lasting(words: str) -> str:
+    return _CHANGING.sub("#", words)
