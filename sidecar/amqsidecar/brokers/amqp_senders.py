@@ -5,7 +5,7 @@ the anonymous relay would route by annotations that stay in the message (`spec-a
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -34,8 +34,13 @@ _SENDS_PER_TURN = 64
 class SenderPool:
     """Sender links by destination; the least recently used are closed first."""
 
-    def __init__(self, connection: AmqpConnection) -> None:
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        address_of: Callable[[Destination], str] = lambda destination: destination.name,
+    ) -> None:
         self._connection = connection
+        self._address_of = address_of
         self._open: OrderedDict[Destination, Sender] = OrderedDict()
         self._closing: list[Sender] = []
         self._numbers = count(1)
@@ -49,7 +54,7 @@ class SenderPool:
         sender = self._open[destination] = Sender(
             self._connection,
             f"amqsidecar-sender-{next(self._numbers)}",
-            destination.name,
+            self._address_of(destination),
             capability="queue" if destination.is_queue else "topic",
         )
         self._open.move_to_end(destination)
@@ -101,12 +106,14 @@ class TransactionSends:
         pool: SenderPool,
         transaction: Transaction,
         now_ms: int,
+        encode: Callable[[Resend, int], bytes] = encode_resend,
     ) -> None:
         self.refusals: dict[int, str] = {}
         self._connection = connection
         self._pool = pool
         self._transaction = transaction
         self._now_ms = now_ms
+        self._encode = encode
         self._sent: list[tuple[int, Any]] = []
         self._blocked: set[Destination] = set()
 
@@ -154,7 +161,7 @@ class TransactionSends:
             )
             return
         try:
-            message = encode_resend(resend, self._now_ms)
+            message = self._encode(resend, self._now_ms)
         except UndecodableMessage as undecodable:
             self.refusals[index] = f"it can't be taken apart: {undecodable}"
             return

@@ -6,7 +6,7 @@ crashes and starts again and again) is replaced by a fresh one with the same num
 broker gives up on any message that was delivered too often.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import cproton
 
@@ -20,12 +20,30 @@ from amqsidecar.brokers.amqp_links import (
     refusal_words,
 )
 from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
-from amqsidecar.brokers.artemis_management import ArtemisManagement
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 
 _TIMEOUT_S = 15.0
 _STRAY_MAX = 64
 _NOT_A_TOKEN = -1
+
+
+class ManagesQueues(Protocol):
+    """What makes and counts the token queue, such as `ArtemisManagement`."""
+
+    @property
+    def missing(self) -> str | None:
+        """Why the broker can't be asked; None = it can."""
+        ...
+
+    def create_queue(
+        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
+    ) -> str | None:
+        """Make a durable queue unless it exists."""
+        ...
+
+    def message_count(self, queue: str) -> int | None:
+        """Return how many messages a queue holds, handed out or not; None = no such queue."""
+        ...
 
 
 class Token:
@@ -38,7 +56,7 @@ class Token:
     def __init__(
         self,
         connection: AmqpConnection,
-        management: ArtemisManagement,
+        management: ManagesQueues,
         coordinator: Coordinator,
         queue: str,
     ) -> None:
