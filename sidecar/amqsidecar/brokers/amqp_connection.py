@@ -11,13 +11,20 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 import cproton
 from cproton import ffi, lib
 
+from amqsidecar.brokers.amqp_sasl import (
+    MECHANISMS_WITH_USER,
+    MECHANISMS_WITHOUT_USER,
+    SaslExchange,
+    log_in,
+)
+from amqsidecar.brokers.broker_socket import connect
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
@@ -61,7 +68,9 @@ class AmqpConnection:
         tls: ssl.SSLContext | None,
         connect_timeout_s: float,
         idle_timeout_s: float,
+        mechanisms: Sequence[str] = (),
     ) -> None:
+        """Prepare a connection; SASL `mechanisms`: the preferred first, () = those that fit."""
         self.place = f"{host}:{port}"
         self.session: Any = None
         self._host = host
@@ -70,6 +79,7 @@ class AmqpConnection:
         self._password = password
         self._clock = clock
         self._tls = tls
+        self._mechanisms = mechanisms or (MECHANISMS_WITH_USER if user else MECHANISMS_WITHOUT_USER)
         self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._socket: socket.socket | ssl.SSLSocket | None = None
@@ -101,56 +111,46 @@ class AmqpConnection:
             LinkLost: the peer can't be reached or does not answer.
             BrokerRefused: credentials, certificate, or the peer closes at once.
         """
-        self._connect()
+        arrived_early = self._connect()
         connection = self._connection = cproton.pn_connection()
         self._collector = cproton.pn_collector()
         transport = self._transport = cproton.pn_transport()
         cproton.pn_connection_collect(connection, self._collector)
         cproton.pn_connection_set_container(connection, container)
         cproton.pn_connection_set_hostname(connection, self._host)
-        sasl = cproton.pn_sasl(transport)
-        if self._user:
-            cproton.pn_connection_set_user(connection, self._user)
-            cproton.pn_connection_set_password(connection, self._password)
-        cproton.pn_sasl_allowed_mechs(sasl, "PLAIN" if self._user else "EXTERNAL ANONYMOUS")
-        # Why: TLS is below Proton here, it does not know that the password is protected.
-        cproton.pn_sasl_set_allow_insecure_mechs(sasl, True)
         cproton.pn_transport_set_max_frame(transport, FRAME_BYTES_MAX)
         cproton.pn_transport_set_idle_timeout(transport, int(self._idle_timeout_s * 1000))
         cproton.pn_transport_bind(transport, connection)
         cproton.pn_connection_open(connection)
         self.session = cproton.pn_session(connection)
         cproton.pn_session_open(self.session)
+        if arrived_early:
+            lib.pn_transport_push(transport, ffi.from_buffer(arrived_early), len(arrived_early))
         is_open = self.run_until(
             lambda: self._is_remote_open and self._is_session_open, self._connect_timeout_s
         )
         if not is_open:
             raise LinkLost(f"{self.place} did not answer in {self._connect_timeout_s:g} s")
 
-    def _connect(self) -> None:
+    def _connect(self) -> bytes:
+        """Connect and log in; return what the peer has sent of AMQP already."""
+        connected = connect(self._host, self._port, self._tls, self._connect_timeout_s)
+        exchange = SaslExchange(
+            place=self.place,
+            host=self._host,
+            user=self._user,
+            password=self._password,
+            mechanisms=self._mechanisms,
+        )
         try:
-            plain = socket.create_connection((self._host, self._port), self._connect_timeout_s)
-        except OSError as error:
-            raise LinkLost(f"{self.place} can't be reached: {error}") from error
-        connected: socket.socket | ssl.SSLSocket = plain
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                connected = self._tls.wrap_socket(plain, server_hostname=self._host)
-        except ssl.SSLCertVerificationError as error:
-            plain.close()
-            raise BrokerRefused(
-                f"the certificate of {self.place} is not trusted: {error.verify_message}"
-            ) from error
-        except ssl.SSLError as error:
-            plain.close()
-            raise BrokerRefused(f"no TLS with {self.place}: {error.reason}") from error
-        except OSError as error:
-            plain.close()
-            raise LinkLost(f"{self.place} can't be reached: {error}") from error
+            log_in(connected, exchange, self._clock, self._connect_timeout_s)
+        except BrokerError:
+            connected.close()
+            raise
         connected.setblocking(False)
         self._socket = connected
         self._poll.register(connected.fileno(), _READ)
+        return exchange.rest
 
     def remote_properties(self) -> dict[str, str]:
         """Return the text properties that the peer told of itself when it opened the connection."""

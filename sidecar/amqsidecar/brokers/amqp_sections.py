@@ -109,6 +109,18 @@ def elements(section: bytes) -> list[bytes]:
         raise UndecodableMessage("a section is cut off") from None
 
 
+def items(encoded: bytes) -> list[bytes]:
+    """Return the elements of an encoded list or map, without a section's descriptor.
+
+    Raises:
+        UndecodableMessage: it is neither, or is not well-formed.
+    """
+    try:
+        return _elements(encoded, 0)
+    except (IndexError, struct.error):
+        raise UndecodableMessage("a list or map is cut off") from None
+
+
 def pairs(section: bytes) -> list[bytes]:
     """Return the elements of a section of a map, keys and values in turn.
 

@@ -9,6 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.broker_socket import (
+    connect,
+    handshake_failure,
+    is_tls_record,
+    speaks_tls,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
 
@@ -106,7 +112,7 @@ class OpenWireConnection:
         """
         now_ms = self._clock.now_ms()
         self.connection = f"ID:amqsidecar-{secrets.token_hex(6)}-{now_ms}-1:1"
-        self._socket = self._connect()
+        self._socket = connect(*self._address, self._ssl_context, self._connect_timeout_s)
         self._socket.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
@@ -131,26 +137,6 @@ class OpenWireConnection:
                 f" version {codec.VERSION} is needed (ActiveMQ Classic 5.16 or later)"
             )
         self._idle_s = min(self._inactivity_ms, self.wire_format.inactivity_ms) / 1000
-
-    def _connect(self) -> socket.socket:
-        try:
-            connected = socket.create_connection(self._address, self._connect_timeout_s)
-        except OSError as cause:
-            raise LinkLost(f"can't connect to {self.name}: {cause}") from cause
-        try:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self._ssl_context is None:
-                return connected
-            return self._ssl_context.wrap_socket(connected, server_hostname=self._address[0])
-        except ssl.SSLCertVerificationError as cause:
-            connected.close()
-            raise BrokerRefused(
-                f"the certificate of {self.name} is not trusted: {cause}"
-            ) from cause
-        except OSError as cause:
-            connected.close()
-            raise LinkLost(f"can't talk to {self.name}: {cause}") from cause
 
     def close(self) -> None:
         """Close the socket; never raises, safe to call twice."""
@@ -307,7 +293,13 @@ class OpenWireConnection:
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             except OSError as cause:
+                if self._greeting is None and isinstance(cause, ssl.SSLError):
+                    self.close()
+                    raise handshake_failure(cause, self.name) from cause
                 raise self._lost("reading", cause) from cause
+            if self._greeting is None and is_tls_record(data):
+                self.close()
+                raise speaks_tls(self.name)
             if not data:
                 raise self._lost("reading", self.last_error or "it closed the connection")
             self._read_at_s = self._clock.monotonic_s()
