@@ -298,8 +298,9 @@ class Link(Protocol):
         """Return what lies in a dead-letter queue, in order, without taking or changing it.
 
         Classic shows what another reader has in hand, Artemis doesn't. A handle is None: what was
-        looked at can't be accepted. A queue that does not exist is empty, and is not made. Large
-        messages end the look before `at_most`, so that it takes bounded memory.
+        looked at can't be accepted; a message is b"" where the broker tells its past only. A queue
+        that does not exist is empty, and is not made. Large messages end the look before
+        `at_most`, so that it takes bounded memory.
 
         Quirk (Classic): a browse ends at the queue's maxBrowsePageSize, 400 unless configured.
 

@@ -29,7 +29,7 @@ from amqsidecar.broker import (
     LeftBehind,
     Resend,
 )
-from amqsidecar.brokers.amqp_browse import browse
+from amqsidecar.brokers.amqp_browse import browse_convertible, list_messages
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_intake import Intake
 from amqsidecar.brokers.amqp_links import Receiver
@@ -105,6 +105,7 @@ class AmqpArtemisLink:
         self._token: Token | None = None
         self._intake: Intake | None = None
         self._browse_number = 0
+        self._seen_in_part: dict[IntakeQueue, str] = {}
         self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
 
     def open(self, token_queue: str | None) -> None:
@@ -164,7 +165,17 @@ class AmqpArtemisLink:
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what stays in the attached queues, since the broker can't convert it to AMQP."""
-        return _opened(self._intake).left_behind()
+        not_seen = tuple(
+            LeftBehind(
+                queue.destination,
+                "not_listed",
+                0,
+                f"what Core and OpenWire clients have made is not looked at: {reason}",
+                at_least=True,
+            )
+            for queue, reason in self._seen_in_part.items()
+        )
+        return not_seen + _opened(self._intake).left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
@@ -330,19 +341,27 @@ class AmqpArtemisLink:
         return counted
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue and can be converted to AMQP, from its head.
+        """Return what lies in a dead-letter queue: told without bodies, or browsed in part.
+
+        What the broker would have to convert is not browsed, see `amqp_browse`; `left_behind`
+        tells of it.
 
         Raises:
             BrokerRefused: the user may not browse it.
             LinkLost: the connection is gone.
         """
-        routes = _opened(self._routes)
+        routes, management = _opened(self._routes), _opened(self._management)
         routes.note_intake(queue)
-        if not _opened(self._management).may_exist(queue.destination.name):
-            return []
+        listed = list_messages(management, queue, at_most, routes.read_origin)
+        if listed is not None:
+            self._seen_in_part.pop(queue, None)
+            return listed
+        self._seen_in_part[queue] = management.missing or f"it holds more than {at_most} messages"
         self._browse_number += 1
         name = f"amqsidecar-browse-{self._browse_number}"
-        return browse(self._connection, name, queue, at_most, routes.read_origin, self._timeout_s)
+        return browse_convertible(
+            self._connection, name, queue, at_most, routes.read_origin, self._timeout_s
+        )
 
     def trials(self) -> ArtemisTrials:
         """Return what tries the user's rights over this connection."""

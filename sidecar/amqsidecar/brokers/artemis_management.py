@@ -202,12 +202,6 @@ class ArtemisManagement:
         answer = self.ask(Question(f"queue.{queue}", attribute="MessageCount"))
         return int(answer.value) if answer.is_ok else None
 
-    def may_exist(self, name: str) -> bool:
-        """Tell whether a queue exists, fully qualified or not; True where it can't be asked."""
-        if self.missing is not None:
-            return True
-        return self.message_count(name.rpartition("::")[2]) is not None
-
     def create_queue(
         self,
         name: str,

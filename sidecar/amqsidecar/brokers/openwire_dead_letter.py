@@ -6,6 +6,8 @@ Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.MessageMarshaller.loo
 from functools import lru_cache
 from struct import Struct, error
 
+from msgspec.structs import replace
+
 from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_properties import (
@@ -59,6 +61,7 @@ class MessageParts:
         "body",
         "compressed",
         "data",
+        "expiration_at",
         "group",
         "message_id",
         "original_destination",
@@ -77,6 +80,7 @@ class MessageParts:
     message_id: bytes
     text_view: bytes
     producer_at: int
+    expiration_at: int
     group: bytes
     persistent: int
     priority: bytes
@@ -103,6 +107,23 @@ def take_apart(data: bytes) -> MessageParts:
 
 
 def _take_apart(data: bytes) -> MessageParts:
+    parts, start = _take_head_apart(data)
+    at = _skip_nested(data, start)
+    parts.structure = data[start:at]
+    at = _skip_nested(data, at)
+    parts.compressed = data[at]
+    start = _skip_array(data, at + 5) + 8
+    at = _skip_text(data, start)
+    parts.user = data[start:at]
+    at = _skip_array(data, at + 2) + 17
+    if at > len(data):
+        raise UndecodableMessage("the message ends in the middle of a field")
+    parts.tail = data[at:]
+    return parts
+
+
+def _take_head_apart(data: bytes) -> tuple[MessageParts, int]:
+    """Return the fields before the data structure, and where that begins."""
     if not 23 <= data[0] <= 29:
         raise UndecodableMessage(f"type {data[0]} is no message")
     parts = MessageParts()
@@ -124,6 +145,7 @@ def _take_apart(data: bytes) -> MessageParts:
     at = _skip_text(data, at)
     parts.group = data[start:at]
     parts.persistent = data[at]
+    parts.expiration_at = at + 1
     start = at + 9
     at = _skip_nested(data, start + 1)
     parts.priority = data[start:at]
@@ -134,19 +156,7 @@ def _take_apart(data: bytes) -> MessageParts:
     start = at
     at = _skip_bytes(data, start)
     parts.properties = data[start + 5 : at] if data[start] else None
-    start = at
-    at = _skip_nested(data, start)
-    parts.structure = data[start:at]
-    at = _skip_nested(data, at)
-    parts.compressed = data[at]
-    start = _skip_array(data, at + 5) + 8
-    at = _skip_text(data, start)
-    parts.user = data[start:at]
-    at = _skip_array(data, at + 2) + 17
-    if at > len(data):
-        raise UndecodableMessage("the message ends in the middle of a field")
-    parts.tail = data[at:]
-    return parts
+    return parts, at
 
 
 def _skip_text(data: bytes, at: int) -> int:
@@ -231,11 +241,16 @@ def read_dead_letter(data: bytes, now_ms: int) -> tuple[Provenance, bytes | None
     """
     try:
         parts = take_apart(data)
-        found = read_properties(parts.properties, _PROVENANCE_NAMES)
-        message_id = message_id_text(parts)
+        provenance = _provenance(parts, parts.original_destination, now_ms)
     except (UndecodableMessage, error, IndexError) as cause:
         return Provenance(problem=f"it can't be taken apart: {cause}"), _message_id(data)
-    origin = _origin(parts.original_destination)
+    return provenance, parts.message_id
+
+
+def _provenance(parts: MessageParts, died_in: bytes, now_ms: int) -> Provenance:
+    found = read_properties(parts.properties, _PROVENANCE_NAMES)
+    message_id = message_id_text(parts)
+    origin = _origin(died_in)
     cause_text = found.get(CAUSE)
     cause_text = cause_text if isinstance(cause_text, str) else None
     if cause_text is None:
@@ -246,7 +261,7 @@ def read_dead_letter(data: bytes, now_ms: int) -> tuple[Provenance, bytes | None
         is_store_duplicate = any(text in cause_text for text in STORE_DUPLICATE_CAUSES)
     redelivery_id = found.get(_REDELIVERY_ID)
     redelivery_id = redelivery_id if isinstance(redelivery_id, str) and redelivery_id else None
-    provenance = Provenance(
+    return Provenance(
         origin=None if isinstance(origin, str) else origin,
         cause=cause_text,
         expired=is_expired,
@@ -258,7 +273,6 @@ def read_dead_letter(data: bytes, now_ms: int) -> tuple[Provenance, bytes | None
         persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
         problem=origin if isinstance(origin, str) else None,
     )
-    return provenance, parts.message_id
 
 
 def _tells_expiry(cause: str, timestamp_ms: int) -> bool:
@@ -305,6 +319,32 @@ def read_cycle(data: bytes) -> int | None:
     except UndecodableMessage:
         return None
     return cycle if isinstance(cycle, int) else None
+
+
+def read_death(data: bytes, now_ms: int) -> tuple[Provenance | None, bytes | None]:
+    """Return what an advisory tells of a message that died, and the advisory's message id field.
+
+    Never raises. The message is as it was before it died: its destination is where it died, and
+    the broker's words for why are not on it. None = it tells of no message that can be read.
+    """
+    try:
+        head, at = _take_head_apart(data)
+        message_id = head.message_id
+    except (UndecodableMessage, error, IndexError):
+        return None, _message_id(data)
+    try:
+        if not data[at]:
+            return None, message_id
+        dead, _ = _take_head_apart(data[at + 1 :])
+        start = _skip_nested(dead.data, 6)
+        field = dead.data[start : _skip_nested(dead.data, start)]
+        expiration_ms = _long(dead.data, dead.expiration_at)[0]
+    except (UndecodableMessage, error, IndexError):
+        return None, message_id
+    # Why: a dead letter's original destination is the destination that the message had.
+    provenance = _provenance(dead, field, now_ms)
+    expired = 0 < expiration_ms <= now_ms
+    return replace(provenance, cause=None, expired=expired, is_store_duplicate=False), message_id
 
 
 def read_destination_info(data: bytes) -> tuple[Destination, bool] | None:

@@ -24,6 +24,7 @@ from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, RefusedQueue, ack_fields, runs
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
+from amqsidecar.brokers.openwire_deaths import Deaths
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch
 from amqsidecar.brokers.openwire_token import TokenQueue
@@ -89,6 +90,7 @@ class OpenWireLink:
         self._prefetch = 0
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
+        self._deaths: Deaths | None = None
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.
@@ -139,7 +141,7 @@ class OpenWireLink:
         self._encoder = ResendEncoder(name)
         self._consumers = Consumers(connection, self._clock)
         self._queues = QueueWatch(connection, self._consumers, self._final_suffix)
-        self._token_or_none = None
+        self._token_or_none = self._deaths = None
         if self._token_queue is None:
             return
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
@@ -452,6 +454,34 @@ class OpenWireLink:
                 for message in messages
             ]
         return found
+
+    def listen(self) -> None:
+        """Begin to hear of deaths by the broker's advisories; safe to call twice.
+
+        Raises:
+            BrokerRefused: the user may not read them.
+            LinkLost: the connection is gone.
+        """
+        connection = self._live()
+        if self._deaths is not None:
+            return
+        try:
+            self._deaths = Deaths(connection, self._consumers, self._clock)
+        except Refused as cause:
+            raise BrokerRefused(
+                f"can't hear of deaths: {cause}; allow the user to read and admin (create) topic "
+                "ActiveMQ.Advisory.>"
+            ) from cause
+
+    def heard(self) -> list[Delivery]:
+        """Return what died since the last call, in order; never blocks.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._live().poll()
+        self._consumers.route()
+        return [] if self._deaths is None else self._deaths.take()
 
     def trials(self) -> OpenWireTrials:
         """Return what tries the user's rights over this connection."""

@@ -1,0 +1,50 @@
+"""Hearing of each death on Classic: the broker's MessageDLQd advisories.
+
+Source: ActiveMQ Classic, AdvisoryBroker.sendToDeadLetterQueue: after the dead letter is stored, a
+copy of the message as it was, without its body, is published on a topic of its destination.
+"""
+
+from collections import deque
+
+from amqsidecar.broker import Delivery
+from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.openwire_connection import OpenWireConnection
+from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
+from amqsidecar.brokers.openwire_dead_letter import read_death
+from amqsidecar.clock import Clock
+from amqsidecar.model.destination import topic
+
+_DEATHS = topic("ActiveMQ.Advisory.MessageDLQd.>")
+_PREFETCH = 1000
+# Bound: what comes faster than anyone asks is lost, unless a browse finds it.
+_HEARD_MAX = 10_000
+
+
+class Deaths:
+    """What died since it was asked last."""
+
+    def __init__(self, connection: OpenWireConnection, consumers: Consumers, clock: Clock) -> None:
+        """Begin to listen.
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        self._connection = connection
+        self._clock = clock
+        self._heard: deque[Delivery] = deque(maxlen=_HEARD_MAX)
+        consumers.add(_DEATHS, _PREFETCH, take=self._take_in)
+
+    def take(self) -> list[Delivery]:
+        """Return what died since the last call, in order."""
+        found = list(self._heard)
+        self._heard.clear()
+        return found
+
+    def _take_in(self, consumer: Consumer, field: bytes, message: bytes | None) -> None:
+        if message is None:
+            return
+        provenance, message_id = read_death(message, self._clock.now_ms())
+        handle = Handle(consumer, field, message_id, 0)
+        self._connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
+        if provenance is not None and provenance.origin is not None:
+            self._heard.append(Delivery(None, provenance.origin, b"", provenance))
