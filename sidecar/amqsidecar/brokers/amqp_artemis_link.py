@@ -33,6 +33,7 @@ from amqsidecar.brokers.amqp_browse import browse_convertible, list_messages
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_intake import Intake
 from amqsidecar.brokers.amqp_links import Receiver
+from amqsidecar.brokers.amqp_notifications import Notifications
 from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
@@ -64,6 +65,7 @@ class AmqpArtemisLink:
         tls: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         idle_timeout_s: float = 30.0,
+        mechanisms: Sequence[str] = (),
         final_suffix: str = FINAL_SUFFIX,
         crash_point: CrashPoint = no_crash,
     ) -> None:
@@ -73,12 +75,13 @@ class AmqpArtemisLink:
             host: of the broker; also the name its certificate has to carry.
             port: of an acceptor that speaks AMQP.
             user: "" = anonymous, or the client certificate tells.
-            password: sent as it is (SASL PLAIN).
+            password: sent as it is where only SASL PLAIN is possible.
             clock: where the time comes from.
             instance: name of this sidecar, part of the unique container id.
             tls: None = plain TCP.
             connect_timeout_s: for TCP, login and each attach.
             idle_timeout_s: a peer that is silent for so long is taken for dead.
+            mechanisms: of SASL, the preferred first; () = those that fit.
             final_suffix: what final dead-letter queues end with; they are not read.
             crash_point: told where in a transaction we are.
         """
@@ -97,6 +100,7 @@ class AmqpArtemisLink:
             tls=tls,
             connect_timeout_s=connect_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            mechanisms=mechanisms,
         )
         self._management: ArtemisManagement | None = None
         self._routes: ArtemisRoutes | None = None
@@ -104,6 +108,7 @@ class AmqpArtemisLink:
         self._pool: SenderPool | None = None
         self._token: Token | None = None
         self._intake: Intake | None = None
+        self._notifications: Notifications | None = None
         self._browse_number = 0
         self._seen_in_part: dict[IntakeQueue, str] = {}
         self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
@@ -132,6 +137,7 @@ class AmqpArtemisLink:
         self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
         if token_queue is None or self._coordinator is None:
             return
+        self._notifications = Notifications(connection)
         self._pool = SenderPool(connection)
         self._token = Token(connection, self._management, self._coordinator, token_queue)
         self._token.open(self._timeout_s)
@@ -144,6 +150,7 @@ class AmqpArtemisLink:
             part
             for part in (
                 self._intake,
+                self._notifications,
                 self._token,
                 self._pool,
                 self._management,
@@ -305,6 +312,23 @@ class AmqpArtemisLink:
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has; empty where it can't tell."""
         return _opened(self._routes).discover()
+
+    def queues_changed(self) -> bool:
+        """Return whether a look for queues may find others than the last one; forgets it."""
+        watch = _opened(self._routes).watch
+        for name, address, is_added in _opened(self._notifications).take():
+            watch.bound(name, address, is_added=is_added)
+        has_lost = _opened(self._intake).has_lost_queues
+        return watch.has_changed() or has_lost
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return _opened(self._intake).queues
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Tell whether a queue was made while this link was open, so that all in it is new."""
+        name = destination.name.rpartition("::")[2]
+        return _opened(self._routes).watch.is_newborn(name)
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""

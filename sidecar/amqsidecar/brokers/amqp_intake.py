@@ -11,6 +11,7 @@ from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
+from amqsidecar.model.destination import Destination
 
 # Why: few at first, so that a link that breaks again and again counts few failed deliveries.
 _WINDOW_START = 32
@@ -55,13 +56,24 @@ class Intake:
             QueueRefused: one can't be read; the message names it.
             LinkLost: the connection is gone.
         """
-        for queue in [queue for queue in self._receivers if queue not in queues]:
-            self._retire(self._receivers.pop(queue))
+        for queue, receiver in list(self._receivers.items()):
+            if queue not in queues or not receiver.is_open:
+                self._retire(self._receivers.pop(queue))
         self._attach_missing(queues)
         self._share = max(1, prefetch // len(queues)) if queues else 0
         self._note_killed()
         self.top_up()
         self._connection.pump(0)
+
+    @property
+    def has_lost_queues(self) -> bool:
+        """Whether the broker has closed a receiver, as it does when a queue is deleted."""
+        return any(not receiver.is_open for receiver in self._receivers.values())
+
+    @property
+    def queues(self) -> tuple[Destination, ...]:
+        """The queues that are read."""
+        return tuple(queue.destination for queue in self._receivers)
 
     def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:
         for queue in queues:
@@ -110,7 +122,7 @@ class Intake:
     @property
     def has_arrived(self) -> bool:
         """Whether something waits to be received."""
-        return any(receiver.arrived for receiver in self._receivers.values())
+        return any(one.arrived and one.is_open for one in self._receivers.values())
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order, queues in turn."""
@@ -119,6 +131,8 @@ class Intake:
         self._turn += 1
         for at in range(len(receivers)):
             queue, receiver = receivers[(self._turn + at) % len(receivers)]
+            if not receiver.is_open:
+                continue
             for in_hand, message in receiver.take_arrived(limit - len(deliveries)):
                 self._held_bytes += in_hand.size_bytes
                 self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64

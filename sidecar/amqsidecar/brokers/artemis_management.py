@@ -62,6 +62,7 @@ class QueueRow(NamedTuple):
     is_anycast: bool
     filter: str
     message_count: int
+    id: str = ""
 
 
 class ArtemisManagement:
@@ -76,6 +77,8 @@ class ArtemisManagement:
         self._number = 0
         self.missing: str | None = None
         """Why nothing can be asked, as a sentence; None = it can. Valid after `prepare`."""
+        self.refusals: tuple[str, ...] = ()
+        """The broker's words why nothing can be asked; valid after `prepare`."""
 
     def prepare(self, timeout_s: float) -> None:
         """Wait until the broker agreed or refused, and find out whether we may ask.
@@ -85,6 +88,7 @@ class ArtemisManagement:
         """
         ends = (self._sender, self._receiver)
         self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
+        self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)
         refusal = self._sender.refusal or self._receiver.refusal
         if refusal is None and not all(end.is_open for end in ends):
             refusal = "no answer"
@@ -92,6 +96,7 @@ class ArtemisManagement:
             answer = self.ask(Question("broker", attribute="Version"))
             refusal = None if answer.is_ok else str(answer.value)
         if refusal is not None:
+            self.refusals = self.refusals or (refusal,)
             self.missing = (
                 f"the user may not manage the broker over AMQP ({refusal}); grant it "
                 f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
@@ -252,6 +257,7 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         is_anycast=str(entry.get("routingType", "")).upper() == "ANYCAST",
         filter=str(entry.get("filter") or ""),
         message_count=int(entry.get("messageCount") or 0),
+        id=str(entry.get("id") or ""),
     )
 
 

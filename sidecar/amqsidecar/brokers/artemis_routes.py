@@ -11,8 +11,15 @@ from typing import Any
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.amqp_message import ANYCAST, ORIGIN_LOST, Origin
-from amqsidecar.brokers.artemis_management import ADDRESS, ArtemisManagement, QueueRow
+from amqsidecar.brokers.artemis_management import (
+    ADDRESS,
+    ArtemisManagement,
+    Question,
+    QueueRow,
+)
+from amqsidecar.brokers.artemis_queue_watch import ArtemisQueueWatch
 from amqsidecar.clock import Clock
+from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import Destination, DestinationKind
 
 _INTERNAL_ADDRESSES = (ADDRESS, "activemq.notifications")
@@ -51,6 +58,7 @@ class ArtemisRoutes:
         self._problems: dict[Destination, tuple[float, str | None]] = {}
         self._origins: dict[Origin, tuple[Destination | None, str | None]] = {}
         self._dead_letter_names: set[str] = set()
+        self.watch = ArtemisQueueWatch(clock, self._dead_letter_addresses)
 
     # Origins
 
@@ -58,6 +66,7 @@ class ArtemisRoutes:
         """Take note of queues that hold dead letters, so that none counts as an origin."""
         for queue in queues:
             self._dead_letter_names.update(queue.destination.name.split("::"))
+        self.watch.watch(self._dead_letter_names)
         self._origins.clear()
 
     def note_intake(self, queue: IntakeQueue) -> None:
@@ -213,17 +222,25 @@ class ArtemisRoutes:
     # Dead-letter queues
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the queues bound to dead-letter and expiry addresses; () = it can't be asked."""
+        """Return the queues bound to dead-letter and expiry addresses.
+
+        Raises:
+            DiscoveryRefused: this user may not ask.
+        """
         if self._management.missing is not None:
-            return ()
+            raise DiscoveryRefused(self._management.missing)
+        probe = self._management.ask(Question("broker", "getAddressSettingsAsJSON", ("#",)))
+        if not probe.is_ok:
+            raise DiscoveryRefused(f"the address settings can't be read: {probe.value}")
         names = ["#", *self._management.address_names()]
         dead: set[str] = set()
         expired: set[str] = set()
         for settings in self._management.settings(names):
             dead.add(settings.get("deadLetterAddress") or "")
             expired.add(settings.get("expiryAddress") or "")
+        rows = self._management.queues()
         found: list[IntakeQueue] = []
-        for row in self._management.queues():
+        for row in rows:
             is_final = row.name.endswith(self._final_suffix) or row.address.endswith(
                 self._final_suffix
             )
@@ -240,7 +257,16 @@ class ArtemisRoutes:
                 found.append(IntakeQueue(destination, expires=row.address not in dead))
         self._dead_letter_names |= (dead | expired) - {""}
         self._origins.clear()
+        self.watch.watch(self._dead_letter_names)
+        self.watch.looked({row.name: row.id for row in rows}, names)
         return tuple(sorted(found, key=lambda queue: queue.destination.name))
+
+    def _dead_letter_addresses(self, names: list[str]) -> list[str]:
+        return [
+            settings.get(key) or ""
+            for settings in self._management.settings(names)
+            for key in ("deadLetterAddress", "expiryAddress")
+        ]
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make the anycast queue of a final destination; return why it can't be used."""

@@ -1,0 +1,91 @@
+"""Which queues of Artemis came and went since the last look, by ids and by notifications.
+
+Wire-independent: whoever receives `activemq.notifications` hands over what they say of bindings.
+
+Source: Artemis, PostOfficeImpl (BINDING_ADDED, BINDING_REMOVED: address and routing name).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from amqsidecar.clock import Clock
+
+NOTIFICATIONS = "activemq.notifications"
+BINDING_SELECTOR = "_AMQ_NotifType = 'BINDING_ADDED' OR _AMQ_NotifType = 'BINDING_REMOVED'"
+
+_ASKED_AT_ONCE_MAX = 50
+_UNASKED_MAX = 1000
+_ASK_EVERY_S = 1.0
+# Why: temporary queues have such names; asking for the settings of each would be work for nothing.
+_TEMPORARY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+DeadLetterAddressesOf = Callable[[list[str]], Iterable[str]]
+"""Asks the broker where the dead letters of these addresses go; "" among them = nowhere."""
+
+
+class ArtemisQueueWatch:
+    """Knows which queues are new, and whether a look would find others than the last one."""
+
+    def __init__(self, clock: Clock, addresses_of: DeadLetterAddressesOf) -> None:
+        self._clock = clock
+        self._addresses_of = addresses_of
+        self._ids: Mapping[str, str] | None = None
+        self._born: set[str] = set()
+        self._watched: frozenset[str] = frozenset()
+        self._asked: set[str] | None = None
+        self._unasked: dict[str, None] = {}
+        self._ask_at_s = 0.0
+        self._has_changed = False
+
+    def watch(self, names: Iterable[str]) -> None:
+        """Take note of addresses and queues that hold dead letters, besides those known."""
+        self._watched |= frozenset(names)
+
+    def looked(self, ids: Mapping[str, str], asked: Iterable[str]) -> None:
+        """Take note of a look: all queues with their ids, and the addresses whose settings it knew.
+
+        A queue with another id than at the look before is newborn.
+        """
+        if self._ids is not None:
+            known = self._ids
+            new = {name for name, number in ids.items() if known.get(name) != number}
+            self._born = (self._born & ids.keys()) | new
+        self._ids = dict(ids)
+        self._asked = set(asked)
+        self._unasked.clear()
+
+    def bound(self, name: str, address: str, *, is_added: bool) -> None:
+        """Take note that a queue was bound to an address, or is no more."""
+        if name in self._watched or address in self._watched:
+            self._has_changed = True
+            if is_added:
+                self._born.add(name)
+        elif (
+            is_added
+            and self._asked is not None
+            and address not in self._asked
+            and len(self._unasked) < _UNASKED_MAX
+            and not _TEMPORARY.fullmatch(address)
+        ):
+            self._unasked[address] = None
+
+    def has_changed(self) -> bool:
+        """Return whether a look may find others than the last one; forgets it.
+
+        Asks the broker, at most once a second, about addresses that are new to us.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._unasked and self._asked is not None and now_s >= self._ask_at_s:
+            self._ask_at_s = now_s + _ASK_EVERY_S
+            names = list(self._unasked)[:_ASKED_AT_ONCE_MAX]
+            for name in names:
+                del self._unasked[name]
+            self._asked.update(names)
+            if set(self._addresses_of(names)) - self._watched - {""}:
+                self._has_changed = True
+        changed, self._has_changed = self._has_changed, False
+        return changed
+
+    def is_newborn(self, name: str) -> bool:
+        """Tell whether a queue was made since the first look."""
+        return name in self._born
