@@ -254,8 +254,10 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     store.lock_for_service()
     try:
         store.open()  # at once, so that a store that can't be used ends the process and not a loop
+        links = LinkMaker(config, clock, crash_point)
         service = Service(
-            make_link=LinkMaker(config, clock, crash_point).make,
+            make_link=links.make,
+            candidates=links,
             make_decider=rules.decider,
             find_intake=rules.intake,
             store=store,

@@ -7,6 +7,7 @@ from amqsidecar.broker import BrokerKind, Link
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.schema import Config
+from amqsidecar.config.tls_context import tls_context
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import BrokerRefused
@@ -15,7 +16,7 @@ from amqsidecar.errors import BrokerRefused
 
 
 class LinkMaker:
-    """Makes links to the broker of `broker.url`; each is not yet opened."""
+    """Makes links to the current one of the brokers of `broker.url`; each is not yet opened."""
 
     def __init__(
         self, config: Config, clock: Clock, crash_point: CrashPoint = crash_points.no_crash
@@ -23,6 +24,21 @@ class LinkMaker:
         self._config = config
         self._clock = clock
         self._crash_point = crash_point
+        self._number = 0
+
+    @property
+    def count(self) -> int:
+        """How many brokers take over from each other."""
+        return len(self._config.broker.url)
+
+    @property
+    def current(self) -> str:
+        """The URL of the current one, without its password."""
+        return str(self._config.broker.url[self._number])
+
+    def go_on(self) -> None:
+        """Make the next broker current; the first after the last."""
+        self._number = (self._number + 1) % self.count
 
     def make(self, instance: str) -> Link:
         """Return a link for an instance, to the product that answers at the URL.
@@ -32,7 +48,7 @@ class LinkMaker:
             LinkLost: AMQP and STOMP only, when the product has to be asked: it can't be reached.
             BrokerRefused: as above: it refuses us.
         """
-        url = self._config.broker.url[0]
+        url = self._config.broker.url[self._number]
         if url.scheme.startswith("openwire"):
             return self._openwire(url, instance)
         if url.scheme.startswith("amqp"):
@@ -50,7 +66,7 @@ class LinkMaker:
             host=url.host,
             port=url.port,
             user=url.user,
-            password=self._password(),
+            password=self._password(url),
             clock=self._clock,
             instance=instance,
             ssl_context=self._tls(url),
@@ -68,12 +84,13 @@ class LinkMaker:
             host=url.host,
             port=url.port,
             user=url.user or "",
-            password=self._password() or "",
+            password=self._password(url) or "",
             clock=self._clock,
             instance=instance,
             tls=self._tls(url),
             connect_timeout_s=config.broker.connect_timeout_s,
             idle_timeout_s=config.broker.idle_timeout_s,
+            mechanisms=self._mechanisms(url),
             final_suffix=config.redelivery.final_suffix,
             crash_point=self._crash_point,
         )
@@ -86,11 +103,12 @@ class LinkMaker:
             host=url.host,
             port=url.port,
             user=url.user or "",
-            password=self._password() or "",
+            password=self._password(url) or "",
             clock=self._clock,
             tls=self._tls(url),
             connect_timeout_s=self._config.broker.connect_timeout_s,
             idle_timeout_s=self._config.broker.idle_timeout_s,
+            mechanisms=self._mechanisms(url),
         )
         try:
             connection.open(f"amqsidecar-asks-{uuid4().hex[:12]}")
@@ -106,18 +124,21 @@ class LinkMaker:
             "nor ActiveMQ Classic"
         )
 
-    def _password(self) -> str | None:
-        secret = self._config.broker.password()
+    def _password(self, url: BrokerUrl) -> str | None:
+        secret = self._config.broker.password(url)
         return None if secret is None else secret.reveal()
 
     def _tls(self, url: BrokerUrl) -> ssl.SSLContext | None:
         if not url.uses_tls:
             return None
-        tls = self._config.broker.tls
-        context = ssl.create_default_context(cafile=tls.ca_file)
-        if not tls.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        return context
+        return tls_context(self._config.broker.tls)
+
+    def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
+        from amqsidecar.brokers.amqp_sasl import mechanisms_for  # noqa: PLC0415 - as above
+
+        options = self._config.broker
+        return mechanisms_for(
+            has_user=url.user is not None,
+            has_certificate=url.uses_tls and options.tls.cert_file is not None,
+            allowed=[one.value for one in options.sasl_mechanisms],
+        )

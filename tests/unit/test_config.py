@@ -255,7 +255,7 @@ def test_a_kind_is_a_broker_or_auto() -> None:
 
 def test_the_password_of_a_file_is_read_at_each_connect(tmp_path: Path) -> None:
     secret = tmp_path / "password"
-    path = write(tmp_path, "broker: {url: 'amqp://u@h', password_file: password}\n")
+    path = write(tmp_path, "broker: {url: 'amqps://u@h', password_file: password}\n")
     config = load_config(path, (), {})
     with pytest.raises(ConfigError, match="can't be read"):
         config.broker.password()
@@ -269,15 +269,70 @@ def test_the_password_of_a_file_is_read_at_each_connect(tmp_path: Path) -> None:
 
 
 def test_a_password_has_one_place_and_a_user() -> None:
-    sets = ("broker.password_file=/p", "broker.url=[amqp://u:p@a, amqp://b]")
+    sets = ("broker.password_file=/p", "broker.url=[amqps://u:p@a, amqps://b]")
     assert [problem.what for problem in problems_of(sets=sets)] == [
         "broker.password_file: there is a password in `url` too; remove one of them",
         "broker.password_file: needs the user in `url`, such as amqp://user@host:5672",
     ]
 
 
+@pytest.mark.parametrize(
+    ("sets", "is_refused"),
+    [
+        (("broker.url=amqp://u:p@broker",), True),
+        (("broker.url=openwire://u@broker", "broker.password_file=/p"), True),
+        (("broker.url=[stomp://u:p@localhost, stomp://u:p@192.0.2.1]",), True),
+        (("broker.url=amqp://u:p@localhost.example.org",), True),
+        (("broker.url=amqp://u:p@broker", "broker.sasl_mechanisms=[SCRAM-SHA-256, PLAIN]"), True),
+        (("broker.url=amqp://u:p@broker", "broker.sasl_mechanisms=[SCRAM-SHA-256]"), False),
+        (("broker.url=amqp://u:p@broker", "broker.allow_plain_password=true"), False),
+        (("broker.url=amqps://u:p@broker",), False),
+        (("broker.url=openwire+ssl://u:p@broker",), False),
+        (
+            ("broker.url=[stomp://u:p@LOCALHOST, 'stomp://u:p@127.9.9.9', 'stomp://u:p@[::1]']",),
+            False,
+        ),
+        (("broker.url=amqp://broker",), False),
+        (("broker.url=amqp://u@broker",), False),
+    ],
+)
+def test_a_password_does_not_go_over_the_net_in_the_clear(
+    sets: tuple[str, ...], is_refused: bool
+) -> None:
+    problems = problems_of(sets=sets) if is_refused else []
+    assert [problem.where for problem in problems] == ["--set broker.url"] * is_refused
+    for problem in problems:
+        assert "+ssl://" in problem.what or "amqps://" in problem.what
+        assert "broker.allow_plain_password" in problem.what
+        assert ":p@" not in problem.what
+    if not is_refused:
+        load_config(None, sets, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "mechanisms", "expected"),
+    [
+        ("openwire://b", "[PLAIN]", "counts for amqp"),
+        ("amqps://u:p@b", "[EXTERNAL]", "has none for a user"),
+        ("amqps://b", "[SCRAM-SHA-512]", "needs a user"),
+        ("amqps://b", "[GSSAPI]", "expected SCRAM-SHA-512, "),
+    ],
+)
+def test_mechanisms_fit_the_url(url: str, mechanisms: str, expected: str) -> None:
+    sets = (f"broker.url={url}", f"broker.sasl_mechanisms={mechanisms}")
+    [problem] = problems_of(sets=sets)
+    assert problem.where == "--set broker.sasl_mechanisms"
+    assert expected in problem.what
+
+
+def test_each_url_has_its_own_password() -> None:
+    broker = load_config(None, ["broker.url=[amqps://u:one@a, amqps://v:two@b]"], {}).broker
+    assert [broker.password(url) for url in broker.url] == [Secret("one"), Secret("two")]
+    assert broker.password() == Secret("one")
+
+
 def test_no_password_shows_anywhere(tmp_path: Path) -> None:
-    path = write(tmp_path, "broker: {url: 'amqp://u:geheim@h'}\n")
+    path = write(tmp_path, "broker: {url: 'amqps://u:geheim@h'}\n")
     config = load_config(path, (), {})
     password = config.broker.password()
     assert password is not None

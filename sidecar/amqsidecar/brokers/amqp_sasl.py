@@ -39,6 +39,27 @@ _READ_BYTES = 64 * 1024
 _OK, _WRONG_CREDENTIALS, _PERMANENT = 0, 1, 3
 
 
+def mechanisms_for(
+    *, has_user: bool, has_certificate: bool, allowed: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return what to log in with, the preferred first.
+
+    Args:
+        has_user: there is a user with a password.
+        has_certificate: TLS shows a certificate of ours.
+        allowed: what the operator restricts it to; () = nothing is restricted.
+
+    Example:
+        >>> mechanisms_for(has_user=False, has_certificate=False)
+        ('ANONYMOUS',)
+    """
+    fitting = MECHANISMS_WITH_USER if has_user else MECHANISMS_WITHOUT_USER
+    if allowed:
+        return tuple(one for one in fitting if one in allowed)
+    # Why: a broker may offer EXTERNAL to who has no certificate, and refuse it then.
+    return tuple(one for one in fitting if one != "EXTERNAL" or has_certificate)
+
+
 class SaslExchange:
     """One log-in: send `greeting`, then what `feed` returns, until it `is_done`.
 

@@ -1,6 +1,7 @@
 """The URL of a broker as a value."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -47,6 +48,14 @@ class BrokerUrl:
     def uses_tls(self) -> bool:
         """Whether the wire is encrypted."""
         return self.scheme in ("amqps", "openwire+ssl", "stomp+ssl")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether what is sent there does not leave the machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

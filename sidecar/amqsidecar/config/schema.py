@@ -108,6 +108,21 @@ class Producers(StrEnum):
     AMQP = "amqp"
 
 
+class SaslMechanism(StrEnum):
+    """A way to log in over AMQP."""
+
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    PLAIN = "PLAIN"
+    EXTERNAL = "EXTERNAL"
+    ANONYMOUS = "ANONYMOUS"
+
+    @property
+    def needs_user(self) -> bool:
+        """Whether it goes with a user and a password, and not without."""
+        return self in (self.SCRAM_SHA_512, self.SCRAM_SHA_256, self.PLAIN)
+
+
 class LogLevel(StrEnum):
     """The least important line that is written."""
 
@@ -262,7 +277,14 @@ Origins = Annotated[
     ),
 ]
 Losses = Annotated[tuple[Loss, ...], BeforeValidator(_as_texts, json_schema_input_type=list[Loss])]
+SaslMechanisms = Annotated[
+    tuple[SaslMechanism, ...],
+    BeforeValidator(_as_texts, json_schema_input_type=list[SaslMechanism]),
+]
 OptionalPath = Annotated[Path | None, BeforeValidator(_as_path, json_schema_input_type=str | None)]
+
+
+_WITH_TLS: Final = {"amqp": "amqps", "openwire": "openwire+ssl", "stomp": "stomp+ssl"}
 
 
 class TlsOptions(Section):
@@ -301,8 +323,8 @@ class BrokerOptions(Section):
         "Where the broker listens: `amqp://user:password@host:5672`. Schemes: `amqp`, `amqps` "
         "(recommended for Artemis), `openwire`, `openwire+ssl` (recommended for Classic, and for "
         "Classic only), `stomp`, `stomp+ssl`. May be a list of brokers that take over from each "
-        "other, tried in turn. Special characters in user and password are "
-        "percent-encoded. `run` needs it.",
+        "other, tried in turn, each with its own user and password. Special characters in user "
+        "and password are percent-encoded. `run` needs it.",
         why="which broker can't be guessed",
     )
     kind: KindChoice = option(
@@ -316,7 +338,22 @@ class BrokerOptions(Section):
         "at each connect, so a changed secret counts from then on; a line end at its end is "
         "ignored.",
     )
-    tls: TlsOptions = section(TlsOptions, "TLS; counts for `amqps` and `openwire+ssl`.")
+    sasl_mechanisms: SaslMechanisms = option(
+        (),
+        "`amqp` and `amqps`: how we may log in. Empty = with a user, the strongest of "
+        "`SCRAM-SHA-512`, `SCRAM-SHA-256` and `PLAIN` that the broker offers; without, `EXTERNAL` "
+        "where there is a `tls.cert_file` and the broker offers it, else `ANONYMOUS`. Name only "
+        "`SCRAM-...` where whoever poses as the broker must not get the password.",
+    )
+    allow_plain_password: StrictBool = option(
+        False,
+        "Whether a password may be sent to another machine without TLS, where who listens in can "
+        "read it.",
+        why="nobody should find out later that a password went over the net",
+    )
+    tls: TlsOptions = section(
+        TlsOptions, "TLS; counts for `amqps`, `openwire+ssl` and `stomp+ssl`."
+    )
     connect_timeout_s: StrictInt = option(
         10,
         "How long a connect with log-in may take before it is tried again.",
@@ -346,22 +383,48 @@ class BrokerOptions(Section):
                 yield "password_file", "there is a password in `url` too; remove one of them"
             if any(url.user is None for url in self.url):
                 yield "password_file", "needs the user in `url`, such as amqp://user@host:5672"
+        yield from self._identity_problems()
         for key, problem in self.tls.problems():
             yield f"tls.{key}", problem
+
+    def _identity_problems(self) -> Iterator[KeyedProblem]:
+        mechanisms = self.sasl_mechanisms
+        if mechanisms and any(not url.scheme.startswith("amqp") for url in self.url):
+            yield "sasl_mechanisms", "counts for amqp:// and amqps:// only; remove it"
+            return
+        if mechanisms and any(url.user is not None for url in self.url):
+            if not any(one.needs_user for one in mechanisms):
+                yield "sasl_mechanisms", "has none for a user with a password, but `url` has a user"
+        elif mechanisms and self.url and all(one.needs_user for one in mechanisms):
+            yield "sasl_mechanisms", "needs a user in `url`, such as amqp://user@host:5672"
+        is_hidden = bool(mechanisms) and SaslMechanism.PLAIN not in mechanisms
+        if self.allow_plain_password or is_hidden:
+            return
+        for url in self.url:
+            has_password = url.password is not None or self.password_file is not None
+            if has_password and url.user is not None and not (url.uses_tls or url.is_loopback):
+                yield (
+                    "url",
+                    f"the password for {url.host} would go over the net unencrypted; use "
+                    f"{_WITH_TLS[url.scheme]}:// with the broker's connector for TLS, or set "
+                    "`broker.allow_plain_password: true` where nobody can listen in",
+                )
+                return
 
     @property
     def expected_kind(self) -> BrokerKind | None:
         """The product that the operator named; None = whichever it is."""
         return None if self.kind is KindChoice.AUTO else BrokerKind(self.kind.value)
 
-    def password(self) -> Secret | None:
-        """Return the password of the first URL, read from `password_file` now where it is set.
+    def password(self, url: BrokerUrl | None = None) -> Secret | None:
+        """Return the password for a URL, None = the first, read from `password_file` where set.
 
         Raises:
             ConfigError: the file can't be read or is empty.
         """
         if self.password_file is None:
-            return self.url[0].password if self.url else None
+            url = url or next(iter(self.url), None)
+            return None if url is None else url.password
         try:
             text = self.password_file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:

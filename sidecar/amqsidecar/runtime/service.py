@@ -25,8 +25,9 @@ from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.errors import BrokerRefused, LinkLost, StoreUnavailable
+from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.plugin import Chance, Decider
+from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
@@ -133,6 +134,7 @@ class Service:
         observe: Observer,
         crash_point: CrashPoint = no_crash,
         true_origin: TrueOrigin = named_origin,
+        candidates: Candidates | None = None,
     ) -> None:
         self._make_link = make_link
         self._make_decider = make_decider
@@ -150,7 +152,11 @@ class Service:
         self._link: Link | None = None
         self._blockages = Blockages()
         self._losses = Losses()
-        self._was_up = False
+        self._candidates = candidates or OneBroker()
+        self._attempts = Attempts(
+            self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
+        )
+        self._is_up = False
         self._left_behind: tuple[LeftBehind, ...] = ()
         self.service_clock = ServiceClock(self.wake)
 
@@ -178,38 +184,46 @@ class Service:
         """Run until `stop`.
 
         Raises:
-            BrokerRefused: the first attempt to connect was refused for good.
+            BrokerRefused: a broker refused us for good when all were tried for the first time.
+            ConfigError: at the first attempt a file can't be used.
         """
         self.service_clock.start()
         self.service_clock.every(self._settings.discovery_interval_s, "discovery", self.look_again)
-        backoff_s = self._settings.first_backoff_s
         try:
-            while not self._stop.is_set():
-                self._was_up, was_up_before = False, self._was_up
-                try:
-                    self._run_link(has_been_up=was_up_before)
-                except LinkLost as lost:
-                    reason = f"the link is lost: {lost}"
-                except StoreUnavailable as failed:
-                    reason = f"the store fails: {failed}"
-                    self._health.store_failed(str(failed))
-                except BrokerRefused as refused:
-                    if not was_up_before and not self._was_up:
-                        raise
-                    reason = f"the broker refuses: {refused}"
-                else:
-                    return
-                if self._was_up:
-                    backoff_s = self._settings.first_backoff_s
-                else:
-                    self._was_up = was_up_before
-                pause_s = backoff_s * (0.5 + self._chance())
-                backoff_s = min(backoff_s * 2, self._settings.max_backoff_s)
-                self._health.link_down(reason)
-                log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
-                self._stop.wait(pause_s)
+            is_first = True
+            while not self._stop.is_set() and not self._run_once(is_first=is_first):
+                is_first = False
         finally:
             self.service_clock.stop()
+
+    def _run_once(self, *, is_first: bool) -> bool:
+        """Run one link until it ends; return whether it was told to stop, else wait."""
+        broker, attempts = self._candidates.current, self._attempts
+        self._is_up = False
+        try:
+            self._run_link(has_been_up=attempts.has_been_up)
+        except LinkLost as lost:
+            reason = f"the link to {broker} is lost: {lost}"
+            pause_s = attempts.ended() if self._is_up else attempts.failed()
+        except BrokerRefused as refused:
+            reason = f"{broker} refuses: {refused}"
+            pause_s = attempts.ended() if self._is_up else attempts.failed(refused)
+        except ConfigError as wrong:
+            if is_first:
+                raise
+            # Why: a mounted secret is gone for a moment while it is replaced.
+            reason = f"not connected to {broker}: {wrong}"
+            pause_s = attempts.ended()
+        except StoreUnavailable as failed:
+            reason = f"the store fails: {failed}"
+            self._health.store_failed(str(failed))
+            pause_s = attempts.ended()
+        else:
+            return True
+        self._health.link_down(reason)
+        log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
+        self._stop.wait(pause_s)
+        return False
 
     def _run_link(self, *, has_been_up: bool) -> None:
         self._store.close()
@@ -231,12 +245,14 @@ class Service:
                     log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                     is_waiting_told = True
             self._look_for_queues(link, names, backlog)
-            self._was_up = True
+            self._is_up = True
+            self._attempts.up()
             self._health.link_up()
             if has_been_up:
                 self._health.reconnected()
             log.info(
                 "link_up",
+                url=self._candidates.current,
                 broker=link.description.kind.value,
                 version=link.description.version,
                 instance=state.instance,

@@ -1,0 +1,86 @@
+"""Attempts to connect: to which of several brokers, and after what pause."""
+
+from typing import Protocol
+
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.plugin import Chance
+
+
+class Candidates(Protocol):
+    """The brokers that take over from each other; links are made to the current one."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, at least 1."""
+        ...
+
+    @property
+    def current(self) -> str:
+        """The URL of the current one, without its password."""
+        ...
+
+    def go_on(self) -> None:
+        """Make the next one current; the first after the last."""
+        ...
+
+
+class OneBroker:
+    """The only candidate, for who has no list."""
+
+    count = 1
+    current = "the broker"
+
+    def go_on(self) -> None:
+        """Do nothing: it stays the current one."""
+
+
+class Attempts:
+    """Decides after each attempt that failed what comes next.
+
+    A link that was up and is lost is first tried at the same broker, since a standby takes nobody
+    while that one lives. All brokers are tried before the pauses grow.
+    """
+
+    def __init__(
+        self, candidates: Candidates, first_pause_s: float, max_pause_s: float, chance: Chance
+    ) -> None:
+        self._candidates = candidates
+        self._first_pause_s = first_pause_s
+        self._max_pause_s = max_pause_s
+        self._chance = chance
+        self._pause_s = first_pause_s
+        self._failures = 0
+        self._refusal: BrokerRefused | None = None
+        self.has_been_up = False
+
+    def up(self) -> None:
+        """Take note that the link is up."""
+        self.has_been_up = True
+        self._failures = 0
+        self._pause_s = self._first_pause_s
+        self._refusal = None
+
+    def ended(self) -> float:
+        """Return how long to wait after a link that was up, or after a fault that is not its."""
+        return self._spread()
+
+    def failed(self, refusal: BrokerRefused | None = None) -> float:
+        """Go on to the next broker and return how long to wait before, in seconds.
+
+        Raises:
+            BrokerRefused: never was a link up, and in this round over all brokers one refused us.
+        """
+        self._failures += 1
+        self._refusal = self._refusal or refusal
+        self._candidates.go_on()
+        if self._failures % self._candidates.count:
+            return 0.0
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None and not self.has_been_up:
+            raise refusal
+        return self._spread()
+
+    def _spread(self) -> float:
+        pause_s = self._pause_s * (0.5 + self._chance())
+        self._pause_s = min(self._pause_s * 2, self._max_pause_s)
+        return pause_s
