@@ -78,6 +78,10 @@ class ArtemisTrials:
         """Return the same: names are no wildcards here."""
         return tuple(queues)
 
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        return self._management.refusals
+
     def addresses(self) -> tuple[str, ...]:
         """Return the names of all addresses; () = it can't be asked."""
         return tuple(self._management.address_names())
