@@ -151,12 +151,14 @@ def test_the_broker_takes_the_producers_user_from_a_dead_letter(
 
 @pytest.mark.parametrize("broker", [CLASSIC_5], indirect=True)
 @pytest.mark.parametrize("right", sorted(STARTS_NOT_WITHOUT))
-def test_without_a_right_to_read_the_service_ends_with_the_brokers_words(
+def test_without_a_right_to_read_a_named_queue_the_service_ends_with_the_brokers_words(
     broker: ClassicBroker, tmp_path: Path, right: str
 ) -> None:
     """Exit code 69, and what is missing."""
-    # Why: a right to create is asked for where the queue is not there yet.
-    sets = ["intake.queues=DLQ.orders.missing"] if right == "dlq-admin" else []
+    # Why named: what is found and can't be read is left out (`test_discovery.py`). A right to
+    # create is asked for where the queue is not there yet.
+    name = {"dlq-admin": "DLQ.orders.missing", "advisory-read": "DLQ.orders.>"}.get(right)
+    sets = [f"intake.queues={name or 'ActiveMQ.DLQ'}"]
     said = sidecar(broker, tmp_path, f"no-{right}", *sets).run_refused(expect=69)
     assert STARTS_NOT_WITHOUT[right] in said
 

@@ -166,20 +166,23 @@ class Consumers:
         with suppress(Refused):
             self._connection.call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
 
-    def read_from(self, destinations: Iterable[Destination], prefetch: int) -> None:
+    def read_from(
+        self, destinations: Iterable[Destination], prefetch: int
+    ) -> dict[Destination, str]:
         """Make these queues the intake, with so many deliveries ahead over all of them.
 
-        Raises:
-            RefusedQueue: one can't be read.
+        Returns:
+            Those that can't be read, with the broker's words; the others are read.
         """
         wanted = dict.fromkeys(destinations)
         present = {}
-        for consumer in [item for item in self._by_value.values() if item.take is None]:
+        for consumer in self._intake():
             if consumer.destination not in wanted:
                 self._leave(consumer)
             elif not consumer.is_leaving:
                 present[consumer.destination] = consumer
         share = max(1, prefetch // max(1, len(wanted)))
+        refused = {}
         for destination in wanted:
             known = present.get(destination)
             try:
@@ -190,7 +193,23 @@ class Consumers:
                     self._connection.call(codec.CONSUMER_CONTROL, change)
                     known.prefetch = share
             except Refused as cause:
-                raise RefusedQueue(destination, cause) from cause
+                refused[destination] = str(cause)
+        return refused
+
+    def drop(self, destination: Destination) -> None:
+        """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
+        for consumer in self._intake():
+            if consumer.destination == destination:
+                consumer.is_leaving = True
+                self.remove(consumer)
+
+    @property
+    def read(self) -> tuple[Destination, ...]:
+        """The queues that are read."""
+        return tuple(one.destination for one in self._intake() if not one.is_leaving)
+
+    def _intake(self) -> list[Consumer]:
+        return [one for one in self._by_value.values() if one.take is None]
 
     def _leave(self, consumer: Consumer) -> None:
         """Remove a consumer, at once or when nothing of it is in hand any more."""
@@ -246,12 +265,13 @@ class Consumers:
 
         Raises:
             CommitRefused: one can't.
+            LinkLost: one is not in hand any more, because its queue was deleted.
         """
         handles = []
         for delivery in deliveries:
             handle = delivery.handle
             if not isinstance(handle, Handle) or handle.consumer.value not in self._by_value:
-                raise CommitRefused("a delivery is not in hand any more: it was given back")
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
             if handle.message_id is None:
                 raise CommitRefused("a delivery has no readable message id, so no ack can name it")
             handles.append(handle)
@@ -311,11 +331,3 @@ class Consumers:
             # Why: left where it came in, a long queue of large messages would fill our memory.
             self.route()
         self._connection.answers([number])
-
-
-class RefusedQueue(Exception):
-    """The broker does not let us read a queue; never leaves `brokers/`."""
-
-    def __init__(self, destination: Destination, cause: Refused) -> None:
-        self.name = destination.name
-        super().__init__(f"can't read {destination}: {cause}")

@@ -15,10 +15,15 @@ from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter, read_destination_info
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 
 OWN_PREFIX = "amqsidecar."
+MENDS_ADVISORIES = (
+    "give the sidecar's user the right to read the broker's advisories, "
+    '<authorizationEntry topic="ActiveMQ.Advisory.>" read="..." admin="..."/>, or name the '
+    "dead-letter queues one by one in intake.queues"
+)
 _ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
 _PREFETCH = 32_766
@@ -33,15 +38,16 @@ def pattern_of(name: str) -> re.Pattern[str]:
     """Return the pattern of a wildcard name; `A.>` matches `A` as well.
 
     Raises:
-        BrokerRefused: a wildcard is not a whole path element, or `>` is not the last one.
+        QueueRefused: a wildcard is not a whole path element, or `>` is not the last one.
 
     Source: ActiveMQ Classic, PrefixDestinationFilter and WildcardDestinationFilter.
     """
     *elements, last = name.split(".")
     if ">" in elements or any(is_wildcard(e) and len(e) > 1 for e in (*elements, last)):
-        raise BrokerRefused(
+        raise QueueRefused(
+            name,
             f"can't read queue://{name}: `*` stands for one whole part of a name, `>` for all the"
-            " parts that follow"
+            " parts that follow",
         )
     parts = ["[^.]*" if element == "*" else re.escape(element) for element in elements]
     if last != ">":
@@ -59,7 +65,8 @@ class QueueWatch:
     """Expands wildcards, now and whenever a queue comes or goes.
 
     Attributes:
-        has_changed: queues came or went; the caller resets it.
+        has_changed: queues came or went since the last `expand` or `list_names`.
+        deleted: queues that went; the caller clears it.
     """
 
     def __init__(
@@ -69,8 +76,10 @@ class QueueWatch:
         self._final_suffix = final_suffix
         self._consumers = consumers
         self._names: set[str] = set()
+        self._born: set[str] = set()
         self._consumer: Consumer | None = None
         self.has_changed = False
+        self.deleted: set[Destination] = set()
 
     def expand(
         self, destinations: Iterable[Destination], known: Destination | None
@@ -84,7 +93,8 @@ class QueueWatch:
 
         Raises:
             Refused: the broker does not let us read its advisories.
-            BrokerRefused: a name can't be read, or the broker sends no advisories.
+            QueueRefused: a name can't be read.
+            BrokerRefused: the broker sends no advisories.
         """
         expanded: dict[Destination, None] = {}
         patterns: list[re.Pattern[str]] = []
@@ -101,6 +111,16 @@ class QueueWatch:
                 expanded[queue(name)] = None
         self.has_changed = False
         return list(expanded)
+
+    def list_names(self, known: Destination | None) -> tuple[str, ...]:
+        """Return the names of all queues but ours; `known` and errors as with `expand`."""
+        self._begin(known)
+        self.has_changed = False
+        return tuple(sorted(name for name in self._names if not self._is_ours(name)))
+
+    def is_newborn(self, name: str) -> bool:
+        """Tell whether a queue came to be after we began to listen."""
+        return name in self._born
 
     def existing(self, destination: Destination) -> list[Destination]:
         """Return the queues that a name or wildcard stands for and that exist, without ours.
@@ -123,6 +143,7 @@ class QueueWatch:
                 _ADVISORIES, _PREFETCH, take=self._take_in, asynchronous=False
             )
             self._consumers.route()
+            self._born.clear()
         if known is not None and known.name not in self._names:
             raise BrokerRefused(
                 f"{self._connection.name} does not tell which queues it has"
@@ -140,19 +161,23 @@ class QueueWatch:
         if told is None or told[0].kind is not DestinationKind.QUEUE:
             return
         destination, is_removed = told
+        name = destination.name
         if is_removed:
-            self._names.discard(destination.name)
-        else:
-            self._names.add(destination.name)
-        self.has_changed = self.has_changed or not self._is_ours(destination.name)
+            self._names.discard(name)
+            self._born.discard(name)
+            self.deleted.add(destination)
+        elif name not in self._names:
+            self._names.add(name)
+            self._born.add(name)
+        self.has_changed = self.has_changed or not self._is_ours(name)
 
     def _is_ours(self, name: str) -> bool:
         return is_ours(name, self._final_suffix)
 
     def _check(self, destination: Destination) -> None:
         if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
-            raise BrokerRefused(
-                f"can't read {destination}: dead letters are taken from single queues"
-            )
+            reason = f"can't read {destination}: dead letters are taken from single queues"
+            raise QueueRefused(destination.name, reason)
         if self._is_ours(destination.name):
-            raise BrokerRefused(f"won't read {destination}: the sidecar itself writes to it")
+            reason = f"won't read {destination}: the sidecar itself writes to it"
+            raise QueueRefused(destination.name, reason)
