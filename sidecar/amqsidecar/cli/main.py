@@ -25,6 +25,7 @@ EXIT_CONFIG: Final = 78
 COMMANDS: Final = {
     "run": ("run_command", "run"),
     "explain": ("explain_command", "explain"),
+    "doctor": ("doctor_command", "doctor"),
     "import": ("import_command", "import_policy"),
     "status": ("status_command", "status"),
     "list": ("list_command", "list_rows"),

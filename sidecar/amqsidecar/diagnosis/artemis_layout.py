@@ -1,0 +1,242 @@
+"""Judges the live address settings of an Artemis broker; unset keys have the broker's defaults.
+
+Source: `spec-artemis.md` 1, 4, 6, 9, 14; AddressSettings of Artemis 2.44.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue
+
+Settings = Mapping[str, Any]
+_DEFAULT_ATTEMPTS = 10
+_INTERNAL = ("activemq.", "$sys.", "$.artemis.", "notif.", "amqsidecar.")
+_NAMED_MAX = 5
+
+
+def is_application(address: str) -> bool:
+    """Tell whether an address is neither the broker's own nor ours, nor a temporary one."""
+    return not address.startswith(_INTERNAL) and not is_reply_queue(address)
+
+
+def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
+    """Yield what may take the token out of its queue.
+
+    Args:
+        token_queue: its name.
+        settings: merged, of its address.
+    """
+    match = TOKEN_PREFIX + "#"
+    mends = dict(_harms(settings))
+    # Why: nothing but an expiry can take the token, which is never left unread for long.
+    for what, mend in mends.items():
+        yield Finding(
+            check=Check.TOKEN_QUEUE,
+            severity=Severity.PROBLEM,
+            subject=token_queue,
+            what=f"{what}: the token is gone then, and what was in doubt is sent twice",
+            mend=address_setting(match, mend),
+        )
+    if not mends:
+        what = "nothing makes the token expire, drops it or deletes its queue"
+        yield Finding(check=Check.TOKEN_QUEUE, severity=Severity.OK, subject=token_queue, what=what)
+
+
+def dead_letter_findings(
+    settings_of: Mapping[str, Settings], intake: Sequence[IntakeQueue], origins: Collection[str]
+) -> Iterator[Finding]:
+    """Yield what is wrong with where dead letters go.
+
+    Args:
+        settings_of: address to merged settings; `#` stands for all that no setting names.
+        intake: the queues that are known to be bound to dead-letter addresses.
+        origins: addresses of which dead letters are known.
+    """
+    addresses = {
+        name: found for name, found in settings_of.items() if name == "#" or is_application(name)
+    }
+    targets = {str(found.get("deadLetterAddress") or "") for found in addresses.values()} - {""}
+    expiries = {str(found.get("expiryAddress") or "") for found in addresses.values()} - {""}
+    yield from _undelivered(addresses, targets | expiries, origins)
+    bound = {queue.destination.address for queue in intake}
+    for target in sorted(targets):
+        yield from _target_findings(target, settings_of, bound, addresses)
+    if not targets:
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.PROBLEM,
+            subject="#",
+            what="no address has a dead-letter-address: the broker destroys what is given up",
+            mend=address_setting("#", "<dead-letter-address>DLQ</dead-letter-address>"),
+        )
+
+
+def _undelivered(
+    addresses: Mapping[str, Settings], targets: Collection[str], origins: Collection[str]
+) -> Iterator[Finding]:
+    lost = [
+        name
+        for name, found in addresses.items()
+        if not found.get("deadLetterAddress") and _attempts(found) > 0 and name not in targets
+    ]
+    for severity, names in (
+        (Severity.PROBLEM, [name for name in lost if name in origins]),
+        (Severity.WARNING, [name for name in lost if name not in origins]),
+    ):
+        if not names:
+            continue
+        attempts = _attempts(addresses[names[0]])
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=severity,
+            subject=_listed(names),
+            what=f"no dead-letter-address: the broker destroys a message after {attempts} "
+            "deliveries, before the sidecar can see it",
+            mend=address_setting(names[0], "<dead-letter-address>DLQ</dead-letter-address>"),
+        )
+
+
+def _target_findings(
+    target: str,
+    settings_of: Mapping[str, Settings],
+    bound: Collection[str],
+    addresses: Mapping[str, Settings],
+) -> Iterator[Finding]:
+    users = [name for name, found in addresses.items() if found.get("deadLetterAddress") == target]
+    makes = any(addresses[name].get("autoCreateDeadLetterResources") for name in users)
+    if target not in bound and not makes:
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.PROBLEM,
+            subject=target,
+            what=f"no queue is bound to the dead-letter address of {_listed(users)}: the broker "
+            "drops what goes there",
+            mend=f'<address name="{target}"><anycast><queue name="{target}"/></anycast></address>',
+        )
+    settings = settings_of.get(target)
+    if settings is None:
+        return
+    is_right = True
+    for what, mend in _harms(settings):
+        is_right = False
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.PROBLEM,
+            subject=target,
+            what=f"{what}: dead letters are gone before the sidecar takes them",
+            mend=address_setting(target, mend),
+        )
+    for what, mend in _doubts(settings):
+        is_right = False
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.WARNING,
+            subject=target,
+            what=what,
+            mend=address_setting(target, mend),
+        )
+    if is_right and (target in bound or makes):
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.OK,
+            subject=target,
+            what=f"keeps the dead letters of {_listed(users)}",
+        )
+
+
+def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield what may harm dead letters that are given back often, and the element that mends it."""
+    attempts = _attempts(settings)
+    if attempts > 0:
+        yield (
+            f"the dead-letter address is itself limited to {attempts} deliveries: a dead letter "
+            "that is given back as often (by crashes, say) loses its origin for ever",
+            "<max-delivery-attempts>-1</max-delivery-attempts>",
+        )
+    delay_ms = int(settings.get("redeliveryDelay", 0))
+    if delay_ms > 0:
+        yield (
+            f"dead letters are delayed by {delay_ms} ms whenever they are given back",
+            "<redelivery-delay>0</redelivery-delay>",
+        )
+
+
+def _harms(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield what makes a queue of an address lose messages, and the element that mends it."""
+    for key, element in (
+        ("expiryDelay", "expiry-delay"),
+        ("maxExpiryDelay", "max-expiry-delay"),
+        ("minExpiryDelay", "min-expiry-delay"),
+    ):
+        delay_ms = int(settings.get(key, -1))
+        if delay_ms >= 0:
+            yield f"{element}={delay_ms} makes messages expire", f"<{element}>-1</{element}>"
+    if int(settings.get("defaultRingSize", -1)) >= 0:
+        yield (
+            "default-ring-size drops the oldest messages",
+            "<default-ring-size>-1</default-ring-size>",
+        )
+    if settings.get("defaultLastValueQueue") or settings.get("defaultLastValueKey"):
+        yield (
+            "default-last-value-queue replaces messages of the same key",
+            "<default-last-value-queue>false</default-last-value-queue>",
+        )
+    if settings.get("defaultNonDestructive"):
+        yield (
+            "default-non-destructive keeps what was taken",
+            "<default-non-destructive>false</default-non-destructive>",
+        )
+    if settings.get("defaultPurgeOnNoConsumers"):
+        yield (
+            "default-purge-on-no-consumers drops all when nobody reads",
+            "<default-purge-on-no-consumers>false</default-purge-on-no-consumers>",
+        )
+    yield from _limit_harms(settings)
+
+
+def _limit_harms(settings: Settings) -> Iterator[tuple[str, str]]:
+    is_limited = any(int(settings.get(key, -1)) > 0 for key in ("maxSizeBytes", "maxSizeMessages"))
+    if settings.get("addressFullMessagePolicy") == "DROP" and is_limited:
+        yield (
+            "address-full-policy DROP drops messages without a word once the address is full",
+            "<address-full-policy>PAGE</address-full-policy>",
+        )
+    if (
+        settings.get("slowConsumerPolicy") == "KILL"
+        and int(settings.get("slowConsumerThreshold", -1)) > 0
+    ):
+        yield (
+            "slow-consumer-policy KILL ends the sidecar's connection when little arrives",
+            "<slow-consumer-threshold>-1</slow-consumer-threshold>",
+        )
+
+
+def address_setting(match: str, inside: str) -> str:
+    """Return the setting to write; where there is one of the match, the inside goes into it."""
+    return f'<address-setting match="{match}">{inside}</address-setting>'
+
+
+def dropping_origins(settings_of: Mapping[str, Settings]) -> Iterator[Finding]:
+    """Yield addresses that drop what is sent to them once they are full."""
+    for name, settings in settings_of.items():
+        for what, mend in _limit_harms(settings):
+            if "DROP" in what and (name == "#" or is_application(name)):
+                yield Finding(
+                    check=Check.ORIGINS,
+                    severity=Severity.PROBLEM,
+                    subject=name,
+                    what=f"{what}: the broker accepts a redelivery and drops it",
+                    mend=address_setting(name, mend),
+                )
+
+
+def _attempts(settings: Settings) -> int:
+    return int(settings.get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
+
+
+def _listed(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = len(ordered) - _NAMED_MAX
+    return ", ".join(ordered[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,115 @@
+"""Judges the dead-letter rules of a Classic broker, as far as its activemq.xml is given."""
+
+from collections.abc import Iterator
+
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.model.destination import Destination
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    DeadLetterStrategy,
+    DiscardingDeadLetterStrategy,
+    PolicyEntry,
+    RedeliveryRules,
+)
+from amqsidecar.policy.destination_map import describe_pattern
+
+
+def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
+    """Yield what the rules do to dead letters before the sidecar can see them.
+
+    Args:
+        rules: None = none were given.
+    """
+    if rules is None:
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.WARNING,
+            subject="policy.source",
+            what="no rules are given: only ActiveMQ.DLQ is read, by the broker's default "
+            "redelivery policy; where the broker has other dead-letter strategies, name its "
+            "activemq.xml",
+            mend="policy: {source: activemq.xml}",
+        )
+        return
+    entries = [*rules.dead_letter.entries]
+    if rules.dead_letter.default_entry is not None:
+        entries.append(rules.dead_letter.default_entry)
+    found = [finding for entry in entries for finding in _entry_findings(entry)]
+    yield from found
+    if not found:
+        yield Finding(
+            check=Check.DEAD_LETTERS,
+            severity=Severity.OK,
+            subject=str(rules.source),
+            what="no strategy discards dead letters or lets them expire",
+        )
+    if any(isinstance(plugin.options, RedeliveryRules) for plugin in rules.plugins):
+        yield Finding(
+            check=Check.POLICY,
+            severity=Severity.NOTE,
+            subject=str(rules.source),
+            what="holds a redeliveryPlugin: the sidecar does its work, so the broker itself must "
+            "run without it, else both redeliver; that can't be seen from outside",
+        )
+
+
+def _entry_findings(entry: PolicyEntry) -> Iterator[Finding]:
+    strategy = entry.dead_letter_strategy
+    if strategy is None:
+        return
+    place = describe_pattern(entry.destinations) if entry.destinations else "all destinations"
+    if isinstance(strategy, DiscardingDeadLetterStrategy):
+        yield _finding(
+            Severity.WARNING,
+            place,
+            f"{strategy.source}: a discarding strategy: the broker drops these dead letters, and "
+            "the sidecar never sees them",
+            '<deadLetterStrategy><sharedDeadLetterStrategy processExpired="true" '
+            'processNonPersistent="true"/></deadLetterStrategy>',
+        )
+        return
+    yield from _strategy_findings(strategy, place)
+
+
+def _strategy_findings(strategy: DeadLetterStrategy, place: str) -> Iterator[Finding]:
+    if not strategy.process_non_persistent:
+        yield _finding(
+            Severity.WARNING,
+            place,
+            f"{strategy.source}: processNonPersistent is false: the broker drops non-persistent "
+            "messages that are given up",
+            'processNonPersistent="true"',
+        )
+    if not strategy.process_expired:
+        yield _finding(
+            Severity.NOTE,
+            place,
+            f"{strategy.source}: processExpired is false: the broker drops what expires",
+        )
+    if strategy.expiration_ms > 0:
+        yield _finding(
+            Severity.PROBLEM,
+            place,
+            f"{strategy.source}: expiration={strategy.expiration_ms} lets dead letters expire "
+            "in their queue while the sidecar is down, and hides their own time to live",
+            'expiration="0"',
+        )
+
+
+def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
+    return Finding(
+        check=Check.DEAD_LETTERS, severity=severity, subject=subject, what=what, mend=mend
+    )
+
+
+def named_origins(rules: ClassicRules) -> tuple[Destination, ...]:
+    """Return the destinations and patterns that rules redeliver to."""
+    return tuple(
+        dict.fromkeys(
+            destination
+            for plugin in rules.plugins
+            if isinstance(plugin.options, RedeliveryRules)
+            for entry in plugin.options.entries
+            for destination in entry.destinations
+        )
+    )

@@ -1,0 +1,75 @@
+"""What was found out, one thing at a time."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    """How bad a finding is.
+
+    Attributes:
+        OK: checked, and right.
+        NOTE: worth knowing.
+        WARNING: nothing is lost, but something will not happen as one may expect.
+        PROBLEM: a run would lose, double or alter messages, or could not do its work.
+    """
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Check(StrEnum):
+    """What is looked at, in the order in which it is told."""
+
+    BROKER = "broker"
+    PERMISSIONS = "permissions"
+    TRANSACTIONS = "transactions"
+    TOKEN_QUEUE = "token queue"  # noqa: S105 - no password
+    DEAD_LETTERS = "dead letters"
+    LOOPS = "loops"
+    ORIGINS = "origins"
+    FINAL_QUEUES = "final queues"
+    BACKLOG = "backlog"
+    SCHEDULE = "schedule"
+    POLICY = "policy"
+    FIDELITY = "fidelity"
+    CLOCK = "clock"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was found out.
+
+    Attributes:
+        check: which check found it.
+        severity: how bad it is.
+        subject: what it is about: a destination, a file, the user.
+        what: one sentence.
+        mend: the line of configuration that mends it, to be copied; "" = nothing is to be mended,
+            or no single line does it.
+    """
+
+    check: Check
+    severity: Severity
+    subject: str
+    what: str
+    mend: str = ""
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return each finding once, by check, the worst of a check first."""
+    checks, severities = list(Check), list(reversed(Severity))
+    return tuple(
+        sorted(
+            dict.fromkeys(findings),
+            key=lambda one: (checks.index(one.check), severities.index(one.severity)),
+        )
+    )
+
+
+def has_problem(findings: Iterable[Finding]) -> bool:
+    """Tell whether a run would do harm, or could not do its work."""
+    return any(one.severity is Severity.PROBLEM for one in findings)

@@ -1,0 +1,127 @@
+"""Judges what was read of a broker and a configuration together: loops, backlog, policy."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.diagnosis.classic_layout import named_origins
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.model.destination import Destination
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+
+Rules = ClassicRules | ArtemisRules | None
+
+
+def policy_findings(rules: Rules) -> Iterator[Finding]:
+    """Yield what an operator should know about the rules."""
+    for warning in () if rules is None else rules.warnings:
+        # Why not these: the layout tells of them, with their lines.
+        if "processNonPersistent" not in warning and ": expiration=" not in warning:
+            yield Finding(
+                check=Check.POLICY,
+                severity=Severity.WARNING,
+                subject="policy.source",
+                what=warning,
+            )
+
+
+def kind_finding(kind: BrokerKind, rules: Rules) -> Iterator[Finding]:
+    """Yield rules that are of the other product."""
+    is_artemis = kind is BrokerKind.ARTEMIS
+    expected = ArtemisRules if is_artemis else ClassicRules
+    file = "broker.xml" if is_artemis else "activemq.xml"
+    if rules is not None and not isinstance(rules, expected):
+        yield Finding(
+            check=Check.POLICY,
+            severity=Severity.PROBLEM,
+            subject="policy.source",
+            what=f"holds the rules of the other product, the broker is {kind.value}",
+            mend=f"policy: {{source: {file}}}",
+        )
+
+
+def loop_findings(
+    intake: Sequence[IntakeQueue],
+    kind: BrokerKind,
+    rules: Rules,
+    origins: Iterable[Destination],
+    suffix: str,
+) -> Iterator[Finding]:
+    """Yield queues that would be read as well as written.
+
+    Args:
+        intake: what is read.
+        kind: of the broker.
+        rules: given ones.
+        origins: where messages wait for being sent to.
+        suffix: of final queues.
+    """
+    names = IntakeNames(kind)
+    names.replace(intake)
+    found = [
+        _problem(
+            item.destination.name,
+            f"is read, and what ends with {suffix} is where final dead letters go: they would "
+            "circle",
+        )
+        for item in intake
+        if item.destination.name.endswith(suffix)
+    ]
+    named = named_origins(rules) if isinstance(rules, ClassicRules) else ()
+    for origin in dict.fromkeys((*named, *origins)):
+        if is_wildcard(origin, kind) or origin.name.endswith(suffix) or not names.covers(origin):
+            continue
+        what = (
+            "is read as a dead-letter queue and is an origin as well: what applications send there "
+            "would be taken as dead letters"
+        )
+        found.append(_problem(str(origin), what))
+    yield from found
+    if intake and not found:
+        what = f"no queue is both read and written; final ones end with {suffix}"
+        yield Finding(check=Check.LOOPS, severity=Severity.OK, subject="intake.queues", what=what)
+
+
+def _problem(subject: str, what: str) -> Finding:
+    return Finding(
+        check=Check.LOOPS,
+        severity=Severity.PROBLEM,
+        subject=subject,
+        what=what,
+        mend="intake: {queues: [DLQ]}  # dead-letter queues only",
+    )
+
+
+def backlog_finding(
+    source: Destination, count: int, *, holds: bool, threshold: int, is_seen: bool
+) -> Finding:
+    """Return what a run would do with the dead letters that a queue holds.
+
+    Args:
+        source: the queue.
+        count: messages in it, at least.
+        holds: whether a backlog is held.
+        threshold: no more than these are no backlog.
+        is_seen: whether the schedule has met the queue before.
+    """
+    if holds and count > threshold and not is_seen:
+        return Finding(
+            check=Check.BACKLOG,
+            severity=Severity.WARNING,
+            subject=str(source),
+            what=f"holds {count} or more dead letters: a run takes them and holds them until a "
+            "person releases them",
+            mend="intake: {backlog: process}",
+        )
+    return Finding(
+        check=Check.BACKLOG,
+        severity=Severity.NOTE,
+        subject=str(source),
+        what=f"holds {count} dead letters: a run decides them like new ones",
+    )
+
+
+def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:
+    """Tell whether a name stands for several queues."""
+    return kind is BrokerKind.CLASSIC and not {"*", ">"}.isdisjoint(destination.name.split("."))

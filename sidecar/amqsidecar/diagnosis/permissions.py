@@ -1,0 +1,177 @@
+"""Turns a broker's refusals into the lines of configuration that grant what is missing.
+
+What a broker says was read from real ones: Classic's `authorizationPlugin` over OpenWire and AMQP,
+Artemis's `security-settings` over AMQP. Neither says which group or role a user is in, so lines
+name a group or role like the user.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import msgspec
+
+from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
+
+TOKEN_PREFIX = "amqsidecar.token."  # noqa: S105 - no password
+MANAGEMENT = "activemq.management"
+
+_CLASSIC = re.compile(
+    r"User (?P<user>.+?) is not authorized to (?P<operation>read from|write to|create|remove):"
+    r" (?P<destination>(?:queue|topic|temp-queue|temp-topic)://[^\s\]]+)"
+)
+_CLASSIC_ATTRIBUTES = {
+    "read from": "read",
+    "write to": "write",
+    "create": "admin",
+    "remove": "admin",
+}
+_ARTEMIS = re.compile(
+    r"User: (?P<user>.+?) does not have permission='(?P<permission>\w+)'"
+    r"(?: for queue (?P<queue>\S+))? on address (?P<address>[^\s,;)]+)"
+)
+_ARTEMIS_TYPES = {
+    "SEND": "send",
+    "CONSUME": "consume",
+    "BROWSE": "browse",
+    "MANAGE": "manage",
+    "CREATE_ADDRESS": "createAddress",
+    "DELETE_ADDRESS": "deleteAddress",
+    "CREATE_DURABLE_QUEUE": "createDurableQueue",
+    "DELETE_DURABLE_QUEUE": "deleteDurableQueue",
+    "CREATE_NON_DURABLE_QUEUE": "createNonDurableQueue",
+    "DELETE_NON_DURABLE_QUEUE": "deleteNonDurableQueue",
+    "VIEW": "view",
+    "EDIT": "edit",
+}
+_CREATE = ("createAddress", "createDurableQueue")
+_REPLY_RIGHTS = ("createNonDurableQueue", "createAddress", "consume", "send")
+_UUID = re.compile(r"^(?:[\w.-]+\.)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+REPLY_MATCH = "uuid.#"
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker did not let a user do.
+
+    Attributes:
+        user: as the broker names it.
+        operation: in the broker's words, such as `read from` or `CONSUME`.
+        permission: what the configuration calls it, such as `read` or `consume`.
+        destination: what it is about; on Artemis an address, as a queue.
+    """
+
+    user: str
+    operation: str
+    permission: str
+    destination: Destination
+
+
+def read_refusal(words: str) -> Refusal | None:
+    """Return what a broker's words refuse; None = they are about something else.
+
+    Example:
+        >>> read_refusal("User x is not authorized to read from: queue://DLQ").permission
+        'read'
+    """
+    found = _CLASSIC.search(words)
+    if found is not None:
+        operation = found["operation"]
+        destination = parse_destination(found["destination"].rstrip(",;)"))
+        return Refusal(
+            user=found["user"],
+            operation=operation,
+            permission=_CLASSIC_ATTRIBUTES[operation],
+            destination=destination,
+        )
+    found = _ARTEMIS.search(words)
+    if found is None:
+        return None
+    permission = found["permission"]
+    return Refusal(
+        user=found["user"],
+        operation=permission,
+        permission=_ARTEMIS_TYPES.get(permission, permission),
+        destination=queue(found["address"]),
+    )
+
+
+def scope_of(destination: Destination) -> Destination:
+    """Return what a line should cover for a destination: itself, or all of its kind.
+
+    Token queues are named after instances, advisories after everything, reply queues by chance.
+    """
+    if destination.name.startswith(TOKEN_PREFIX):
+        return queue(TOKEN_PREFIX + ">")
+    if destination.name.startswith("ActiveMQ.Advisory."):
+        return Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.>")
+    return destination
+
+
+def classic_line(scope: Destination, group: str, attributes: Iterable[str]) -> str:
+    """Return the entry to add to `<authorizationEntries>`; entries add up.
+
+    Example:
+        >>> classic_line(queue("DLQ"), "sidecar", ["read"])
+        '<authorizationEntry queue="DLQ" read="sidecar"/>'
+    """
+    kind = "queue" if scope.is_queue else "topic"
+    wanted = set(attributes)
+    rights = [f"{name}={quoteattr(group)}" for name in ("read", "write", "admin") if name in wanted]
+    return f"<authorizationEntry {kind}={quoteattr(scope.name)} {' '.join(rights)}/>"
+
+
+def artemis_match(address: str) -> str:
+    """Return the match of the security setting that a right on an address belongs into."""
+    if address.startswith(TOKEN_PREFIX):
+        return TOKEN_PREFIX + "#"
+    return REPLY_MATCH if is_reply_queue(address) else address
+
+
+def is_reply_queue(address: str) -> bool:
+    """Tell whether an address was named by chance, as temporary queues are."""
+    return _UUID.match(address) is not None
+
+
+def artemis_line(
+    match: str, role: str, permissions: Iterable[str], today: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Return a security setting that grants permissions.
+
+    Settings don't add up: the most specific match acts alone. Where it is known who may do what
+    today, all of that is in the setting too, so that it can replace the one of the same match.
+
+    Args:
+        match: of the setting.
+        role: who gets the permissions.
+        permissions: types, such as `consume`.
+        today: what `getRolesAsJSON` tells of the address; () = not known.
+    """
+    wanted = set(permissions)
+    types = [*dict.fromkeys(_ARTEMIS_TYPES.values())]
+    lines = []
+    for kind in types:
+        roles = [str(entry["name"]) for entry in today if entry.get(kind)]
+        if kind in wanted and role not in roles:
+            roles.append(role)
+        if roles:
+            lines.append(f'<permission type="{kind}" roles={quoteattr(",".join(roles))}/>')
+    inside = "".join(lines)
+    return f"<security-setting match={quoteattr(match)}>{inside}</security-setting>"
+
+
+def artemis_needs(refusals: Iterable[Refusal]) -> frozenset[str]:
+    """Return the permissions to grant, with those that the broker would ask for next.
+
+    The broker names the first that is missing only.
+    """
+    needed = set()
+    for refusal in refusals:
+        needed.add(refusal.permission)
+        if refusal.permission in _CREATE:
+            needed.update(_CREATE)
+        if is_reply_queue(refusal.destination.name):
+            needed.update(_REPLY_RIGHTS)
+        if refusal.destination.name == MANAGEMENT:
+            needed.update(("send", "manage"))
+    return frozenset(needed)

@@ -1,0 +1,147 @@
+"""Tries each right that a run needs, and says in one go which are missing and what grants them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from amqsidecar.broker import BrokerKind
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.permissions import (
+    MANAGEMENT,
+    REPLY_MATCH,
+    TOKEN_PREFIX,
+    Refusal,
+    artemis_line,
+    artemis_match,
+    artemis_needs,
+    classic_line,
+    is_reply_queue,
+    read_refusal,
+    scope_of,
+)
+from amqsidecar.model.destination import Destination, queue
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was tried.
+
+    Attributes:
+        destination: what it was tried on.
+        purpose: why a run needs it, as the end of a sentence.
+        words: the broker's refusal; None = it may.
+        exists: whether the destination is known to exist; None = not known.
+    """
+
+    destination: Destination
+    purpose: str
+    words: str | None
+    exists: bool | None = None
+
+
+Roles = Callable[[str], Sequence[Mapping[str, Any]]]
+"""Who may do what on an address of Artemis; () = not known."""
+
+
+def permission_findings(
+    kind: BrokerKind, user: str, attempts: Sequence[Attempt], roles: Roles = lambda _: ()
+) -> tuple[Finding, ...]:
+    """Return what the user lacks, by destination, with the lines that grant it."""
+    refused = [one for one in attempts if one.words is not None]
+    found = [*_unread(refused)]
+    if kind is BrokerKind.CLASSIC:
+        found += _classic_findings(refused, attempts)
+    else:
+        found += _artemis_findings(refused, roles)
+    if attempts and not refused:
+        what = f"{len(attempts)} things that a run does were tried, and the user may do them"
+        found.append(_finding(Severity.OK, user or "anonymous", what))
+    return tuple(found)
+
+
+def _unread(refused: Iterable[Attempt]) -> Iterator[Finding]:
+    for one in refused:
+        if one.words is not None and read_refusal(one.words) is None:
+            what = f"{one.purpose} was refused: {one.words}"
+            yield _finding(Severity.PROBLEM, str(one.destination), what)
+
+
+def _grouped(
+    refused: Iterable[Attempt], scope: Callable[[Destination], Any]
+) -> dict[Any, list[tuple[Attempt, Refusal]]]:
+    groups: dict[Any, list[tuple[Attempt, Refusal]]] = {}
+    for one in refused:
+        refusal = read_refusal(one.words or "")
+        if refusal is not None:
+            groups.setdefault(scope(refusal.destination), []).append((one, refusal))
+    return groups
+
+
+def _classic_findings(refused: Iterable[Attempt], attempts: Sequence[Attempt]) -> Iterator[Finding]:
+    for scope, group in _grouped(refused, scope_of).items():
+        attributes = {refusal.permission for _, refusal in group}
+        # Why: the right to create is asked for last, so that its lack may be hidden.
+        of_scope = [one for one in attempts if scope_of(one.destination) == scope]
+        is_made = any(one.words is None or one.exists for one in of_scope)
+        if of_scope and not is_made:
+            attributes.add("admin")
+        yield _finding(
+            Severity.PROBLEM,
+            str(scope),
+            _sentence(group),
+            classic_line(scope, group[0][1].user, attributes),
+        )
+
+
+def _artemis_findings(refused: Iterable[Attempt], roles: Roles) -> Iterator[Finding]:
+    groups = _grouped(refused, lambda destination: artemis_match(destination.address))
+    for match, group in groups.items():
+        refusals = [refusal for _, refusal in group]
+        needs = artemis_needs(refusals)
+        address = refusals[0].destination.address
+        today = roles(address)
+        mend = artemis_line(match, refusals[0].user, needs, today)
+        sentence = _sentence(group)
+        if match == REPLY_MATCH:
+            mend = f"<uuid-namespace>uuid</uuid-namespace> {mend}"
+            sentence += "; temporary queues get names that a setting can match by uuid-namespace"
+        elif today:
+            sentence += "; the line holds what others may do today, and replaces any of its match"
+        else:
+            sentence += "; the most specific setting acts alone: add the permissions to that one"
+        yield _finding(Severity.PROBLEM, match, sentence, mend)
+
+
+def management_attempt(words: str, user: str, purpose: str) -> Attempt:
+    """Return what the refusal of a management question says.
+
+    Quirk (Artemis 2.44): without `manage` the broker answers with a fault of its own, which names
+    no permission.
+    """
+    refusal = read_refusal(words)
+    if refusal is None:
+        words = f"User: {user} does not have permission='MANAGE' on address {MANAGEMENT}"
+    return Attempt(destination=queue(MANAGEMENT), purpose=purpose, words=words)
+
+
+def _sentence(group: Sequence[tuple[Attempt, Refusal]]) -> str:
+    refused = " and ".join(
+        dict.fromkeys(f"{refusal.operation} {_place(refusal)}" for _, refusal in group)
+    )
+    permissions = ", ".join(dict.fromkeys(refusal.permission for _, refusal in group))
+    purposes = ", ".join(dict.fromkeys(one.purpose for one, _ in group))
+    user = group[0][1].user
+    return f"user {user} may not {refused} (permission {permissions}), needed for {purposes}"
+
+
+def _place(refusal: Refusal) -> str:
+    name = refusal.destination.name
+    if name.startswith(TOKEN_PREFIX) or is_reply_queue(name):
+        return "it"
+    return str(refusal.destination)
+
+
+def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
+    return Finding(
+        check=Check.PERMISSIONS, severity=severity, subject=subject, what=what, mend=mend
+    )

@@ -1,0 +1,134 @@
+"""Does in miniature what a run does to each queue, and keeps what the broker says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.permissions import read_refusal
+from amqsidecar.diagnosis.rights import Attempt
+from amqsidecar.diagnosis.trials import HasTrials, TellsRoles, Trials
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination, final_queue
+
+_TRIED_MAX = 50
+
+
+def roles_teller(trials: object) -> TellsRoles | None:
+    """Return trials that know who may do what; None = these don't."""
+    return trials if isinstance(trials, TellsRoles) else None
+
+
+class RightsTrial:
+    """What was tried, and what came out.
+
+    Attributes:
+        attempts: all that was tried.
+        found: what is not a question of rights.
+        existing: names of the queues (Artemis: addresses) that are there; None = not known.
+        roles: Artemis: who may do what on an address of which something was refused.
+    """
+
+    def __init__(self, final_suffix: str) -> None:
+        self._final_suffix = final_suffix
+        self.attempts: list[Attempt] = []
+        self.found: list[Finding] = []
+        self.existing: frozenset[str] | None = None
+        self.roles: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    def note(
+        self, destination: Destination, purpose: str, words: str | None, exists: bool | None = None
+    ) -> bool:
+        """Keep one attempt; return whether it was allowed."""
+        if exists is None and self.existing is not None:
+            exists = destination.address in self.existing
+        self.attempts.append(
+            Attempt(destination=destination, purpose=purpose, words=words, exists=exists)
+        )
+        return words is None
+
+    def try_sources(
+        self, link: Link, trials: Trials | None, sources: Sequence[Destination]
+    ) -> None:
+        """Begin to read each dead-letter queue, and take nothing."""
+        for source in sources:
+            if not source.name.endswith(self._final_suffix):
+                words = trials.read(source) if trials is not None else _count_words(link, source)
+                self.note(source, "taking dead letters", words)
+
+    def try_finals(self, link: Link, trials: Trials | None, sources: Sequence[Destination]) -> None:
+        """Make the final queue of each dead-letter queue, and send nothing that stays."""
+        for source in sources:
+            final = final_queue(source, self._final_suffix)
+            problem = link.prepare_final(final)
+            if problem is None and trials is not None:
+                problem = trials.write(final)
+            if problem is not None and read_refusal(problem) is None:
+                self._find(Check.FINAL_QUEUES, Severity.PROBLEM, final, problem)
+            elif self.note(final, "sending what is final", problem):
+                self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes what is final")
+
+    def try_origins(
+        self, link: Link, trials: Trials | None, origins: Sequence[Destination]
+    ) -> None:
+        """Find out whether redeliveries get there, and send nothing that stays."""
+        for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
+            problem = link.route_problem(origin)
+            if problem is not None:
+                what = f"a redelivery would wait, since it would get lost: {problem}"
+                self._find(Check.ORIGINS, Severity.WARNING, origin, what)
+                continue
+            words = None if trials is None else trials.write(origin)
+            if self.note(origin, "sending redeliveries", words):
+                self._find(Check.ORIGINS, Severity.OK, origin, "redeliveries get there")
+
+    def try_token(self, link: Link, token: Destination) -> bool:
+        """Try each right on the token queue; a run ends at the first that is missing.
+
+        Returns:
+            Whether it can be used; where not, nothing of it is left, as far as it can be removed.
+        """
+        if not isinstance(link, HasTrials):
+            return True
+        trials = link.trials()
+        before = len(self.attempts)
+        problem = link.prepare_final(token) if _is_asked(link, trials) else None
+        if problem is not None:
+            self.note(token, "making the token queue", problem)
+        self.note(token, "taking the token", trials.read(token))
+        self.note(token, "sending the token", trials.write(token))
+        if all(one.words is None for one in self.attempts[before:]):
+            return True
+        self.note_roles(trials)
+        trials.remove(token)
+        return False
+
+    def note_roles(self, trials: Trials) -> None:
+        """Ask who may do what where something was refused."""
+        tells = roles_teller(trials)
+        if tells is None:
+            return
+        for one in self.attempts:
+            refusal = read_refusal(one.words or "")
+            if refusal is not None and refusal.destination.address not in self.roles:
+                address = refusal.destination.address
+                self.roles[address] = tells.roles(address)
+
+    def _find(self, check: Check, severity: Severity, subject: Destination, what: str) -> None:
+        self.found.append(Finding(check=check, severity=severity, subject=str(subject), what=what))
+
+
+def _is_asked(link: Link, trials: Trials) -> bool:
+    """Tell whether the broker makes queues for us through management, as for the token."""
+    tells = roles_teller(trials)
+    return (
+        link.description.kind is BrokerKind.ARTEMIS and tells is not None and not tells.refusals()
+    )
+
+
+def _count_words(link: Link, source: Destination) -> str | None:
+    try:
+        link.count(IntakeQueue(source), 1)
+    except BrokerRefused as refused:
+        return str(refused)
+    return None

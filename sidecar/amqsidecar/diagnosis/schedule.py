@@ -1,0 +1,110 @@
+"""Looks at the schedule that the service would open."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.errors import StoreError
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.store import Store
+
+_PAGE = 1000
+_LOOKED_AT_MAX = 20_000
+_SCHEMES = {"openwire": "openwire", "amqp": "amqp", "stomp": "stomp"}
+
+
+class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the schedule holds.
+
+    Attributes:
+        total: rows; 0 also where there is no schedule yet.
+        destinations: where the rows go.
+        encodings: rows by encoding of their message, of the first rows.
+        seen: dead-letter queues that were read before, canonical text.
+        problem: why it can't be opened; "" = it can, or there is none yet.
+    """
+
+    total: int = 0
+    destinations: tuple[Destination, ...] = ()
+    encodings: Mapping[str, int] = {}
+    seen: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def look_at_schedule(store: Store) -> ScheduleFacts:
+    """Return what a store holds that is opened for reading only.
+
+    Source: the engine sends rows of its link's own encoding only.
+    """
+    try:
+        store.open()
+        tallies = store.tallies()
+        encodings: dict[str, int] = {}
+        after = looked_at = 0
+        while looked_at < _LOOKED_AT_MAX:
+            rows = store.list_rows(RowFilter(), _PAGE, after)
+            for row in rows:
+                encodings[row.encoding] = encodings.get(row.encoding, 0) + 1
+            looked_at += len(rows)
+            if len(rows) < _PAGE:
+                break
+            after = rows[-1].id
+        return ScheduleFacts(
+            total=sum(tally.count for tally in tallies),
+            destinations=tuple(
+                dict.fromkeys(parse_destination(tally.destination) for tally in tallies)
+            ),
+            encodings=encodings,
+            seen=frozenset(store.holds()),
+        )
+    except StoreError as error:
+        return ScheduleFacts(problem=str(error))
+    finally:
+        store.close()
+
+
+def place_problem(path: Path) -> str:
+    """Return why no store can be made at a path; "" = it can."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"its folder {folder} does not exist"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"this user may not write to its folder {folder}"
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        return f"this user may not read and write {path}"
+    return ""
+
+
+def schedule_findings(url: str, facts: ScheduleFacts, encoding: str) -> Iterator[Finding]:
+    """Yield what is wrong with the schedule.
+
+    Args:
+        url: `store.url`.
+        facts: what it holds.
+        encoding: what the link can send; "" = the broker was not reached.
+    """
+    if facts.problem:
+        yield _finding(
+            Severity.PROBLEM, url, facts.problem, "store: {url: sqlite:///path/that/can/be/written}"
+        )
+        return
+    foreign = {name: count for name, count in facts.encodings.items() if name != encoding}
+    for name, count in foreign.items() if encoding else ():
+        scheme = _SCHEMES.get(name.partition("/")[0], name)
+        yield _finding(
+            Severity.PROBLEM,
+            url,
+            f"{count} messages wait that were taken over {scheme}://; they can't be sent over "
+            "this wire, and stay until the service runs with that one again",
+            f"broker: {{url: {scheme}://…}}",
+        )
+    if not foreign:
+        yield _finding(Severity.OK, url, f"{facts.total} messages wait")
+
+
+def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
+    return Finding(check=Check.SCHEDULE, severity=severity, subject=subject, what=what, mend=mend)

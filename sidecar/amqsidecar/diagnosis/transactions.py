@@ -1,0 +1,106 @@
+"""Exchanges a token of the doctor's own: what exactly-once rests on, tried once."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from amqsidecar.broker import Link, Resend
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.trials import HasTrials
+from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
+from amqsidecar.model.destination import Destination
+
+Opened = Callable[[str | None], AbstractContextManager[Link]]
+"""Opens a link with a token queue or, with None, to look, for the time of a block."""
+
+_TOKEN_WAIT_S = 10.0
+
+
+def transaction_findings(
+    opened: Opened, token_queue: Destination, at_work: Callable[[Link], None]
+) -> Iterator[Finding]:
+    """Yield whether transactions hold, on a token queue that nobody else uses.
+
+    One transaction is committed, one is rolled back, then another connection is asked which token
+    there is. If the process dies inside, the token queue stays in the broker.
+
+    Args:
+        opened: makes links.
+        token_queue: its name.
+        at_work: called while the token is there.
+
+    Raises:
+        LinkLost: the connection is gone.
+        BrokerRefused: the token queue can't be used.
+    """
+    try:
+        with opened(token_queue.name) as link:
+            number, words = _exchange(link, token_queue)
+            at_work(link)
+        if number is not None:
+            with opened(token_queue.name) as link:
+                found = link.take_token(_TOKEN_WAIT_S)
+            if found != number:
+                words = f"token {number} was committed, but the broker hands out {found}"
+    finally:
+        yield from _clean_up(opened, token_queue)
+    if words:
+        yield _finding(Check.TRANSACTIONS, Severity.PROBLEM, token_queue, words)
+    else:
+        what = "what was committed is there, what was rolled back is not"
+        yield _finding(Check.TRANSACTIONS, Severity.OK, token_queue, what)
+
+
+def _exchange(link: Link, token_queue: Destination) -> tuple[int | None, str]:
+    """Commit one transaction, let another be rolled back; return the token that is there now.
+
+    Returns:
+        Its number and "", or None and what went wrong.
+    """
+    if not link.token_exists():
+        link.create_token(1)
+    number = link.take_token(_TOKEN_WAIT_S)
+    if number is None:
+        return None, f"the broker does not hand out what was sent, in {_TOKEN_WAIT_S:g} s"
+    try:
+        link.commit_cycle([], [], number + 1)
+    except (BrokerRefused, LinkLost):
+        raise
+    except BrokerError as error:
+        return None, f"a transaction that takes and sends was not committed: {error}"
+    try:
+        link.commit_cycle([], [_unsendable(token_queue)], number + 2)
+    except SendsRefused:
+        return number + 1, ""
+    return None, "a transaction with a message that can't be sent was committed"
+
+
+def _unsendable(destination: Destination) -> Resend:
+    """Return a message that every link refuses before it leaves: it can't be taken apart."""
+    return Resend(
+        destination=destination,
+        message=b"\xff",
+        duplicate_id="amqsidecar-doctor",
+        is_final=False,
+        redelivery_id="amqsidecar-doctor",
+        redelivery_count=0,
+        redelivery_delay_ms=0,
+    )
+
+
+def _clean_up(opened: Opened, token_queue: Destination) -> Iterator[Finding]:
+    try:
+        with opened(None) as link:
+            words = (
+                link.trials().remove(token_queue)
+                if isinstance(link, HasTrials)
+                else "this wire can't"
+            )
+    except BrokerError as error:
+        words = str(error)
+    if words is not None:
+        what = f"the doctor's own queue could not be removed: {words}"
+        yield _finding(Check.TOKEN_QUEUE, Severity.NOTE, token_queue, what)
+
+
+def _finding(check: Check, severity: Severity, token_queue: Destination, what: str) -> Finding:
+    return Finding(check=check, severity=severity, subject=token_queue.name, what=what)

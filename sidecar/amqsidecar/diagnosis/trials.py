@@ -1,0 +1,73 @@
+"""What a link offers to a doctor beyond the link contract; each part may be missing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from amqsidecar.model.destination import Destination
+
+
+class Trials(Protocol):
+    """Tries what the user may do; takes nothing and leaves nothing but queues that were missing."""
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can."""
+        ...
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can."""
+        ...
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue with all that is in it; return the broker's words why it can't be."""
+        ...
+
+    def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Return the queues that these names and wildcards stand for now.
+
+        Raises:
+            BrokerRefused: the broker does not tell which queues it has.
+        """
+        ...
+
+    def broker_ms(self) -> int | None:
+        """Return the broker's clock at a moment since the link was opened; None = not told."""
+        ...
+
+
+@runtime_checkable
+class HasTrials(Protocol):
+    """A link over which rights can be tried."""
+
+    def trials(self) -> Trials:
+        """Return what tries them."""
+        ...
+
+
+@runtime_checkable
+class TellsRoles(Protocol):
+    """Trials that know who may do what (Artemis)."""
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        ...
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the names of all addresses; () = it can't be asked."""
+        ...
+
+    def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
+        """Return who may do what on an address; () = it can't be asked."""
+        ...
+
+
+@runtime_checkable
+class TellsSettings(Protocol):
+    """A link that can ask for the merged settings of addresses (Artemis)."""
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return what the broker says of each address, in order.
+
+        Raises:
+            BrokerRefused: this user may not ask.
+        """
+        ...

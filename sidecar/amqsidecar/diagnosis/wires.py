@@ -1,0 +1,65 @@
+"""Judges product, version and wire."""
+
+from collections.abc import Iterator
+
+from amqsidecar.broker import BrokerDescription, BrokerKind
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+
+TESTED = {
+    BrokerKind.CLASSIC: ("5.18.3", "6.3.1"),
+    BrokerKind.ARTEMIS: ("2.44.0",),
+}
+"""Versions that the sidecar's own tests run against."""
+
+_PRODUCT = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
+_BEST = {BrokerKind.CLASSIC: "openwire", BrokerKind.ARTEMIS: "amqp"}
+_BEST_PORT = {BrokerKind.CLASSIC: 61616, BrokerKind.ARTEMIS: 5672}
+
+
+def version_finding(
+    description: BrokerDescription, place: str, expected: BrokerKind | None
+) -> Iterator[Finding]:
+    """Yield what product and version answer."""
+    kind, version = description.kind, description.version
+    tested = TESTED[kind]
+    name = f"{_PRODUCT[kind]} {version or 'of an untold version'}"
+    if expected is not None and expected is not kind:
+        yield _finding(
+            Check.BROKER,
+            Severity.PROBLEM,
+            place,
+            f"is {name}, but broker.kind says {expected.value}",
+            f"broker: {{kind: {kind.value}}}",
+        )
+    elif version in tested:
+        yield _finding(Check.BROKER, Severity.OK, place, f"is {name}")
+    else:
+        what = f"is {name}; tested are {' and '.join(tested)}"
+        yield _finding(Check.BROKER, Severity.NOTE, place, what)
+
+
+def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding]:
+    """Yield what this wire can't carry, and which one can."""
+    wire = (
+        scheme.partition("+")[0].removesuffix("s")
+        if scheme == "amqps"
+        else scheme.partition("+")[0]
+    )
+    best = _BEST[kind]
+    if wire == best:
+        what = f"{best}:// is the recommended wire for {_PRODUCT[kind]}"
+        yield _finding(Check.FIDELITY, Severity.OK, f"{scheme}://", what)
+    else:
+        host = place.rpartition(":")[0]
+        yield _finding(
+            Check.FIDELITY,
+            Severity.WARNING,
+            f"{scheme}://",
+            f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; what would be "
+            f"damaged is not taken; {best}:// carries all",
+            f"broker: {{url: {best}://{host}:{_BEST_PORT[kind]}}}",
+        )
+
+
+def _finding(check: Check, severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
+    return Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
