@@ -14,11 +14,15 @@ from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
 from amqsidecar.errors import BrokerError, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from support.link_amqp_artemis import AmqpArtemisHarness
+from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
 from support.link_harness import LinkHarness
 from support.waiting import eventually
 
 HARNESSES: dict[str, tuple[type[LinkHarness], str]] = {
     "amqp-artemis": (AmqpArtemisHarness, "artemis"),
+    "amqp-classic-5": (AmqpClassicHarness, "classic_5"),
+    "amqp-classic-6": (AmqpClassicHarness, "classic_6"),
+    "amqp-classic-native": (AmqpClassicNativeHarness, "classic_6"),
 }
 with suppress(ImportError):
     from support.link_openwire import OpenWireHarness

@@ -59,11 +59,22 @@ class Token:
         management: ManagesQueues,
         coordinator: Coordinator,
         queue: str,
+        source: str | None = None,
     ) -> None:
+        """Prepare; nothing is attached yet.
+
+        Args:
+            connection: must be open.
+            management: makes and counts the queue.
+            coordinator: of the transactions that exchange the token.
+            queue: its name.
+            source: the address to read from, with options of the broker's; None = the name.
+        """
         self._connection = connection
         self._management = management
         self._coordinator = coordinator
         self._queue = queue
+        self._source = source or queue
         self._receiver: Receiver | None = None
         self._held: tuple[InHand, int] | None = None
         self._expected: int | None = None
@@ -83,7 +94,7 @@ class Token:
             self._connection, "amqsidecar-token-sender", self._queue, capability="queue"
         )
         receiver = self._receiver = Receiver(
-            self._connection, "amqsidecar-token", self._queue, capability="queue"
+            self._connection, "amqsidecar-token", self._source, capability="queue"
         )
         receiver.flow(1)
         sender = self.sender

@@ -1,0 +1,268 @@
+"""Reading dead-letter queues of Classic over AMQP: receivers, credit, and what is in hand.
+
+What this wire would damage is never given back one by one: Classic hands a released message over
+again at once. It stays in hand, unsettled, and goes back when the link is closed.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from amqsidecar.broker import Delivery, LeftBehind, Loss
+from amqsidecar.brokers.amqp_classic_message import damage, is_native, read_provenance, take_apart
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import InHand, Receiver
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost, QueueRefused, UndecodableMessage
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance
+
+NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"
+"""Selects what AMQP applications have sent through a connector that keeps their bytes."""
+
+# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
+_HELD_BYTES_MAX = 128 * 1024 * 1024
+# Bound: damaged messages of a queue that are held out of the way of the others.
+_SET_ASIDE_MAX = 1000
+_NUDGE_EVERY_S = 2.0
+_DAMAGED = (
+    "they would come back as something else: as another type of JMS message, or mapped where they "
+    "came in unmapped; read them over openwire://, or allow it by intake.allow_lossy: [body_type]"
+)
+
+
+class _Reading:
+    """One queue that is read.
+
+    Attributes:
+        origin: where its messages died.
+        set_aside: what is held back from the engine.
+    """
+
+    def __init__(self, receiver: Receiver, origin: Destination) -> None:
+        self.receiver = receiver
+        self.origin = origin
+        self.set_aside: list[InHand] = []
+
+
+class ClassicIntake:
+    """The receivers of a link, one per dead-letter queue."""
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        clock: Clock,
+        timeout_s: float,
+        *,
+        is_native_wire: bool,
+        allowed_losses: frozenset[Loss],
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._is_native_wire = is_native_wire
+        self._may_damage = Loss.BODY_TYPE in allowed_losses
+        self._readings: dict[Destination, _Reading] = {}
+        self._retired: list[Receiver] = []
+        self._closing: list[Receiver] = []
+        self._numbers = count(1)
+        self._turn = 0
+        self._share = 0
+        self._held_bytes = 0
+        self._mean_bytes = 1024.0
+        self._nudge_at_s = 0.0
+
+    def read_from(self, queues: Mapping[Destination, Destination], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these.
+
+        Args:
+            queues: the origin of each queue's messages.
+            prefetch: over all queues.
+
+        Raises:
+            QueueRefused: one can't be read; the message names it.
+            LinkLost: the connection is gone.
+        """
+        for queue in [queue for queue in self._readings if queue not in queues]:
+            self._retire(self._readings.pop(queue))
+        for queue, reading in list(self._readings.items()):
+            reading.origin = queues[queue]
+            if reading.receiver.refusal is not None:
+                # Why: the broker has closed it, such as when the queue was deleted.
+                self._retire(self._readings.pop(queue))
+        for queue, origin in queues.items():
+            if queue not in self._readings:
+                receiver = Receiver(
+                    self._connection,
+                    f"amqsidecar-intake-{next(self._numbers)}",
+                    str(queue),
+                    selector=NATIVE_ONLY if self._is_native_wire else "",
+                )
+                self._readings[queue] = _Reading(receiver, origin)
+        waiting = [reading.receiver for reading in self._readings.values()]
+        self._connection.run_until(
+            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
+        )
+        # Why: a refused attach is answered first and closed a moment later.
+        self._connection.pump(0)
+        for queue, reading in list(self._readings.items()):
+            if not reading.receiver.is_open:
+                self._retire(self._readings.pop(queue))
+                words = reading.receiver.refusal or f"no answer in {self._timeout_s:g} s"
+                raise QueueRefused(queue.name, f"{queue} can't be read: {words}")
+        self._share = max(1, prefetch // len(queues)) if queues else 0
+        self.top_up()
+        self._connection.pump(0)
+
+    @property
+    def queues(self) -> tuple[Destination, ...]:
+        """The queues that are read."""
+        return tuple(self._readings)
+
+    def _retire(self, reading: _Reading) -> None:
+        """Stop reading; what was handed over already can still be accepted."""
+        receiver = reading.receiver
+        handed_over = receiver.in_hand_count - len(receiver.arrived) - len(reading.set_aside)
+        receiver.arrived.clear()
+        if handed_over and receiver.is_open:
+            self._retired.append(receiver)
+        else:
+            self._close(receiver)
+
+    def _close(self, receiver: Receiver) -> None:
+        receiver.close()
+        self._closing.append(receiver)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether something waits to be received."""
+        return any(reading.receiver.arrived for reading in self._readings.values())
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order, queues in turn."""
+        readings = list(self._readings.items())
+        deliveries: list[Delivery] = []
+        self._turn += 1
+        now_ms = self._clock.now_ms()
+        had_set_aside = False
+        for at in range(len(readings)):
+            queue, reading = readings[(self._turn + at) % len(readings)]
+            while len(deliveries) < limit and reading.receiver.arrived:
+                [(in_hand, message)] = reading.receiver.take_arrived(1)
+                self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
+                provenance = self._read(message, queue, reading.origin, now_ms)
+                if provenance is None:
+                    reading.set_aside.append(in_hand)
+                    had_set_aside = True
+                    continue
+                self._held_bytes += in_hand.size_bytes
+                deliveries.append(Delivery(in_hand, queue, message, provenance))
+        if had_set_aside:
+            self.top_up()
+        return deliveries
+
+    def _read(
+        self, message: bytes, queue: Destination, origin: Destination, now_ms: int
+    ) -> Provenance | None:
+        """Return what a message tells; None = it must not be taken."""
+        try:
+            found = take_apart(message)
+            if not self._is_native_wire and not self._may_damage and damage(found, queue):
+                return None
+            return read_provenance(
+                found, origin=origin, now_ms=now_ms, is_native_made=is_native(found, queue)
+            )
+        except UndecodableMessage as undecodable:
+            return Provenance(problem=f"it can't be taken apart: {undecodable}")
+
+    @staticmethod
+    def in_hand(deliveries: Sequence[Delivery]) -> list[InHand]:
+        """Return the handles of deliveries.
+
+        Raises:
+            LinkLost: the broker has taken one back, because its queue or link is gone.
+        """
+        held: list[InHand] = []
+        for delivery in deliveries:
+            in_hand = delivery.handle
+            if not isinstance(in_hand, InHand) or not in_hand.is_valid:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            held.append(in_hand)
+        return held
+
+    def settle(self, held: list[InHand]) -> None:
+        """Finish what a committed transaction has accepted, and make room for more."""
+        for in_hand in held:
+            self._held_bytes -= in_hand.size_bytes
+            in_hand.receiver.settle(in_hand)
+        for receiver in [one for one in self._retired if one.in_hand_count == 0]:
+            self._retired.remove(receiver)
+            self._close(receiver)
+        for receiver in [one for one in self._closing if one.is_closed]:
+            self._closing.remove(receiver)
+            receiver.forget()
+        self.top_up()
+
+    def top_up(self) -> None:
+        """Let the broker hand over as much as prefetch and held bytes allow."""
+        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
+        for reading in self._readings.values():
+            receiver = reading.receiver
+            if not receiver.is_open:
+                continue
+            in_the_way = min(len(reading.set_aside), _SET_ASIDE_MAX)
+            in_hand = receiver.in_hand_count - in_the_way
+            wanted = self._share - receiver.credit - in_hand
+            is_idle = in_hand == 0
+            if wanted > 0 and (wanted * 4 >= self._share or is_idle):
+                credit = min(wanted, max(room, 1 if is_idle else 0))
+                if credit > 0:
+                    receiver.flow(credit)
+                    room -= credit
+
+    def nudge(self) -> None:
+        """Let the broker go on where a message that it can't encode made it stop.
+
+        Quirk (Classic): a StreamMessage with bytes in it can't be encoded; it stays where it is,
+        and what stands behind it is handed over only after the next word about credit.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._is_native_wire or now_s < self._nudge_at_s:
+            return
+        self._nudge_at_s = now_s + _NUDGE_EVERY_S
+        idle = [
+            reading.receiver
+            for reading in self._readings.values()
+            if reading.receiver.is_open and reading.receiver.credit > 0
+        ]
+        for step in (1, -1):
+            for receiver in idle:
+                receiver.flow(step)
+            self._connection.pump(0)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is held back, since this wire would damage it."""
+        return tuple(
+            LeftBehind(
+                queue,
+                Loss.BODY_TYPE,
+                len(reading.set_aside),
+                _DAMAGED,
+                at_least=len(reading.set_aside) >= _SET_ASIDE_MAX,
+            )
+            for queue, reading in self._readings.items()
+            if reading.set_aside
+        )
+
+    def close(self) -> None:
+        """Begin to close all links; what is in hand goes back."""
+        for reading in self._readings.values():
+            self._close(reading.receiver)
+        for receiver in self._retired:
+            self._close(receiver)
+        self._readings.clear()
+        self._retired.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed all links."""
+        return all(receiver.is_closed for receiver in self._closing)

@@ -1,0 +1,436 @@
+"""The link to ActiveMQ Classic over AMQP 1.0.
+
+What keeps messages whole here, each measured on the brokers (`wire-facts.md`, `spec-classic.md` 8):
+
+- Before anything is read, a probe finds out what the connector makes of messages.
+- No dead letter shows where it died, so only queues are read whose name, or the operator, tells it.
+- One transaction is open at a time: two interleaved ones lose messages.
+- The container id is the broker's client id: one connection of an instance keeps every other out.
+- Nothing is ever rejected, modified or released on a dead-letter queue.
+"""
+
+import ssl
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from amqsidecar.broker import (
+    FINAL_SUFFIX,
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    IntakeQueue,
+    LeftBehind,
+    Loss,
+    Resend,
+)
+from amqsidecar.brokers.amqp_classic_browse import COUNT_MAX, BrowsedQueues, Browser
+from amqsidecar.brokers.amqp_classic_intake import NATIVE_ONLY, ClassicIntake
+from amqsidecar.brokers.amqp_classic_message import (
+    encode_resend,
+    is_native,
+    named_destination,
+    read_provenance,
+    take_apart,
+)
+from amqsidecar.brokers.amqp_classic_probe import Transformer, find_transformer
+from amqsidecar.brokers.amqp_classic_watch import NO_ORIGIN, ClassicWatch, OriginNames
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_cycle import AmqpCycle
+from amqsidecar.brokers.amqp_senders import SenderPool
+from amqsidecar.brokers.amqp_token import Token
+from amqsidecar.brokers.amqp_transaction import Coordinator
+from amqsidecar.brokers.openwire_queues import is_wildcard, pattern_of
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.errors import (
+    BrokerRefused,
+    LinkLost,
+    QueueRefused,
+    UndecodableMessage,
+)
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance
+
+ENCODING: Final = "amqp/1.0"
+NATIVE_WIRE: Final = (
+    "the AMQP connector at {} has transport.transformer={}, so that messages of OpenWire and STOMP "
+    "applications would be given back as BytesMessages and nothing is taken: write the transformer "
+    "into its uri in activemq.xml, "
+    '<transportConnector name="amqp" uri="amqp://0.0.0.0:5672?transport.transformer=jms"/>, or '
+    "set intake.producers=amqp where only AMQP applications' messages are to be read, or attach by "
+    "openwire://"
+)
+_PATTERN_WITHOUT_RULES: Final = (
+    "{} can't be read over AMQP: where the messages of its queues died follows from individual "
+    "dead-letter strategies, and no such rules are given: name the broker's activemq.xml in "
+    "policy.source, or each queue in intake.queues and its origin in intake.origin"
+)
+_NOT_AMQP_MADE: Final = (
+    "made by applications that don't speak AMQP: this connector would give them back as "
+    "BytesMessages, and Classic looks for others no further than the first 200 messages of a "
+    "queue, so that they may hold up what stands behind them; read them over openwire://, or write "
+    "transport.transformer=jms into the uri of the AMQP connector"
+)
+
+
+class AmqpClassicLink:
+    """One AMQP connection to one Classic broker; see `Link` of the broker contract."""
+
+    preferred_batch = 200
+    """Accepts per transaction; Classic pages 200 messages at a time."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        user: str,
+        password: str,
+        clock: Clock,
+        instance: str,
+        names: OriginNames,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout_s: float = 10.0,
+        idle_timeout_s: float = 30.0,
+        final_suffix: str = FINAL_SUFFIX,
+        amqp_producers_only: bool = False,
+        allowed_losses: frozenset[Loss] = frozenset(),
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        """Prepare a link; nothing is connected yet.
+
+        Args:
+            host: of the broker; also the name its certificate has to carry.
+            port: of a connector that speaks AMQP.
+            user: "" = anonymous, or the client certificate tells.
+            password: of the user.
+            clock: where the time comes from.
+            instance: name of this sidecar, part of the container id: one connection has it.
+            names: where the messages of a dead-letter queue died, unless `IntakeQueue.origin` says.
+            tls: None = plain TCP.
+            connect_timeout_s: for TCP, login and each attach.
+            idle_timeout_s: a peer that is silent for so long is taken for dead.
+            final_suffix: what final dead-letter queues end with; they are not read.
+            amqp_producers_only: read only what AMQP applications have made, where the connector
+                keeps such messages whole and no others.
+            allowed_losses: what messages may lose; only `Loss.BODY_TYPE` acts.
+            crash_point: told where in a transaction we are.
+        """
+        self.description = BrokerDescription(BrokerKind.CLASSIC, "", ENCODING)
+        self._clock = clock
+        self._instance = instance
+        self._names = names
+        self._timeout_s = connect_timeout_s
+        self._final_suffix = final_suffix
+        self._amqp_producers_only = amqp_producers_only
+        self._allowed_losses = allowed_losses
+        self._crash_point = crash_point
+        self._connection = AmqpConnection(
+            host=host,
+            port=port,
+            user=user,
+            password=password,
+            clock=clock,
+            tls=tls,
+            connect_timeout_s=connect_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+        )
+        self._is_native_wire = False
+        self._only_looks = False
+        self._browser: Browser | None = None
+        self._coordinator: Coordinator | None = None
+        self._pool: SenderPool | None = None
+        self._token: Token | None = None
+        self._cycle: AmqpCycle | None = None
+        self._intake: ClassicIntake | None = None
+        self._watch: ClassicWatch | None = None
+        self._named: dict[Destination, Destination] = {}
+        self._prefetch = 0
+        self._has_news = False
+
+    def open(self, token_queue: str | None) -> None:
+        """Connect, log in, try the connector, and begin to wait for the token."""
+        connection = self._connection
+        self._connect(f"amqsidecar-{self._instance}", only_looks=token_queue is None)
+        told = connection.remote_properties()
+        product = told.get("product") or "an unknown product"
+        if "artemis" in product.lower() or "activemq" not in product.lower():
+            raise BrokerRefused(
+                f"{connection.place} is {product}, not ActiveMQ Classic; set broker.kind=auto"
+            )
+        self.description = BrokerDescription(BrokerKind.CLASSIC, told.get("version", ""), ENCODING)
+        browser = self._browser = Browser(connection, self._timeout_s)
+        if token_queue is None:
+            return
+        transformer = find_transformer(connection, self._timeout_s)
+        self._is_native_wire = transformer is not Transformer.JMS
+        if self._is_native_wire and not self._amqp_producers_only:
+            raise BrokerRefused(NATIVE_WIRE.format(connection.place, transformer.value))
+        coordinator = self._coordinator = Coordinator(connection, self._crash_point)
+        coordinator.prepare(self._timeout_s)
+        self._pool = SenderPool(connection, str)
+        self._token = Token(
+            connection,
+            BrowsedQueues(browser),
+            coordinator,
+            token_queue,
+            # Why: then only the first of several readers is handed tokens, until it is gone.
+            f"queue://{token_queue}?consumer.exclusive=true",
+        )
+        self._token.open(self._timeout_s)
+        self._cycle = AmqpCycle(
+            connection=connection,
+            coordinator=coordinator,
+            pool=self._pool,
+            token=self._token,
+            clock=self._clock,
+            crash_point=self._crash_point,
+            encode=partial(encode_resend, is_native_wire=self._is_native_wire),
+        )
+        self._intake = ClassicIntake(
+            connection,
+            self._clock,
+            self._timeout_s,
+            is_native_wire=self._is_native_wire,
+            allowed_losses=self._allowed_losses,
+        )
+        self._watch = ClassicWatch(
+            connection, browser, self._names, self._final_suffix, self._timeout_s
+        )
+        coordinator.declare_ahead()
+
+    def _connect(self, container: str, *, only_looks: bool) -> None:
+        self._only_looks = only_looks
+        # Why: whoever only looks keeps nobody out.
+        container = f"{container}-looks-{uuid4().hex[:12]}" if only_looks else container
+        try:
+            self._connection.open(container)
+        except BrokerRefused as refused:
+            if "already connected" in str(refused):
+                raise LinkLost(
+                    f"another connection of this instance is still open: {refused}"
+                ) from refused
+            raise
+
+    def close(self) -> None:
+        """Give everything in hand back without counting it as a failure, then disconnect."""
+        parts = [
+            part
+            for part in (self._intake, self._watch, self._token, self._pool, self._coordinator)
+            if part is not None
+        ]
+        for part in parts:
+            part.close()
+        self._connection.close(lambda: all(part.is_closed for part in parts))
+
+    # Intake
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these; may be called again.
+
+        Raises:
+            QueueRefused: one can't be read, or where its messages died is not known.
+            BrokerRefused: that is so for all of them.
+        """
+        self._connection.check()
+        named: dict[Destination, Destination] = {}
+        wildcards: list[Destination] = []
+        without: list[Destination] = []
+        for intake in queues:
+            destination = intake.destination
+            if is_wildcard(destination.name):
+                wildcards.append(destination)
+                continue
+            origin = intake.origin or self._names.origin_of(destination)
+            if origin is None:
+                without.append(destination)
+            else:
+                named[destination] = origin
+        if wildcards and not self._names.explains_patterns:
+            raise BrokerRefused(_PATTERN_WITHOUT_RULES.format(wildcards[0]))
+        for destination in without:
+            words = NO_ORIGIN.format(destination, destination.name)
+            if named or wildcards:
+                raise QueueRefused(destination.name, words)
+            raise BrokerRefused(words)
+        self._named, self._prefetch = named, prefetch
+        _opened(self._watch).follow(wildcards)
+        self._read()
+
+    def _read(self) -> None:
+        watch = _opened(self._watch)
+        watch.has_changed = False
+        # Why this order: what is said of one queue stands above what a wildcard finds.
+        _opened(self._intake).read_from(watch.members | self._named, self._prefetch)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is not taken out of the attached queues, and why; asks the broker."""
+        intake = _opened(self._intake)
+        found = (*intake.left_behind(), *_opened(self._watch).left_behind())
+        if not self._is_native_wire:
+            return found
+        others = []
+        for queue in intake.queues:
+            count = len(self._look(queue.name, COUNT_MAX, f"NOT ({NATIVE_ONLY})"))
+            if count:
+                # Why 200: the broker may not have looked at more of the queue.
+                is_more = count >= self.preferred_batch
+                others.append(LeftBehind(queue, "not_amqp_made", count, _NOT_AMQP_MADE, is_more))
+        return (*found, *others)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order; never blocks."""
+        self._connection.pump(0)
+        watch = _opened(self._watch)
+        watch.hear()
+        if watch.has_changed:
+            self._has_news = True
+            self._read()
+        return _opened(self._intake).receive(limit)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over."""
+        connection, intake, watch = self._connection, self._intake, self._watch
+        if intake is None or watch is None:
+            if not self._only_looks:
+                raise LinkLost("the link is not open")
+            connection.run_until(lambda: connection.was_woken, timeout_s)
+        elif not connection.run_until(
+            lambda: intake.has_arrived or watch.has_arrived or connection.was_woken, timeout_s
+        ):
+            intake.nudge()
+        connection.was_woken = False
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        self._connection.wake()
+
+    def queues_changed(self) -> bool:
+        """Return whether queues were found since the last call, or first call."""
+        news, self._has_news = self._has_news, False
+        return news
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return () if self._intake is None else self._intake.queues
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return False: AMQP does not tell when a queue was made."""
+        del destination
+        return False
+
+    # Token
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the number of the token once the broker hands it over; None = not in time."""
+        return _opened(self._token).take(timeout_s)
+
+    def token_exists(self) -> bool | None:
+        """Tell whether the token queue holds a token, handed out or not.
+
+        It is certain: the client id keeps every other connection of the instance out, and whatever
+        an earlier one left open was rolled back before the broker let us in.
+        """
+        return _opened(self._token).exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns."""
+        _opened(self._token).create(cycle)
+
+    # Transactions
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        _opened(self._cycle).begin_sends(sends)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        if self._cycle is not None:
+            self._cycle.abandon_sends()
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns."""
+        intake = _opened(self._intake)
+        held = intake.in_hand(accepts)
+        _opened(self._cycle).commit(held, sends, token)
+        intake.settle(held)
+
+    # Destinations
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send would get lost; Classic creates every lasting destination on demand."""
+        if destination.is_temporary:
+            return f"{destination} is temporary: it is gone with the connection that made it"
+        if not {"*", ">", ",", "?"}.isdisjoint(destination.name):
+            return f"{destination} is no name of one destination to Classic"
+        return None
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return nothing: Classic does not tell over AMQP which queues are dead-letter queues."""
+        return ()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
+        if not self._only_looks:
+            return len(self._look(queue.destination.name, min(at_most, COUNT_MAX)))
+        return len(self.browse(queue, min(at_most, COUNT_MAX)))
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue, in order, without taking or changing it."""
+        asked = queue.destination
+        # Why: a browser makes the queue that it names, but none that its wildcard matches; this
+        # wildcard matches the queue itself, and those below it.
+        pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
+        deliveries: dict[Destination, list[Delivery]] = {}
+        for message in self._look(pattern, COUNT_MAX):
+            delivery = self._looked_at(message, queue, pattern)
+            deliveries.setdefault(delivery.source, []).append(delivery)
+        if pattern != asked.name:
+            return deliveries.get(asked, [])[:at_most]
+        return [one for found in deliveries.values() for one in found[:at_most]]
+
+    def _looked_at(self, message: bytes, queue: IntakeQueue, pattern: str) -> Delivery:
+        """Return what a wildcard browser showed, with the queue that it is in as far as it tells.
+
+        A message that tells no queue counts as one of the queue that was asked for.
+        """
+        source = queue.destination
+        try:
+            found = take_apart(message)
+        except UndecodableMessage as undecodable:
+            problem = f"it can't be taken apart: {undecodable}"
+            return Delivery(None, source, message, Provenance(problem=problem))
+        told = named_destination(found)
+        if told is not None:
+            is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
+            source = told if is_there else self._names.queue_for(told) or source
+        origin = queue.origin if source == queue.destination else None
+        provenance = read_provenance(
+            found,
+            origin=origin or self._names.origin_of(source),
+            now_ms=self._clock.now_ms(),
+            is_native_made=is_native(found, source),
+        )
+        return Delivery(None, source, message, provenance)
+
+    def _look(self, name: str, at_most: int, selector: str = "") -> list[bytes]:
+        self._connection.check()
+        return _opened(self._browser).look(name, at_most, selector)
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
+        del destination
+        return None
+
+
+_Part = TypeVar("_Part")
+
+
+def _opened(part: _Part | None) -> _Part:
+    if part is None:
+        raise LinkLost("the link is not open")
+    return part

@@ -1,0 +1,116 @@
+"""One broker transaction of the engine's cycle over AMQP: sends, accepts, token, discharge.
+
+Accepts, that of the token too, are sent only after every send was taken, and the discharge only
+after that, because it overtakes sends that wait for credit (`wire-facts.md` 4b).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from amqsidecar.broker import Resend
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import InHand
+from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
+from amqsidecar.brokers.amqp_token import Token
+from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
+
+_TOKEN_INDEX = -1
+_TOKEN_TIMEOUT_S = 15.0
+
+
+class AmqpCycle:
+    """Begins, abandons and commits; one transaction is open at a time."""
+
+    def __init__(
+        self,
+        *,
+        connection: AmqpConnection,
+        coordinator: Coordinator,
+        pool: SenderPool,
+        token: Token,
+        clock: Clock,
+        crash_point: CrashPoint,
+        encode: Callable[[Resend, int], bytes],
+    ) -> None:
+        self._connection = connection
+        self._coordinator = coordinator
+        self._pool = pool
+        self._token = token
+        self._clock = clock
+        self._crash_point = crash_point
+        self._encode = encode
+        self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self.abandon_sends()
+        transaction = self._coordinator.begin()
+        now_ms = self._clock.now_ms()
+        work = TransactionSends(self._connection, self._pool, transaction, now_ms, self._encode)
+        with self._clean_or_lost():
+            work.send_all(sends)
+        self._begun = (sends, transaction, work)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        with self._clean_or_lost():
+            begun[2].wait_for_answers()
+        self._coordinator.abort(begun[1])
+
+    @contextmanager
+    def _clean_or_lost(self) -> Iterator[None]:
+        """Give the connection up when the block, which works in a transaction, is interrupted."""
+        try:
+            yield
+        except BaseException:
+            # Why: the transaction is neither committed nor undone; only a new connection is clean.
+            self._connection.poison(LinkLost("a transaction was interrupted"))
+            raise
+
+    def commit(self, held: Sequence[InHand], sends: Sequence[Resend], token: int) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        own = self._token
+        own.take_for_commit(_TOKEN_TIMEOUT_S)
+        if self._begun is None or self._begun[0] is not sends:
+            self.begin_sends(sends)
+        assert self._begun is not None  # noqa: S101 - the line above has set it
+        _, transaction, work = self._begun
+        self._begun = None
+        with self._clean_or_lost():
+            if not work.refusals:
+                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(token))
+            work.wait_for_answers()
+        self._pool.trim()
+        if _TOKEN_INDEX in work.refusals:
+            self._coordinator.abort(transaction)
+            raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
+        if work.refusals:
+            self._coordinator.abort(transaction)
+            raise SendsRefused(work.refusals)
+        self._crash_point("sent")
+        for in_hand in held:
+            transaction.accept(in_hand)
+        own.accept(transaction)
+        words = self._coordinator.commit(transaction)
+        if words is not None:
+            # Why: what follows are properties of the message, which do not belong into a log.
+            words = words.partition(" Message information")[0]
+            raise CommitRefused(
+                f"the broker refused the commit: {words}",
+                is_duplicate="duplicate message" in words.lower(),
+            )
+        own.committed(token)

@@ -1,0 +1,124 @@
+"""Where the messages of a dead-letter queue died, told by the queue's name and the rules.
+
+Classic over AMQP shows no origin on a dead letter. An individual dead-letter strategy builds the
+name of the queue out of the origin's, so that the name tells it, where one origin alone explains
+the name; any other origin has to be named by the operator.
+
+Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor.
+"""
+
+from collections.abc import Mapping
+
+from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+from amqsidecar.policy.classic_rules import ClassicRules, IndividualDeadLetterStrategy
+from amqsidecar.policy.destination_map import DestinationMap
+
+_NO_NAME = frozenset("*>,?")
+
+
+class DeadLetterNames:
+    """Goes from dead-letter queue to origin and back, by rules and by the operator's word."""
+
+    def __init__(
+        self, rules: ClassicRules | None, origins: Mapping[str, Destination] | None = None
+    ) -> None:
+        """Read the rules.
+
+        Args:
+            rules: None = there are none, so that only `origins` count.
+            origins: by the name of the dead-letter queue; stands above the rules.
+        """
+        self._named = {name.removeprefix("queue://"): to for name, to in (origins or {}).items()}
+        entries = () if rules is None else rules.dead_letter.entries
+        self._default = None if rules is None else rules.dead_letter.default_entry
+        self._map = DestinationMap([(entry.destinations, entry) for entry in entries])
+        all_entries = (*entries, *((self._default,) if self._default else ()))
+        strategies = [entry.dead_letter_strategy for entry in all_entries]
+        # Why a dictionary: each once, in the order of the file.
+        self._affixes = dict.fromkeys(
+            affixes
+            for strategy in strategies
+            if isinstance(strategy, IndividualDeadLetterStrategy)
+            for affixes in (
+                (strategy.queue_prefix, strategy.queue_suffix),
+                (strategy.topic_prefix, strategy.topic_suffix),
+            )
+        )
+
+    @property
+    def explains_patterns(self) -> bool:
+        """Whether the origin of queues that a wildcard finds may be told at all."""
+        return bool(self._affixes or self._named)
+
+    def origin_of(self, dead_letter_queue: Destination) -> Destination | None:
+        """Return where all messages of a dead-letter queue died; None = the name does not tell."""
+        named = self._named.get(dead_letter_queue.name)
+        if named is not None:
+            return named
+        found: set[Destination] = set()
+        for prefix, suffix in self._affixes:
+            name = _middle(dead_letter_queue.name, prefix, suffix)
+            if name and _NO_NAME.isdisjoint(name):
+                found.update(self._explaining(name, (prefix, suffix)))
+        return found.pop() if len(found) == 1 else None
+
+    def _explaining(self, name: str, affixes: tuple[str, str]) -> set[Destination]:
+        """Return the destinations of this name whose dead letters get these affixes."""
+        found: set[Destination] = set()
+        strategy = self._strategy(queue(name))
+        if strategy is not None and affixes in (
+            _queue_affixes(strategy),
+            # Why: what a virtual topic with `setOriginalDestination="false"` leaves in a queue
+            # counts as a topic's.
+            _topic_affixes(strategy),
+        ):
+            found.add(queue(name))
+        strategy = self._strategy(topic(name))
+        if strategy is not None and _topic_affixes(strategy) == affixes:
+            # Why: with a queue per subscription the end of the name is the subscription's, and
+            # where the topic's name ends can't be told.
+            per_subscriber = strategy.destination_per_durable_subscriber
+            found.update((topic(name), queue(name)) if per_subscriber else (topic(name),))
+        return found
+
+    def queue_for(self, origin: Destination) -> Destination | None:
+        """Return the dead-letter queue whose messages can only have died at this origin.
+
+        None = there is none: the queue is shared, or its name has a second explanation.
+        """
+        for name, to in self._named.items():
+            if to == origin:
+                return queue(name)
+        strategy = self._strategy(origin)
+        if strategy is None or origin.is_temporary:
+            return None
+        is_queue = origin.kind is DestinationKind.QUEUE
+        affixes = _queue_affixes(strategy) if is_queue else _topic_affixes(strategy)
+        if affixes is None:
+            return None
+        found = queue(affixes[0] + origin.name + affixes[1])
+        return found if self.origin_of(found) == origin else None
+
+    def _strategy(self, destination: Destination) -> IndividualDeadLetterStrategy | None:
+        entry = self._map.find(destination) or self._default
+        strategy = None if entry is None else entry.dead_letter_strategy
+        return strategy if isinstance(strategy, IndividualDeadLetterStrategy) else None
+
+
+def _queue_affixes(strategy: IndividualDeadLetterStrategy) -> tuple[str, str] | None:
+    if not strategy.use_queue_for_queue_messages:
+        return None
+    return strategy.queue_prefix, strategy.queue_suffix
+
+
+def _topic_affixes(strategy: IndividualDeadLetterStrategy) -> tuple[str, str] | None:
+    if not strategy.use_queue_for_topic_messages:
+        return None
+    return strategy.topic_prefix, strategy.topic_suffix
+
+
+def _middle(name: str, prefix: str, suffix: str) -> str:
+    """Return what is between prefix and suffix; "" = nothing, or the name has others."""
+    if not name.startswith(prefix) or not name.endswith(suffix):
+        return ""
+    return name[len(prefix) : len(name) - len(suffix)]

@@ -1,0 +1,150 @@
+"""The harnesses of the AMQP link to Classic: mapped messages, and native ones."""
+
+import uuid
+
+import cproton
+from proton import Message
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
+from amqsidecar.clock import SystemClock
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.model.destination import queue
+from support.brokers import Broker
+from support.link_harness import Drained
+from support.link_openwire import OpenWireHarness
+
+NO_NAMES = DeadLetterNames(None)
+
+
+class AmqpClassicHarness(OpenWireHarness):
+    """OpenWire applications beside a link at the connector with `transport.transformer=jms`."""
+
+    name = "amqp-classic"
+    port = "AMQP_JMS_PORT"
+    amqp_producers_only = False
+
+    def make_link(  # type: ignore[override]
+        self, instance: str, names: DeadLetterNames = NO_NAMES
+    ) -> AmqpClassicLink:
+        """Return a link that is not opened."""
+        return AmqpClassicLink(
+            host="127.0.0.1",
+            port=self.broker.ports[self.port],
+            user=self.broker.user,
+            password=self.broker.password,
+            clock=SystemClock(),
+            instance=f"{self.prefix}-{instance}",
+            names=names,
+            amqp_producers_only=self.amqp_producers_only,
+        )
+
+    def intake(self) -> IntakeQueue:
+        """Return the dead-letter queue in which they are; all died in `PREFIX.orders`."""
+        return IntakeQueue(queue(self.dead_letter_queue), origin=queue(f"{self.prefix}.orders"))
+
+    def drop(self, link: object) -> None:
+        """Cut the link's connection without a word, as a crash does."""
+        assert isinstance(link, AmqpClassicLink)
+        peer = link._connection._socket
+        assert peer is not None
+        peer.shutdown(2)
+
+
+class AmqpClassicNativeHarness(AmqpClassicHarness):
+    """AMQP applications, and a link that reads only what they make, at the stock connector."""
+
+    name = "amqp-classic-native"
+    port = "AMQP_PORT"
+    amqp_producers_only = True
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        super().__init__(broker, prefix)
+        self._links = 0
+        self.connection = AmqpConnection(
+            host="127.0.0.1",
+            port=broker.ports[self.port],
+            user=broker.user,
+            password=broker.password,
+            clock=SystemClock(),
+            tls=None,
+            connect_timeout_s=10,
+            idle_timeout_s=30,
+        )
+        self.connection.open(f"harness-{uuid.uuid4().hex}")
+
+    def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
+        """Put `n` dead letters of queue `origin` into the dead-letter queue; return their ids."""
+        ids = [f"{origin}-{number}" for number in range(n)]
+        dead = [
+            Message(
+                id=f"ID:{one}",
+                durable=True,
+                address=f"queue://{origin}",
+                body=one.ljust(size_bytes, "."),
+                properties={"testId": one},
+            )
+            for one in ids
+        ]
+        self.send_amqp(self.dead_letter_queue, [bytes(one.encode()) for one in dead])
+        return ids
+
+    def send_amqp(self, queue_name: str, messages: list[bytes]) -> None:
+        """Send encoded messages outside of any transaction."""
+        sender = Sender(self.connection, self._link_name(), f"queue://{queue_name}")
+        sent = []
+        for message in messages:
+            assert self.connection.run_until(lambda: sender.credit > 0, 10), sender.refusal
+            sent.append(sender.send(message))
+        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), 30)
+        assert [refusal_words(one) for one in sent] == [None] * len(sent)
+        self._close(sender)
+
+    def kill(self, queue_name: str) -> None:
+        """Make dead letters of all that a queue holds, byte for byte, as the broker does."""
+        self.send_amqp(self.dead_letter_queue, self.drain_amqp(queue_name))
+
+    def drain(self, queue_name: str) -> list[Drained]:
+        """Consume and return all that a queue holds."""
+        drained = []
+        for encoded in self.drain_amqp(queue_name):
+            message = Message()
+            message.decode(encoded)
+            properties = {
+                name: int(one) if isinstance(one, int) and not isinstance(one, bool) else one
+                for name, one in (message.properties or {}).items()
+            }
+            drained.append(Drained(str(properties.get("testId")), str(message.body), properties))
+        return drained
+
+    def drain_amqp(self, queue_name: str) -> list[bytes]:
+        """Consume all that a queue holds and return it as it is encoded."""
+        receiver = Receiver(self.connection, self._link_name(), f"queue://{queue_name}")
+        found: list[bytes] = []
+        while True:
+            receiver.drain(500)
+            assert self.connection.run_until(lambda: receiver.is_drained, 30), receiver.refusal
+            arrived = receiver.take_arrived(500)
+            for in_hand, message in arrived:
+                receiver.settle(in_hand, cproton.PN_ACCEPTED)
+                found.append(message)
+            if not arrived:
+                break
+        self._close(receiver)
+        return found
+
+    def close(self) -> None:
+        """Disconnect what the harness itself has open."""
+        self.connection.close()
+        super().close()
+
+    def _link_name(self) -> str:
+        self._links += 1
+        return f"harness-link-{self._links}"
+
+    def _close(self, end: Sender | Receiver) -> None:
+        end.close()
+        assert self.connection.run_until(lambda: end.is_closed, 10)
+        end.forget()
