@@ -65,42 +65,19 @@ class QueueRow(NamedTuple):
     id: str = ""
 
 
-class ArtemisManagement:
-    """Questions and answers over one connection."""
+class ArtemisQuestions:
+    """What can be asked, whatever wire carries it."""
 
-    def __init__(self, connection: AmqpConnection) -> None:
-        """Begin to attach to the management address, with a temporary queue for the answers."""
-        self._connection = connection
-        self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
-        self._receiver = Receiver(connection, "amqsidecar-management-replies", None)
-        self._receiver.flow(_IN_FLIGHT_MAX * 2)
-        self._number = 0
-        self.missing: str | None = None
-        """Why nothing can be asked, as a sentence; None = it can. Valid after `prepare`."""
-        self.refusals: tuple[str, ...] = ()
-        """The broker's words why nothing can be asked; valid after `prepare`."""
+    missing: str | None = None
+    """Why nothing can be asked, as a sentence; None = it can. Valid once the wire is prepared."""
 
-    def prepare(self, timeout_s: float) -> None:
-        """Wait until the broker agreed or refused, and find out whether we may ask.
+    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask several things at once; the answers are in the order of the questions.
 
         Raises:
             LinkLost: the connection is gone.
         """
-        ends = (self._sender, self._receiver)
-        self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
-        self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)
-        refusal = self._sender.refusal or self._receiver.refusal
-        if refusal is None and not all(end.is_open for end in ends):
-            refusal = "no answer"
-        if refusal is None:
-            answer = self.ask(Question("broker", attribute="Version"))
-            refusal = None if answer.is_ok else str(answer.value)
-        if refusal is not None:
-            self.refusals = self.refusals or (refusal,)
-            self.missing = (
-                f"the user may not manage the broker over AMQP ({refusal}); grant it "
-                f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
-            )
+        raise NotImplementedError
 
     def ask(self, question: Question) -> Answer:
         """Ask one thing.
@@ -109,61 +86,6 @@ class ArtemisManagement:
             LinkLost: the connection is gone.
         """
         return self.ask_all([question])[0]
-
-    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
-        """Ask several things at once; the answers are in the order of the questions.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        if self.missing is not None:
-            return [Answer(self.missing, is_ok=False)] * len(questions)
-        answers: list[Answer] = []
-        for start in range(0, len(questions), _IN_FLIGHT_MAX):
-            answers += self._ask_some(questions[start : start + _IN_FLIGHT_MAX])
-        return answers
-
-    def _ask_some(self, questions: Sequence[Question]) -> list[Answer]:
-        first = self._number
-        self._number += len(questions)
-        found: dict[int, Answer] = {}
-        sender, receiver = self._sender, self._receiver
-        if not self._connection.run_until(
-            lambda: sender.credit >= len(questions) or sender.refusal, _TIMEOUT_S
-        ):
-            return [Answer("no credit for questions", is_ok=False)] * len(questions)
-        if not (sender.is_open and receiver.is_open):
-            words = sender.refusal or receiver.refusal or "closed"
-            return [Answer(words, is_ok=False)] * len(questions)
-        sent = [
-            sender.send(_encode(question, receiver.address, first + at))
-            for at, question in enumerate(questions)
-        ]
-
-        def is_done() -> bool:
-            self._collect(found)
-            for at, delivery in enumerate(sent):
-                if first + at not in found and is_answered(delivery):
-                    words = refusal_words(delivery)
-                    if words is not None:
-                        found[first + at] = Answer(words, is_ok=False)
-            return all(first + at in found for at in range(len(questions)))
-
-        self._connection.run_until(is_done, _TIMEOUT_S)
-        for delivery in sent:
-            cproton.pn_delivery_settle(delivery)
-        nothing = Answer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
-        return [found.get(first + at, nothing) for at in range(len(questions))]
-
-    def _collect(self, found: dict[int, Answer]) -> None:
-        for in_hand, message in self._receiver.take_arrived(_IN_FLIGHT_MAX * 2):
-            self._receiver.settle(in_hand, cproton.PN_ACCEPTED)
-            self._receiver.flow(1)
-            try:
-                number, answer = _decode(message)
-            except (UndecodableMessage, ValueError):
-                continue
-            found[number] = answer
 
     # What the link needs to know, by name.
 
@@ -238,6 +160,97 @@ class ArtemisManagement:
             configuration["exclusive"] = True
         answer = self.ask(Question("broker", "createQueue", (json.dumps(configuration), True)))
         return None if answer.is_ok else str(answer.value)
+
+
+class ArtemisManagement(ArtemisQuestions):
+    """Questions and answers over one AMQP connection."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        """Begin to attach to the management address, with a temporary queue for the answers."""
+        self._connection = connection
+        self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
+        self._receiver = Receiver(connection, "amqsidecar-management-replies", None)
+        self._receiver.flow(_IN_FLIGHT_MAX * 2)
+        self._number = 0
+        self.refusals: tuple[str, ...] = ()
+        """The broker's words why nothing can be asked; valid after `prepare`."""
+
+    def prepare(self, timeout_s: float) -> None:
+        """Wait until the broker agreed or refused, and find out whether we may ask.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ends = (self._sender, self._receiver)
+        self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
+        self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)
+        refusal = self._sender.refusal or self._receiver.refusal
+        if refusal is None and not all(end.is_open for end in ends):
+            refusal = "no answer"
+        if refusal is None:
+            answer = self.ask(Question("broker", attribute="Version"))
+            refusal = None if answer.is_ok else str(answer.value)
+        if refusal is not None:
+            self.refusals = self.refusals or (refusal,)
+            self.missing = (
+                f"the user may not manage the broker over AMQP ({refusal}); grant it "
+                f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
+            )
+
+    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask several things at once; the answers are in the order of the questions.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self.missing is not None:
+            return [Answer(self.missing, is_ok=False)] * len(questions)
+        answers: list[Answer] = []
+        for start in range(0, len(questions), _IN_FLIGHT_MAX):
+            answers += self._ask_some(questions[start : start + _IN_FLIGHT_MAX])
+        return answers
+
+    def _ask_some(self, questions: Sequence[Question]) -> list[Answer]:
+        first = self._number
+        self._number += len(questions)
+        found: dict[int, Answer] = {}
+        sender, receiver = self._sender, self._receiver
+        if not self._connection.run_until(
+            lambda: sender.credit >= len(questions) or sender.refusal, _TIMEOUT_S
+        ):
+            return [Answer("no credit for questions", is_ok=False)] * len(questions)
+        if not (sender.is_open and receiver.is_open):
+            words = sender.refusal or receiver.refusal or "closed"
+            return [Answer(words, is_ok=False)] * len(questions)
+        sent = [
+            sender.send(_encode(question, receiver.address, first + at))
+            for at, question in enumerate(questions)
+        ]
+
+        def is_done() -> bool:
+            self._collect(found)
+            for at, delivery in enumerate(sent):
+                if first + at not in found and is_answered(delivery):
+                    words = refusal_words(delivery)
+                    if words is not None:
+                        found[first + at] = Answer(words, is_ok=False)
+            return all(first + at in found for at in range(len(questions)))
+
+        self._connection.run_until(is_done, _TIMEOUT_S)
+        for delivery in sent:
+            cproton.pn_delivery_settle(delivery)
+        nothing = Answer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
+        return [found.get(first + at, nothing) for at in range(len(questions))]
+
+    def _collect(self, found: dict[int, Answer]) -> None:
+        for in_hand, message in self._receiver.take_arrived(_IN_FLIGHT_MAX * 2):
+            self._receiver.settle(in_hand, cproton.PN_ACCEPTED)
+            self._receiver.flow(1)
+            try:
+                number, answer = _decode(message)
+            except (UndecodableMessage, ValueError):
+                continue
+            found[number] = answer
 
     def close(self) -> None:
         """Begin to close the links."""

@@ -13,7 +13,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.amqp_message import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.brokers.artemis_management import (
     ADDRESS,
-    ArtemisManagement,
+    ArtemisQuestions,
     Question,
     QueueRow,
 )
@@ -46,7 +46,7 @@ class ArtemisRoutes:
 
     def __init__(
         self,
-        management: ArtemisManagement,
+        management: ArtemisQuestions,
         clock: Clock,
         token_queue: str,
         final_suffix: str,
