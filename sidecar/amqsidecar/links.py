@@ -6,11 +6,13 @@ from uuid import uuid4
 from amqsidecar.broker import BrokerKind, Link
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
-from amqsidecar.config.schema import Config
+from amqsidecar.config.schema import Config, Producers
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused
+from amqsidecar.policy.classic_rules import ClassicRules
 
 # Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
 
@@ -19,8 +21,22 @@ class LinkMaker:
     """Makes links to the current one of the brokers of `broker.url`; each is not yet opened."""
 
     def __init__(
-        self, config: Config, clock: Clock, crash_point: CrashPoint = crash_points.no_crash
+        self,
+        config: Config,
+        clock: Clock,
+        crash_point: CrashPoint = crash_points.no_crash,
+        rules: ClassicRules | None = None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            config: says where the brokers are and what links may do.
+            clock: of the links.
+            crash_point: told where in a transaction a link is.
+            rules: of the broker, as far as they tell where the messages of a dead-letter queue
+                died; None = none are given.
+        """
+        self._rules = rules
         self._config = config
         self._clock = clock
         self._crash_point = crash_point
@@ -53,7 +69,10 @@ class LinkMaker:
             return self._openwire(url, instance)
         if url.scheme.startswith("amqp"):
             kind = self._config.broker.expected_kind or self._ask_over_amqp(url)
-            makers = {BrokerKind.ARTEMIS: self._amqp_artemis}
+            makers = {
+                BrokerKind.ARTEMIS: self._amqp_artemis,
+                BrokerKind.CLASSIC: self._amqp_classic,
+            }
         else:
             raise BrokerRefused(f"no link speaks {url.scheme} yet")
         return makers[kind](url, instance)
@@ -92,6 +111,28 @@ class LinkMaker:
             idle_timeout_s=config.broker.idle_timeout_s,
             mechanisms=self._mechanisms(url),
             final_suffix=config.redelivery.final_suffix,
+            crash_point=self._crash_point,
+        )
+
+    def _amqp_classic(self, url: BrokerUrl, instance: str) -> Link:
+        from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink  # noqa: PLC0415
+
+        config = self._config
+        return AmqpClassicLink(
+            host=url.host,
+            port=url.port,
+            user=url.user or "",
+            password=self._password(url) or "",
+            clock=self._clock,
+            instance=instance,
+            names=DeadLetterNames(self._rules, config.intake.origin),
+            tls=self._tls(url),
+            connect_timeout_s=config.broker.connect_timeout_s,
+            idle_timeout_s=config.broker.idle_timeout_s,
+            mechanisms=self._mechanisms(url),
+            final_suffix=config.redelivery.final_suffix,
+            amqp_producers_only=config.intake.producers is Producers.AMQP,
+            allowed_losses=frozenset(config.intake.allow_lossy),
             crash_point=self._crash_point,
         )
 

@@ -94,6 +94,7 @@ class AmqpClassicLink:
         tls: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         idle_timeout_s: float = 30.0,
+        mechanisms: Sequence[str] = (),
         final_suffix: str = FINAL_SUFFIX,
         amqp_producers_only: bool = False,
         allowed_losses: frozenset[Loss] = frozenset(),
@@ -112,6 +113,7 @@ class AmqpClassicLink:
             tls: None = plain TCP.
             connect_timeout_s: for TCP, login and each attach.
             idle_timeout_s: a peer that is silent for so long is taken for dead.
+            mechanisms: of SASL, that we may use; empty = those that fit.
             final_suffix: what final dead-letter queues end with; they are not read.
             amqp_producers_only: read only what AMQP applications have made, where the connector
                 keeps such messages whole and no others.
@@ -136,6 +138,7 @@ class AmqpClassicLink:
             tls=tls,
             connect_timeout_s=connect_timeout_s,
             idle_timeout_s=idle_timeout_s,
+            mechanisms=mechanisms,
         )
         self._is_native_wire = False
         self._only_looks = False
