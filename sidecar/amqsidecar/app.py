@@ -108,6 +108,11 @@ class _Rules:
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         return compile_classic(BROKER_DEFAULTS, self._plugins)
 
+    @property
+    def classic(self) -> ClassicRules | None:
+        """The given rules, if they are Classic's."""
+        return self._given if isinstance(self._given, ClassicRules) else None
+
     def true_origin(self) -> TrueOrigin:
         if isinstance(self._given, ClassicRules):
             return ClassicOrigins(self._given.dead_letter).find
@@ -254,7 +259,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     store.lock_for_service()
     try:
         store.open()  # at once, so that a store that can't be used ends the process and not a loop
-        links = LinkMaker(config, clock, crash_point)
+        links = LinkMaker(config, clock, crash_point, rules.classic)
         service = Service(
             make_link=links.make,
             candidates=links,
