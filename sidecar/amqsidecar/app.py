@@ -17,7 +17,7 @@ from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle import CycleStats
-from amqsidecar.engine.intake import dead_letter_queues_of, named_queues
+from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.http.server import HttpServer
@@ -34,6 +34,7 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryRules,
 )
 from amqsidecar.policy_source.load import compile_policy, load_policy
+from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
@@ -86,6 +87,7 @@ class _Rules:
         self._given = load_rules(config, self._plugins)
         self._decider = None if self._given is None else compile_policy(self._given, self._plugins)
         self._live: LivePolicy | None = None
+        self._discovery = Discovery(self._given if isinstance(self._given, ClassicRules) else None)
         for warning in () if self._given is None else self._given.warnings:
             log.warning("policy_warning", meaning=warning)
 
@@ -121,14 +123,7 @@ class _Rules:
     def intake(self, link: Link) -> Sequence[IntakeQueue]:
         if self._live is not None:
             self._live.forget()
-        if link.description.kind is BrokerKind.ARTEMIS:
-            # Why: what has expired is not redelivered, so it stays where the broker put it.
-            return tuple(queue for queue in link.discover() if not queue.expires)
-        rules = self._given if isinstance(self._given, ClassicRules) else BROKER_DEFAULTS
-        queues, doubts = dead_letter_queues_of(rules)
-        for doubt in doubts:
-            log.warning("intake_incomplete", meaning=doubt)
-        return queues
+        return self._discovery.find(link)
 
 
 def _crash_point(environ: Mapping[str, str]) -> CrashPoint:

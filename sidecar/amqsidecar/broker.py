@@ -367,3 +367,17 @@ class WatchesQueues(Protocol):
     def is_newborn(self, destination: Destination) -> bool:
         """Tell whether a queue was made while this link was open, so that all in it is new."""
         ...
+
+
+@runtime_checkable
+class ListsQueues(Protocol):
+    """A link to Classic that can tell which queues there are."""
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues but the sidecar's own; `queues_changed` tells of more.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell; the message says what mends it.
+            LinkLost: the connection is gone.
+        """
+        ...

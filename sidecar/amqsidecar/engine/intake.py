@@ -1,6 +1,8 @@
 """Which dead-letter queues the intake reads, as far as rules and names tell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.model.destination import Destination, parse_destination, queue
@@ -8,6 +10,7 @@ from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DiscardingDeadLetterStrategy,
     IndividualDeadLetterStrategy,
+    PolicyEntry,
     SharedDeadLetterStrategy,
 )
 from amqsidecar.policy.destination_map import DestinationMap
@@ -60,15 +63,13 @@ def named_queues(names: Sequence[str]) -> tuple[IntakeQueue, ...]:
 def dead_letter_queues_of(rules: ClassicRules) -> tuple[tuple[IntakeQueue, ...], tuple[str, ...]]:
     """Return the queues that the dead-letter strategies of a Classic broker fill, and doubts.
 
-    Individual strategies give a wildcard for their prefix. A prefix that doesn't end at a name
-    segment can't be written as a wildcard; it is named among the doubts, one sentence each.
+    Individual strategies give a wildcard for their prefix. Where prefix or suffix can't be written
+    as a wildcard, see `name_patterns_of`; where neither can tell a dead-letter queue from any
+    other, it is named among the doubts, one sentence each.
     """
     found: dict[Destination, None] = {DEFAULT_DEAD_LETTER_QUEUE: None}
     doubts: list[str] = []
-    entries = [*rules.dead_letter.entries]
-    if rules.dead_letter.default_entry is not None:
-        entries.append(rules.dead_letter.default_entry)
-    for entry in entries:
+    for entry in _entries(rules):
         match entry.dead_letter_strategy:
             case SharedDeadLetterStrategy(dead_letter_queue=destination):
                 if destination.is_queue:
@@ -82,29 +83,121 @@ def dead_letter_queues_of(rules: ClassicRules) -> tuple[tuple[IntakeQueue, ...],
     return tuple(IntakeQueue(destination) for destination in found), tuple(doubts)
 
 
+class NamePattern(msgspec.Struct, frozen=True):
+    """Names of dead-letter queues that no wildcard of the broker covers.
+
+    Attributes:
+        prefix, suffix: around the name of the origin.
+        origins: what the origin has to match; empty = any name.
+        per_subscriber: the origin's name may go on with a point and a durable subscription.
+        source: of the strategy, as text.
+    """
+
+    prefix: str
+    suffix: str
+    origins: tuple[Destination, ...]
+    per_subscriber: bool
+    source: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source}: dead-letter queues named {self.prefix!r} + name + {self.suffix!r}, "
+            "which no wildcard covers,"
+        )
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether it can't match the name of any other queue by accident."""
+        return bool(self.prefix + self.suffix) and not (
+            self.prefix[-1:].isalnum() or self.suffix[:1].isalnum()
+        )
+
+    def matching(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that such dead-letter queues have."""
+        origins = DestinationMap([((one,), True) for one in self.origins])
+        kind = self.origins[0].kind if self.origins else None
+        found = []
+        for name in names:
+            origin = name[len(self.prefix) : len(name) - len(self.suffix)]
+            if not origin or name != self.prefix + origin + self.suffix:
+                continue
+            if kind is None or any(
+                origins.find_index(Destination(kind, one)) is not None
+                for one in self._spelled(origin)
+            ):
+                found.append(name)
+        return found
+
+    def _spelled(self, origin: str) -> Iterator[str]:
+        yield origin
+        while self.per_subscriber and "." in origin:
+            origin = origin.rpartition(".")[0]
+            yield origin
+
+
+def name_patterns_of(rules: ClassicRules) -> tuple[NamePattern, ...]:
+    """Return what the names of dead-letter queues are known by that no wildcard covers."""
+    patterns = (
+        pattern
+        for entry in _entries(rules)
+        if isinstance(entry.dead_letter_strategy, IndividualDeadLetterStrategy)
+        for pattern in _patterns(entry.dead_letter_strategy, entry.destinations)
+    )
+    return tuple(pattern for pattern in patterns if pattern.is_telling)
+
+
+def _entries(rules: ClassicRules) -> list[PolicyEntry]:
+    default = rules.dead_letter.default_entry
+    return [*rules.dead_letter.entries, *([] if default is None else [default])]
+
+
+def _patterns(
+    strategy: IndividualDeadLetterStrategy, destinations: Sequence[Destination]
+) -> Iterator[NamePattern]:
+    """Return the patterns of what a strategy does with destinations that hold wildcards."""
+    for is_queue, prefix, suffix in _affixes(strategy):
+        # Why `not destinations`: a default entry acts on queues and topics alike.
+        of_kind = tuple(
+            one for one in destinations if one.is_queue is is_queue and _is_wildcard(one)
+        )
+        if (of_kind or not destinations) and not _has_wildcard(prefix):
+            per_subscriber = not is_queue and strategy.destination_per_durable_subscriber
+            yield NamePattern(prefix, suffix, of_kind, per_subscriber, str(strategy.source))
+
+
+def _affixes(strategy: IndividualDeadLetterStrategy) -> tuple[tuple[bool, str, str], ...]:
+    return (
+        (True, strategy.queue_prefix, strategy.queue_suffix),
+        (False, strategy.topic_prefix, strategy.topic_suffix),
+    )
+
+
+def _has_wildcard(prefix: str) -> bool:
+    """Tell whether the names with this prefix can be written as one of the broker's wildcards."""
+    return prefix.endswith(".") and prefix != "."
+
+
 def _add_individual(
     strategy: IndividualDeadLetterStrategy,
     patterns: Sequence[Destination],
     found: dict[Destination, None],
     doubts: list[str],
 ) -> None:
-    for is_queue, prefix, suffix in (
-        (True, strategy.queue_prefix, strategy.queue_suffix),
-        (False, strategy.topic_prefix, strategy.topic_suffix),
-    ):
-        # Why `not patterns`: a default entry acts on queues and topics alike.
+    for is_queue, prefix, suffix in _affixes(strategy):
         of_kind = [pattern for pattern in patterns if pattern.is_queue is is_queue]
-        names = [pattern.name for pattern in of_kind if not _is_wildcard(pattern)]
-        for name in names:
+        per_subscriber = not is_queue and strategy.destination_per_durable_subscriber
+        for name in (pattern.name for pattern in of_kind if not _is_wildcard(pattern)):
             found[queue(prefix + name + suffix)] = None
-        if len(names) < len(of_kind) or not patterns:
-            if prefix.endswith(".") and prefix != ".":
-                found[queue(prefix + ">")] = None
-            else:
-                doubts.append(
-                    f"{strategy.source}: dead letters go to queues named {prefix!r} + name + "
-                    f"{suffix!r}, which no wildcard covers; name them in intake.queues"
-                )
+            if per_subscriber:
+                found[queue(f"{prefix}{name}.>")] = None
+        if _has_wildcard(prefix) and (not patterns or any(map(_is_wildcard, of_kind))):
+            found[queue(prefix + ">")] = None
+    doubts += [
+        f"{pattern.source}: dead letters go to queues named {pattern.prefix!r} + name + "
+        f"{pattern.suffix!r}, which can't be told from others; name them in intake.queues"
+        for pattern in _patterns(strategy, patterns)
+        if not pattern.is_telling
+    ]
     if any(pattern.is_queue and _is_wildcard(pattern) for pattern in patterns):
         _add_virtual_topics(strategy, found)
 
@@ -118,7 +211,7 @@ def _add_virtual_topics(
     added, and nothing said, where that takes a name: most brokers have no such virtual topic.
     """
     prefix = strategy.topic_prefix
-    if strategy.use_queue_for_topic_messages and prefix.endswith(".") and prefix != ".":
+    if strategy.use_queue_for_topic_messages and _has_wildcard(prefix):
         found[queue(prefix + ">")] = None
 
 
