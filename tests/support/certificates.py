@@ -14,6 +14,8 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
     load_pem_private_key,
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import (
@@ -130,3 +132,10 @@ class Pki:
             not_before=datetime.now(UTC) - timedelta(days=2),
             not_after=datetime.now(UTC) + timedelta(days=-1 if is_expired else 1),
         )
+
+
+def encrypt_key(source: Path, target: Path) -> None:
+    """Write a key with a passphrase."""
+    key = load_pem_private_key(source.read_bytes(), None)
+    encryption = BestAvailableEncryption(b"passphrase")
+    target.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))

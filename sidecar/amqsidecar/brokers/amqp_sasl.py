@@ -234,14 +234,15 @@ def log_in(
 def _failure(error: OSError, place: str, timeout_s: float, *, has_tls: bool) -> BrokerError:
     if isinstance(error, ssl.SSLError):
         return handshake_failure(error, place)
+    what = f"the connection to {place} broke: {error}"
     if isinstance(error, TimeoutError):
-        return LinkLost(f"{place} did not answer in {timeout_s:g} s")
+        what = f"{place} did not answer in {timeout_s:g} s"
     hint = (
         "does the broker want a client certificate (broker.tls.cert_file)?"
         if has_tls
-        else "is it the port of a connector for AMQP, and without TLS?"
+        else "is it the port of a connector for AMQP, and without TLS (else: amqps)?"
     )
-    return LinkLost(f"the connection to {place} broke: {error}; {hint}")
+    return LinkLost(f"{what}; {hint}")
 
 
 def _mend(offered: Sequence[str], user: str) -> str:

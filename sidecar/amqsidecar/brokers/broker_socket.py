@@ -75,9 +75,10 @@ def handshake_failure(error: OSError, place: str) -> BrokerError:
         )
     if reason and reason != "UNEXPECTED_EOF_WHILE_READING":
         return BrokerRefused(f"no TLS with {place}: {reason}")
+    ended = "did not answer" if isinstance(error, TimeoutError) else "ended the connection"
     return LinkLost(
-        f"{place} ended the connection during the TLS handshake ({error}): is it the port of a "
-        "connector with TLS, and does it want a client certificate (broker.tls.cert_file)?"
+        f"{place} {ended} during the TLS handshake ({error}): is it the port of a connector with "
+        "TLS, and does it want a client certificate (broker.tls.cert_file)?"
     )
 
 
