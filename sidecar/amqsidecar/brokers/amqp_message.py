@@ -26,6 +26,9 @@ from amqsidecar.model.provenance import Provenance
 PROPERTY_CAUSE: Final = "amqsidecarCause"
 """Application property in which a consumer may say why it failed; Artemis itself keeps no cause."""
 
+PROPERTY_CLIENT_CAUSE: Final = "dlqDeliveryFailureCause"
+"""In which Artemis keeps what an OpenWire client says when it gives a message up."""
+
 PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
 """Where a producer's own `_AMQ_DUPL_ID` is kept while ours stands in its place."""
 
@@ -117,7 +120,7 @@ def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -
     redelivery_id = _text(properties.get(PROPERTY_REDELIVERY_ID)) or None
     return Provenance(
         origin=destination,
-        cause=_text(properties.get(PROPERTY_CAUSE)),
+        cause=_text(properties.get(PROPERTY_CAUSE)) or _text(properties.get(PROPERTY_CLIENT_CAUSE)),
         expired=expired,
         message_id=_message_id(sections.get(amqp.PROPERTIES)),
         redelivery_id=redelivery_id,
@@ -391,6 +394,7 @@ def _property_fate(key: bytes) -> int:
         return _DEATH
     return {
         DUPLICATE_ID: _DUPLICATE,
+        PROPERTY_CLIENT_CAUSE: _DEATH,
         # Quirk (Artemis): the AMQP view of a Core message that failed has it as null.
         "JMSXDeliveryCount": _COUNT,
         PROPERTY_ORIGINAL_MESSAGE_ID: _ORIGINAL_ID,
