@@ -24,6 +24,7 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.ObjectOutputStream;
 import java.io.PrintStream;
@@ -101,6 +102,7 @@ public final class Peer {
   static JsonNode perform(JsonNode c) throws Exception {
     return switch (c.get("op").asText()) {
       case "produce" -> produce(c);
+      case "produce_each" -> produceEach(c);
       case "consume" -> consume(c);
       case "fail" -> fail(c);
       case "subscribe" -> subscribe(c);
@@ -189,6 +191,23 @@ public final class Peer {
     return sent;
   }
 
+  /** Sends messages that differ in everything, over one connection. */
+  static JsonNode produceEach(JsonNode c) throws Exception {
+    ArrayNode sent = JSON.createArrayNode();
+    try (Connection connection = connect(c)) {
+      Session session = session(connection, false);
+      for (JsonNode one : c.get("messages")) {
+        Message message = message(session, text(one, "type"), one);
+        decorate(session, message, one, 0);
+        try (MessageProducer producer = producer(session, one)) {
+          producer.send(message);
+        }
+        sent.add(describe(message));
+      }
+    }
+    return sent;
+  }
+
   static Session session(Connection connection, boolean transacted) throws JMSException {
     return transacted
         ? connection.createSession(true, Session.SESSION_TRANSACTED)
@@ -227,6 +246,8 @@ public final class Peer {
         bytes.writeBytes(content);
         return bytes;
       }
+      case "EmptyBytes":
+        return session.createBytesMessage();
       case "Map": {
         MapMessage map = session.createMapMessage();
         map.setBoolean("boolean", true);
@@ -327,7 +348,7 @@ public final class Peer {
     all.put("type", type(m)).put("javaClass", m.getClass().getSimpleName());
     try {
       all.set("body", body(m));
-    } catch (JMSException | RuntimeException unreadable) {
+    } catch (JMSException | IOException | RuntimeException unreadable) {
       all.put("bodyError", unreadable.toString());
     }
     ObjectNode headers = all.putObject("headers");

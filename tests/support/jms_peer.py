@@ -132,6 +132,16 @@ class JmsPeer:
         )
         return [JmsMessage.parse(line) for line in lines]
 
+    def produce_each(self, messages: Sequence[Mapping[str, Any]]) -> list[JmsMessage]:
+        """Send messages that differ in everything, over one connection.
+
+        Args:
+            messages: each as Peer.java takes it: `destination`, `type` (one of ALL_TYPES, or
+                EmptyBytes), and what of `properties` (see `typed`), `correlationId`, ... it has.
+        """
+        lines = self._call("produce_each", messages=list(messages))
+        return [JmsMessage.parse(line) for line in lines]
+
     def fill(
         self,
         destination: str,

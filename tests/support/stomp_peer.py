@@ -56,9 +56,16 @@ class StompPeer:
         """Send a persistent text message with further headers."""
         self._ask("SEND", {"destination": destination, "persistent": "true", **headers}, body)
 
-    def subscribe(self, destination: str, selector: str | None = None) -> None:
-        """Subscribe with single acknowledgements."""
-        headers = {"destination": destination, "id": "1", "ack": "client-individual"}
+    def subscribe(
+        self,
+        destination: str,
+        selector: str | None = None,
+        *,
+        ack: str = "client-individual",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Subscribe, with single acknowledgements unless told otherwise, and further headers."""
+        headers = {"destination": destination, "id": "1", "ack": ack, **(headers or {})}
         self._ask("SUBSCRIBE", headers if selector is None else {**headers, "selector": selector})
 
     def receive(self) -> Frame:
