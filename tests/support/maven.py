@@ -48,6 +48,9 @@ CLASSIC_6_LIBRARIES = (
     f"commons-logging:commons-logging:{COMMONS_LOGGING}",
     f"org.apache.logging.log4j:log4j-core:{LOG4J}",
     f"org.apache.logging.log4j:log4j-slf4j2-impl:{LOG4J}",
+    # Why: the distribution has them under lib/optional; STOMP shows advisories by them.
+    "com.thoughtworks.xstream:xstream:1.4.21",
+    "org.codehaus.jettison:jettison:1.5.4",
 )
 JMS_CLIENT_LIBRARIES = (
     f"org.apache.activemq:activemq-client:{CLASSIC_6}",
