@@ -6,6 +6,7 @@ that owns the connection.
 
 import logging
 import os
+import secrets
 import selectors
 import socket
 import ssl
@@ -155,6 +156,9 @@ class StompConnection:
     Attributes:
         messages: MESSAGE frames not yet taken, in the order received.
         errors: ERROR frames that answer nothing that is waited for, in order.
+        suspect: the MESSAGE after which came what no broker sends, or an unasked ERROR: a body
+            that ended early, so that its rest was taken for frames. None = there was none.
+        is_ours: tells whether a MESSAGE is for a subscription of ours; that of others is forged.
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.
@@ -176,6 +180,8 @@ class StompConnection:
     ) -> None:
         self.messages: deque[Frame] = deque()
         self.errors: deque[Frame] = deque()
+        self.suspect: Frame | None = None
+        self.is_ours: Callable[[Frame], bool] = lambda _frame: True
         self.is_woken = False
         self.server = ""
         self.name = f"{address[0]}:{address[1]}"
@@ -197,6 +203,9 @@ class StompConnection:
         self._answers: dict[str, Frame] = {}
         self._greeting: Frame | None = None
         self._number = 0
+        # Why: a body that ends early must not be able to forge an answer.
+        self._receipts = secrets.token_hex(6)
+        self._previous: Frame | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._send_s = self._silence_s = 0.0
@@ -211,6 +220,8 @@ class StompConnection:
             with self._condition:
                 self._arrived.extend(frames)
                 self._condition.notify()
+        if self._reader.problem is not None:
+            raise RemoteProtocolError(self._reader.problem)
 
     def _note_lost(self, reason: str) -> None:
         with self._condition:
@@ -289,7 +300,7 @@ class StompConnection:
             try:
                 self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
             except LinkLost as lost:
-                if self._reason is None or "STOMP" not in self._reason:
+                if self._reader.problem is None:
                     raise
                 raise BrokerRefused(str(lost)) from lost
         return self._greeting or self.errors.popleft()
@@ -337,7 +348,7 @@ class StompConnection:
     def receipt(self) -> tuple[str, Header]:
         """Return a new receipt, which will be waited for, and its header."""
         self._number += 1
-        receipt = str(self._number)
+        receipt = f"{self._receipts}-{self._number}"
         self._awaited.add(receipt)
         return receipt, (b"receipt", receipt.encode())
 
@@ -370,6 +381,20 @@ class StompConnection:
             while receipt not in self._answers:
                 self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
         return [self._answers.pop(receipt) for receipt in receipts]
+
+    def answer_or_error(self, receipt: str, timeout_s: float = _ANSWER_TIMEOUT_S) -> Frame | None:
+        """Return what answers a frame; None = an ERROR came that answers no receipt.
+
+        Raises:
+            LinkLost: neither came.
+        """
+        self.flush()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while receipt not in self._answers:
+            if self.errors:
+                return None
+            self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+        return self._answers.pop(receipt)
 
     def flush(self) -> None:
         """Write all that was put.
@@ -410,19 +435,32 @@ class StompConnection:
                 arrived, self._arrived = self._arrived, deque()
             for frame in arrived:
                 self._sort_in(frame)
+                self._previous = frame
 
     def _sort_in(self, frame: Frame) -> None:
+        receipt = frame.text(b"receipt-id")
         if frame.command == "MESSAGE":
-            self.messages.append(frame)
+            if self.is_ours(frame):
+                self.messages.append(frame)
+                return
         elif frame.command == "CONNECTED":
-            self._greeting = frame
-        else:
-            receipt = frame.text(b"receipt-id")
-            if receipt in self._awaited:
-                self._awaited.discard(receipt)
-                self._answers[receipt] = frame
-            elif frame.command == "ERROR":
-                self.errors.append(frame)
+            if self._greeting is None:
+                self._greeting = frame
+                return
+        elif receipt in self._awaited:
+            self._awaited.discard(receipt)
+            self._answers[receipt] = frame
+            return
+        elif frame.command == "ERROR":
+            self.errors.append(frame)
+            self._suspect_previous()
+            return
+        self._suspect_previous()
+        self._note_lost(f"it sent a {frame.command} that belongs to nothing")
+
+    def _suspect_previous(self) -> None:
+        if self._previous is not None and self._previous.command == "MESSAGE":
+            self.suspect = self._previous
 
     def wait(self, timeout_s: float) -> None:
         """Block until frames arrived, `wake` was called or time is over; keeps the link alive.
@@ -456,6 +494,8 @@ class StompConnection:
 
     def _lost(self, reason: str) -> LinkLost:
         self._sort()
+        if self._reader.problem is not None:
+            self._suspect_previous()
         if self.errors:
             reason = f"{error_text(self.errors[-1])} ({reason})"
         self.close()

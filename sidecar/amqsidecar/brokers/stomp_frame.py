@@ -134,21 +134,30 @@ def parse_kept(message: bytes) -> tuple[list[Header], bytes]:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; line feeds between frames are heart-beats."""
+    """Cuts a stream of bytes into frames; line feeds between frames are heart-beats.
+
+    Attributes:
+        problem: why nothing more can be read: bytes came that are no frame.
+    """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._scanned = 0
+        self.problem: str | None = None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that these bytes complete.
+        """Return the frames that these bytes complete; those before a problem, too."""
+        frames: list[Frame] = []
+        if self.problem is None:
+            try:
+                self._read(data, frames)
+            except RemoteProtocolError as cause:
+                self.problem = str(cause)
+        return frames
 
-        Raises:
-            RemoteProtocolError: the bytes are no frames; nothing more can be read.
-        """
+    def _read(self, data: bytes, frames: list[Frame]) -> None:
         buffer = self._buffer
         buffer += data
-        frames: list[Frame] = []
         at = 0
         while True:
             while at < len(buffer) and buffer[at] in b"\r\n":
@@ -160,7 +169,6 @@ class FrameReader:
             frames.append(frame)
             self._scanned = 0
         del buffer[:at]
-        return frames
 
     def _frame(self, at: int) -> tuple[Frame, int] | None:
         """Return the frame that begins at `at` and where it ends; None = it isn't whole yet.

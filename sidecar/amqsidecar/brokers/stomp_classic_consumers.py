@@ -1,0 +1,134 @@
+"""The subscriptions of one STOMP connection to Classic: what they are handed, and browsing."""
+
+import secrets
+from collections.abc import Callable
+
+from amqsidecar.brokers.stomp_classic_message import destination_header
+from amqsidecar.brokers.stomp_connection import StompConnection
+from amqsidecar.brokers.stomp_frame import Frame, Header
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost
+from amqsidecar.model.destination import Destination
+
+_BROWSE_TIMEOUT_S = 10.0
+_BROWSE_BYTES_MAX = 64 * 1024 * 1024
+
+Taker = Callable[[Frame], None]
+
+
+class Consumers:
+    """All subscriptions of a connection, by their ids."""
+
+    def __init__(self, connection: StompConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        # Why: a body that ends early must not be able to forge a message.
+        self._prefix = secrets.token_hex(6)
+        self._count = 0
+        self._takers: dict[bytes, Taker] = {}
+        connection.is_ours = lambda frame: frame.first(b"subscription") in self._takers
+
+    def add(
+        self,
+        destination: Destination,
+        prefetch: int,
+        take: Taker,
+        *,
+        selector: str = "",
+        acks: bool = True,
+        options: tuple[Header, ...] = (),
+    ) -> bytes:
+        """Begin to consume and return the subscription's id.
+
+        Args:
+            destination: a queue or topic.
+            prefetch: messages that the broker hands over ahead of their acks.
+            take: who gets them.
+            selector: "" = all.
+            acks: whether each is acknowledged by itself; False = not at all.
+            options: further headers.
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        self._count += 1
+        name = f"{self._prefix}-{self._count}".encode()
+        self._takers[name] = take
+        headers = [
+            destination_header(destination),
+            (b"id", name),
+            (b"ack", b"client-individual" if acks else b"auto"),
+            (b"activemq.prefetchSize", b"%d" % prefetch),
+            *options,
+        ]
+        if selector:
+            headers.append((b"selector", selector.encode()))
+        try:
+            self._connection.call("SUBSCRIBE", headers)
+        except BaseException:
+            del self._takers[name]
+            raise
+        return name
+
+    def remove(self, name: bytes) -> None:
+        """End a subscription; what it was handed goes back to the queue.
+
+        Quirk (Classic): its redelivery counter grows, which no limit of the broker looks at.
+        """
+        self._takers[name] = _drop
+        self._connection.call("UNSUBSCRIBE", [(b"id", name)])
+        self.route()
+        del self._takers[name]
+
+    def route(self) -> None:
+        """Give each message that has arrived to its subscription."""
+        messages = self._connection.messages
+        while messages:
+            frame = messages.popleft()
+            take = self._takers.get(frame.first(b"subscription") or b"")
+            if take is not None:
+                take(frame)
+
+    def browse(self, destination: Destination, at_most: int, selector: str = "") -> list[Frame]:
+        """Return the messages of a queue, handed out ones included, at most so many.
+
+        It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+
+        Raises:
+            Refused: the broker does not allow it.
+            LinkLost: the browser did not come to an end.
+        """
+        found: list[Frame] = []
+        held_bytes = 0
+        has_ended = False
+
+        def take(frame: Frame) -> None:
+            nonlocal held_bytes, has_ended
+            if frame.first(b"browser") == b"end":
+                has_ended = True
+            elif held_bytes <= _BROWSE_BYTES_MAX and len(found) < at_most:
+                found.append(frame)
+                held_bytes += len(frame.body) + len(frame.head)
+
+        name = self.add(
+            destination,
+            at_most,
+            take,
+            selector=selector,
+            options=((b"browser", b"true"),),
+        )
+        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
+        while not has_ended and len(found) < at_most and held_bytes <= _BROWSE_BYTES_MAX:
+            self.route()
+            if has_ended or len(found) >= at_most:
+                break
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise LinkLost(f"browsing {destination} did not come to an end")
+            self._connection.wait(left_s)
+        self.remove(name)
+        return found
+
+
+def _drop(_frame: Frame) -> None:
+    """Take what a subscription that ends was handed on the way."""

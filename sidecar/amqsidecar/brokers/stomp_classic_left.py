@@ -1,0 +1,67 @@
+"""What a STOMP link leaves in the dead-letter queues of Classic, counted and explained."""
+
+from collections.abc import Iterable
+
+from amqsidecar.broker import LeftBehind, Loss
+from amqsidecar.brokers import stomp_classic_selectors as selectors
+from amqsidecar.brokers.stomp_classic_consumers import Consumers
+from amqsidecar.brokers.stomp_classic_intake import QueueReader, Rules
+from amqsidecar.brokers.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
+
+# Source: ActiveMQ Classic, BaseDestination.MAX_PAGE_SIZE: a consumer with a selector sees no more.
+_PAGE = 200
+# Precedent: a browser ends at maxBrowsePageSize, 400 unless configured.
+_COUNT_MAX = 400
+
+_MENDS = "take them over openwire://"
+_MEANINGS = {
+    NOT_ACKNOWLEDGEABLE: "they were made by AMQP clients: Classic can't let a STOMP consumer "
+    f"acknowledge their ids, and shows no body that could be sent back; {_MENDS}",
+    NOT_CARRIED: "they have a property that STOMP can't carry: named like one of its own headers, "
+    f"longer than 10 KiB, or in a Text with a zero character; {_MENDS}",
+    Loss.GROUP.value: "STOMP does not show JMSXGroupID, so that they would lose their group; "
+    f"{_MENDS}, or allow it with intake.allow_lossy: [group]",
+    Loss.PROPERTY_TYPES.value: "they have properties that are perhaps no strings, which STOMP "
+    f"would make of them; {_MENDS}, or allow it with intake.allow_lossy: [property_types]",
+    Loss.BODY_TYPE.value: "their body is perhaps a Map, Object, Stream or null, which STOMP shows "
+    f"as empty; {_MENDS}, or allow it with intake.allow_lossy: [body_type]",
+}
+_STALLED = (
+    f"; so many stand before the others that the broker, which looks for ours among the first"
+    f" {_PAGE} messages only, hands over nothing more: the intake stalls"
+)
+
+
+class Leftovers:
+    """Counts what is left behind."""
+
+    def __init__(self, consumers: Consumers, rules: Rules) -> None:
+        self._consumers = consumers
+        self._selectors = selectors.left(rules.allowed_losses, rules.unreadable)
+
+    def of(self, readers: Iterable[QueueReader]) -> tuple[LeftBehind, ...]:
+        """Return what is left in these queues now.
+
+        Raises:
+            Refused: the broker does not let us browse one.
+        """
+        found = []
+        for reader in readers:
+            counts = dict(reader.held())
+            for reason, selector in self._selectors.items():
+                frames = self._consumers.browse(reader.destination, _COUNT_MAX, selector)
+                counts[reason] = counts.get(reason, 0) + len(frames)
+            unseen = sum(counts.values()) - reader.held().total()
+            is_stalled = unseen >= _PAGE or reader.is_full
+            found += [
+                LeftBehind(
+                    queue=reader.destination,
+                    reason=reason,
+                    count=count,
+                    meaning=_MEANINGS[reason] + (_STALLED if is_stalled else ""),
+                    at_least=is_stalled,
+                )
+                for reason, count in counts.items()
+                if count
+            ]
+        return tuple(found)

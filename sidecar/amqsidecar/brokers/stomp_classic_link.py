@@ -1,0 +1,493 @@
+"""The link to ActiveMQ Classic over STOMP.
+
+What it rests on (measured on 5.18.3 and 6.3.1): acks and sends of one transaction are atomic; after
+ABORT the messages stay in hand and can be acked again, after a COMMIT that fails they can't; a send
+that fails without having asked for a receipt marks its transaction as rollback-only and gives an
+ERROR, which the receipt of a later frame follows; the broker admits one connection per client id.
+
+NACK is never sent: on a dead-letter queue it destroys the message.
+"""
+
+import secrets
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+
+from amqsidecar.broker import (
+    FINAL_SUFFIX,
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    IntakeQueue,
+    LeftBehind,
+    Loss,
+    Resend,
+)
+from amqsidecar.brokers.stomp_classic_consumers import Consumers
+from amqsidecar.brokers.stomp_classic_intake import (
+    Intake,
+    QueueReader,
+    RefusedQueue,
+    Rules,
+    in_hand,
+)
+from amqsidecar.brokers.stomp_classic_left import Leftovers
+from amqsidecar.brokers.stomp_classic_message import ResendEncoder, provenance, shown
+from amqsidecar.brokers.stomp_classic_queues import QueueWatch
+from amqsidecar.brokers.stomp_classic_token import TokenQueue
+from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
+from amqsidecar.brokers.stomp_frame import ENCODING
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.errors import (
+    BrokerRefused,
+    CommitRefused,
+    LinkLost,
+    QueueRefused,
+    SendsRefused,
+    UndecodableMessage,
+)
+from amqsidecar.model.destination import Destination, queue
+
+_TOKEN_TIMEOUT_S = 60.0
+_CLOSE_TIMEOUT_S = 5.0
+# Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
+_COUNT_MAX = 400
+_PRODUCT = "ActiveMQ/"
+
+
+class StompClassicLink:
+    """One connection to one Classic broker; the contract is `broker.Link`.
+
+    `allowed_losses` is what may get lost by taking a message. `unreadable` are the ids of messages
+    whose frames broke a connection; the set outlives links and is added to.
+    """
+
+    description: BrokerDescription
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        user: str | None,
+        password: str | None,
+        clock: Clock,
+        instance: str,
+        ssl_context: ssl.SSLContext | None = None,
+        connect_timeout_s: float = 10.0,
+        idle_timeout_s: float = 30.0,
+        final_suffix: str = FINAL_SUFFIX,
+        allowed_losses: frozenset[Loss] = frozenset(),
+        unreadable: set[str] | None = None,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        self._address = (host, port)
+        self._user = user
+        self._password = password
+        self._clock = clock
+        self._client_id = f"amqsidecar-{instance}"
+        self._ssl_context = ssl_context
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._final_suffix = final_suffix
+        self._allowed_losses = allowed_losses
+        self._unreadable = set() if unreadable is None else unreadable
+        self._crash_point = crash_point
+        self._connection: StompConnection | None = None
+        self._transaction_count = 0
+        self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
+        self._wanted: tuple[Destination, ...] = ()
+        self._prefetch = 0
+        self._token_queue: Destination | None = None
+        self._token_or_none: TokenQueue | None = None
+        self._encoder = ResendEncoder()
+
+    def open(self, token_queue: str | None) -> None:
+        """Connect, log in as the only connection of this instance, and ask for the token.
+
+        Without a token queue the client id is another one each time, so that it keeps nobody out.
+
+        Raises:
+            LinkLost: the broker can't be reached, or another connection of this instance is open.
+            BrokerRefused: credentials, permissions or another product.
+        """
+        self.close()
+        is_looking = token_queue is None
+        self._token_queue = None if token_queue is None else queue(token_queue)
+        own_id = self._client_id
+        connection = StompConnection(
+            address=self._address,
+            user=self._user,
+            password=self._password,
+            clock=self._clock,
+            client_id=f"{own_id}-looks-{secrets.token_hex(6)}" if is_looking else own_id,
+            ssl_context=self._ssl_context,
+            connect_timeout_s=self._connect_timeout_s,
+            idle_timeout_s=self._idle_timeout_s,
+        )
+        try:
+            connection.open()
+        except BrokerRefused as cause:
+            if "already connected" in str(cause):
+                raise LinkLost(
+                    f"another connection of this instance is still open: {cause}"
+                ) from cause
+            raise
+        self._connection = connection
+        try:
+            self._set_up(connection)
+        except BaseException as cause:
+            self.close()
+            if isinstance(cause, Refused):
+                raise BrokerRefused(f"{connection.name} refused: {cause}") from cause
+            raise
+
+    def _set_up(self, connection: StompConnection) -> None:
+        if not connection.server.startswith(_PRODUCT):
+            raise BrokerRefused(
+                f"{connection.name} is {connection.server or 'an unknown product'}, not ActiveMQ "
+                "Classic"
+            )
+        version = connection.server.removeprefix(_PRODUCT)
+        self.description = BrokerDescription(BrokerKind.CLASSIC, version, ENCODING)
+        self._consumers = Consumers(connection, self._clock)
+        self._queues = QueueWatch(connection, self._consumers, self._clock, self._final_suffix)
+        rules = Rules(
+            self._allowed_losses, frozenset(self._unreadable), _writes_modified_utf8(version)
+        )
+        self._intake = Intake(
+            lambda destination: QueueReader(destination, self._consumers, self._clock, rules)
+        )
+        self._left = Leftovers(self._consumers, rules)
+        self._token_or_none = None
+        if self._token_queue is not None:
+            self._token_or_none = TokenQueue(
+                self._token_queue, connection, self._consumers, self._clock
+            )
+
+    @property
+    def _token(self) -> TokenQueue:
+        if self._token_or_none is None:
+            raise LinkLost("the link was opened only to look")
+        return self._token_or_none
+
+    def close(self) -> None:
+        """Give everything back and disconnect; never raises, safe to call twice.
+
+        Quirk (Classic): the broker counts each message as redelivered; no limit of its looks at
+        the count of a STOMP consumer, and it starts anew with every send.
+        """
+        self._begun = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._note_suspect(connection)
+            connection.disconnect(_CLOSE_TIMEOUT_S)
+        self._wanted = ()
+
+    def _note_suspect(self, connection: StompConnection) -> None:
+        if connection.suspect is not None:
+            self._unreadable.add(connection.suspect.text(b"message-id"))
+
+    def _live(self) -> StompConnection:
+        if self._connection is None:
+            raise LinkLost("the link is not open")
+        return self._connection
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues and no others; what was returned from others stays valid.
+
+        A wildcard stands for all queues that it matches, now and later, but for those that the
+        sidecar itself writes to.
+
+        Raises:
+            QueueRefused: one can't be read; the message names it.
+            BrokerRefused: wildcards can't be expanded.
+        """
+        self._live()
+        assert self._token_queue is not None, "a link that only looks takes nothing"  # noqa: S101
+        self._wanted = tuple(intake.destination for intake in queues)
+        self._prefetch = prefetch
+        self._read_from_intake()
+
+    def _read_from_intake(self) -> None:
+        try:
+            expanded = self._queues.expand(self._wanted, self._token_queue)
+            self._intake.read_from(expanded, self._prefetch)
+        except RefusedQueue as cause:
+            raise QueueRefused(cause.name, str(cause)) from cause
+
+    def _route(self) -> None:
+        self._consumers.route()
+        try:
+            self._intake.mend()
+        except RefusedQueue as cause:
+            raise QueueRefused(cause.name, str(cause)) from cause
+        if self._queues.has_changed and self._token_queue is not None:
+            self._read_from_intake()
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what STOMP can't take out of the attached queues; asks the broker."""
+        self._live()
+        try:
+            return self._left.of(self._intake.readers)
+        except Refused as cause:
+            raise BrokerRefused(f"can't look for what is left behind: {cause}") from cause
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before; in order for each origin.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._live().poll()
+        self._route()
+        return self._intake.receive(limit)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        connection = self._live()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._route()
+            if self._intake.has_arrived or connection.is_woken:
+                connection.is_woken = False
+                return
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return
+            connection.wait(left_s)
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; for any thread."""
+        connection = self._connection
+        if connection is not None:
+            connection.wake()
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the cycle number of the token once the broker hands it over; None = not in time.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._live()
+        try:
+            token = self._token.take(timeout_s)
+        except Refused as cause:
+            raise LinkLost(f"a token can't be removed: {cause}") from cause
+        return None if token is None else token[0]
+
+    def token_exists(self) -> bool | None:
+        """Tell whether the token queue holds a token, handed out or not; see the OpenWire link."""
+        self._live()
+        return self._token.exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns.
+
+        If the process dies inside, the queue holds no token or this one.
+        """
+        self._live()
+        try:
+            self._token.create(cycle)
+        except Refused as cause:
+            raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.abandon_sends()
+        connection = self._live()
+        refusals: dict[int, str] = {}
+        transaction = self._begin()
+        self._put_sends(transaction, sends, refusals)
+        self._begun = (sends, transaction, refusals)
+        connection.flush()
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun.
+
+        Raises:
+            LinkLost: the connection is gone, and with it what was begun.
+        """
+        begun, self._begun = self._begun, None
+        if begun is not None and self._connection is not None:
+            self._abort(begun[1])
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, and exchange the token in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        connection = self._live()
+        held = self._token.take(_TOKEN_TIMEOUT_S)
+        if held is None:
+            raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
+        handles = in_hand(accepts)
+        if self._begun is None or self._begun[0] is not sends:
+            self.begin_sends(sends)
+        assert self._begun is not None  # noqa: S101 - the line above has set it
+        _, transaction, refusals = self._begun
+        self._begun = None
+        in_transaction = (b"transaction", transaction)
+        for handle in handles:
+            connection.send("ACK", [(b"id", handle.ack), in_transaction])
+        receipt = self._token.put_exchange(transaction, held[1], token)
+        if refusals:
+            self._abort(transaction)
+            raise SendsRefused(refusals)
+        # Why not COMMIT at once: after one that fails nothing in hand can be acked any more; and
+        # a body that ended early shows itself before this receipt.
+        answer = connection.answers([receipt])[0]
+        if answer.command == "ERROR" or connection.errors or connection.suspect is not None:
+            words = error_text(connection.errors[0] if connection.errors else answer)
+            self._abort(transaction)
+            raise self._refusal(sends, words)
+        self._commit(transaction)
+        self._token.exchanged()
+        for handle in handles:
+            handle.subscription.in_hand -= 1
+
+    def _begin(self) -> bytes:
+        self._transaction_count += 1
+        transaction = b"%d" % self._transaction_count
+        self._live().send("BEGIN", [(b"transaction", transaction)])
+        return transaction
+
+    def _commit(self, transaction: bytes) -> None:
+        connection = self._live()
+        self._crash_point("sent")
+        receipt = connection.ask("COMMIT", [(b"transaction", transaction)])
+        connection.flush()
+        self._crash_point("committing")
+        answer = connection.answers([receipt])[0]
+        if answer.command == "ERROR":
+            connection.close()
+            raise LinkLost(f"{connection.name} refused to commit: {error_text(answer)}")
+
+    def _abort(self, transaction: bytes) -> None:
+        connection = self._live()
+        try:
+            connection.call("ABORT", [(b"transaction", transaction)])
+        except Refused as cause:
+            connection.close()
+            raise LinkLost(f"{connection.name} refused to abort: {cause}") from cause
+        connection.errors.clear()
+
+    def _put_sends(
+        self,
+        transaction: bytes,
+        sends: Sequence[Resend],
+        refusals: dict[int, str],
+        *,
+        answer: bool = False,
+    ) -> list[str]:
+        """Put the sends, note those that can't be sent at all, and return their receipts."""
+        connection = self._live()
+        now_ms = self._clock.now_ms()
+        receipts = []
+        for index, resend in enumerate(sends):
+            receipt, header = connection.receipt() if answer else ("", (b"", b""))
+            asks = [header] if answer else []
+            try:
+                frame = self._encoder.resend(resend, transaction, now_ms, asks)
+            except UndecodableMessage as cause:
+                refusals[index] = str(cause)
+                continue
+            connection.put(frame)
+            receipts.append(receipt)
+        return receipts
+
+    def _refusal(self, sends: Sequence[Resend], words: str) -> SendsRefused | CommitRefused:
+        """Find out which sends the broker refuses, by sending them again and aborting.
+
+        Raises:
+            LinkLost: it refuses none, so that the ERROR before was none of the broker's.
+        """
+        connection = self._live()
+        transaction = self._begin()
+        receipts = self._put_sends(transaction, sends, {}, answer=True)
+        answers = connection.answers(receipts)
+        self._abort(transaction)
+        refusals = {
+            index: error_text(answer)
+            for index, answer in enumerate(answers)
+            if answer.command == "ERROR"
+        }
+        if refusals:
+            # Why: the ERROR that came after some message was the broker's own.
+            connection.suspect = None
+            return SendsRefused(refusals)
+        if connection.suspect is not None:
+            raise LinkLost(f"{connection.name} sent an error that belongs to nothing: {words}")
+        return CommitRefused(words)
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send would get lost; Classic creates every lasting destination on demand."""
+        if destination.is_temporary:
+            return f"{destination} is temporary: it is gone with the connection that made it"
+        return None
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return nothing: Classic does not tell which queues are dead-letter queues."""
+        return ()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
+        self._live()
+        try:
+            return len(self._consumers.browse(queue.destination, max(1, min(at_most, _COUNT_MAX))))
+        except Refused as cause:
+            raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
+
+        Where each says that it died is not proven, unlike that of what is taken.
+
+        Raises:
+            BrokerRefused: the user may not read it.
+            LinkLost: the connection is gone.
+        """
+        self._live()
+        found = []
+        for source in self._queues.existing(queue.destination):
+            try:
+                frames = self._consumers.browse(source, at_most)
+            except Refused as cause:
+                raise BrokerRefused(f"can't browse {source}: {cause}") from cause
+            now_ms = self._clock.now_ms()
+            for message in map(shown, frames):
+                told = provenance(message, message.origin, now_ms)
+                found.append(Delivery(None, source, message.kept, told))
+        return found
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
+        return None
+
+
+def _writes_modified_utf8(version: str) -> bool:
+    """Tell whether the broker writes Text as it lies in its memory.
+
+    Source: ActiveMQ Classic, AMQ-8398, mended in 6.2.0.
+    """
+    numbers = []
+    for part in version.split(".")[:2]:
+        with suppress(ValueError):
+            numbers.append(int(part))
+    return tuple(numbers) < (6, 2)

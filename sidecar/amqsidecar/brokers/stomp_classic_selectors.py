@@ -1,0 +1,84 @@
+"""Selectors that keep away from a STOMP consumer what it can't finish or would damage.
+
+Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter is where it died,
+`JMSMessageID` the id as text.
+"""
+
+from collections.abc import Iterable
+
+from amqsidecar.broker import Loss
+from amqsidecar.brokers.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
+from amqsidecar.model.destination import Destination
+
+# Source: activemq-amqp, InboundTransformer and its subclasses: each sets some of these.
+_AMQP_MARKS = (
+    "JMS_AMQP_NATIVE",
+    "JMS_AMQP_ORIGINAL_ENCODING",
+    "JMS_AMQP_MESSAGE_FORMAT",
+    "JMS_AMQP_HEADER",
+    "JMS_AMQP_PROPERTIES",
+)
+# Why: the broker parses three numbers off the end of an id when it gets an ACK.
+_REAL_ID = "JMSMessageID LIKE '%:%:%:%'"
+# Why: as headers they mean something else; the broker would hide its own, or obey them.
+_TECHNICAL = (
+    *("destination", "expires", "redelivered", "priority", "timestamp", "type", "persistent"),
+    *("subscription", "ack", "receipt", "transaction", "transformation"),
+)
+
+
+def _all_null(names: Iterable[str]) -> str:
+    return " AND ".join(f"{name} IS NULL" for name in names)
+
+
+def _any_set(names: Iterable[str]) -> str:
+    return "(" + " OR ".join(f"{name} IS NOT NULL" for name in names) + ")"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
+    """Return the selector of what may be handed to us.
+
+    Args:
+        allowed_losses: what the operator lets get lost.
+        unreadable: message ids whose frames broke a connection.
+    """
+    parts = [_all_null(_AMQP_MARKS), _REAL_ID, _all_null(_TECHNICAL)]
+    if Loss.GROUP not in allowed_losses:
+        parts.append("JMSXGroupID IS NULL")
+    ids = sorted(unreadable)
+    if ids:
+        parts.append(f"NOT (JMSMessageID IN ({', '.join(map(_quoted, ids))}))")
+    return " AND ".join(parts)
+
+
+def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str, str]:
+    """Return by reason the selectors of what `takes` keeps away; none matches twice."""
+    is_amqp = f"({_any_set(_AMQP_MARKS)} OR NOT ({_REAL_ID}))"
+    is_technical = _any_set(_TECHNICAL)
+    found = {
+        NOT_ACKNOWLEDGEABLE: is_amqp,
+        NOT_CARRIED: f"NOT {is_amqp} AND {is_technical}",
+    }
+    if Loss.GROUP not in allowed_losses:
+        found[Loss.GROUP.value] = (
+            f"NOT {is_amqp} AND NOT {is_technical} AND JMSXGroupID IS NOT NULL"
+        )
+    ids = sorted(unreadable)
+    if ids:
+        found[NOT_CARRIED] += f" OR JMSMessageID IN ({', '.join(map(_quoted, ids))})"
+    return found
+
+
+def died_in(origin: Destination) -> str:
+    """Return the selector of what died in one destination."""
+    return f"JMSDestination = {_quoted(str(origin))}"
+
+
+def died_elsewhere(origins: Iterable[Destination]) -> str:
+    """Return the selector of what died in none of these; "" = of all."""
+    names = ", ".join(_quoted(str(origin)) for origin in origins)
+    return f"NOT (JMSDestination IN ({names}))" if names else ""

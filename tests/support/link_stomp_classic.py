@@ -1,0 +1,56 @@
+"""The harness of the STOMP link to Classic; dead letters come from OpenWire clients, as most do."""
+
+from typing import Any
+
+from amqsidecar.broker import Loss
+from amqsidecar.brokers.stomp_classic_link import StompClassicLink
+from amqsidecar.clock import SystemClock
+from support.brokers import Broker
+from support.link_harness import Drained
+from support.link_openwire import OpenWireHarness
+
+
+class StompClassicHarness(OpenWireHarness):
+    """Own dead-letter queue per prefix, filled and drained over OpenWire."""
+
+    name = "stomp-classic"
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        super().__init__(broker, prefix)
+        self.unreadable: set[str] = set()
+
+    def make_link(  # type: ignore[override]
+        self, instance: str, *, allowed: frozenset[Loss] = frozenset(), **options: Any
+    ) -> StompClassicLink:
+        """Return a link that is not opened."""
+        return StompClassicLink(
+            host="127.0.0.1",
+            port=self.broker.ports["STOMP_PORT"],
+            user=self.broker.user,
+            password=self.broker.password,
+            clock=SystemClock(),
+            instance=f"{self.prefix}-{instance}",
+            allowed_losses=allowed,
+            unreadable=self.unreadable,
+            **options,
+        )
+
+    def drain(self, queue_name: str) -> list[Drained]:
+        """Consume and return all that a queue holds; numbers are strings over STOMP."""
+        return [
+            one._replace(
+                properties={name: _number(value) for name, value in one.properties.items()}
+            )
+            for one in super().drain(queue_name)
+        ]
+
+    def drop(self, link: object) -> None:
+        """Cut the link's connection without a word, as a crash does."""
+        assert isinstance(link, StompClassicLink)
+        assert link._connection is not None
+        assert link._connection._transport is not None
+        link._connection._transport.socket.shutdown(2)
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdigit() else value
