@@ -19,6 +19,10 @@ from amqsidecar.model.provenance import Provenance
 NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"
 """Selects what AMQP applications have sent through a connector that keeps their bytes."""
 
+# Why not NOT (...): a message without the property is neither the one nor the other to a selector.
+OTHERS = "JMS_AMQP_NATIVE IS NULL OR JMS_AMQP_NATIVE = FALSE"
+"""Selects all that `NATIVE_ONLY` does not."""
+
 # Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
 _HELD_BYTES_MAX = 128 * 1024 * 1024
 # Bound: damaged messages of a queue that are held out of the way of the others.

@@ -26,7 +26,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers.amqp_classic_browse import COUNT_MAX, BrowsedQueues, Browser
-from amqsidecar.brokers.amqp_classic_intake import NATIVE_ONLY, ClassicIntake
+from amqsidecar.brokers.amqp_classic_intake import OTHERS, ClassicIntake
 from amqsidecar.brokers.amqp_classic_message import (
     encode_resend,
     is_native,
@@ -276,7 +276,7 @@ class AmqpClassicLink:
             return found
         others = []
         for queue in intake.queues:
-            count = len(self._look(queue.name, COUNT_MAX, f"NOT ({NATIVE_ONLY})"))
+            count = len(self._look(queue.name, COUNT_MAX, OTHERS))
             if count:
                 # Why 200: the broker may not have looked at more of the queue.
                 is_more = count >= self.preferred_batch

@@ -202,7 +202,7 @@ def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes
         created_ms=now_ms if ttl_ms > 0 and not resend.is_final else 0,
         keeps_id=is_native_wire,
     )
-    if properties:
+    if properties != found.properties:
         sections[amqp.PROPERTIES] = amqp.make_list(amqp.PROPERTIES, properties)
     sections[amqp.HEADER] = _edit_header(
         _header(found),
@@ -214,13 +214,12 @@ def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes
     )
     annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
     if annotations is not None:
-        kept = _edit_annotations(
-            amqp.pairs(annotations), drops_jms=not is_native_wire and not is_marked
-        )
-        if kept:
-            sections[amqp.MESSAGE_ANNOTATIONS] = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept)
-        else:
+        items = amqp.pairs(annotations)
+        kept = _edit_annotations(items, drops_jms=not is_native_wire and not is_marked)
+        if items and not kept:
             del sections[amqp.MESSAGE_ANNOTATIONS]
+        elif len(kept) < len(items):
+            sections[amqp.MESSAGE_ANNOTATIONS] = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept)
     stripped = _OURS
     if not resend.is_final:
         stripped |= _SCHEDULE if is_native_wire else _SCHEDULE | _DEATH

@@ -1,0 +1,414 @@
+"""The AMQP link moves dead letters of real Classic brokers as real JMS clients see them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
+from amqsidecar.model.destination import queue
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    DeadLetterRules,
+    IndividualDeadLetterStrategy,
+    PolicyEntry,
+)
+from support.broker_xml import CLASSIC_CONNECTORS, classic_xml
+from support.brokers import ClassicBroker
+from support.jms_message import NOT_COMPARED, JmsMessage
+from support.jms_peer import ALL_TYPES, JmsPeer
+from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
+from support.maven import CLASSIC_5, CLASSIC_6
+from support.redelivered import receipts
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+STRATEGIES = """
+    <policyEntry queue=">"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DLQ."/>
+    </deadLetterStrategy></policyEntry>
+    <policyEntry queue="shared.>"><deadLetterStrategy>
+      <sharedDeadLetterStrategy/>
+    </deadLetterStrategy></policyEntry>
+"""
+REDELIVERY = """
+    <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap>
+      <redeliveryPolicyEntries>
+        <redeliveryPolicy queue=">" maximumRedeliveries="2" initialRedeliveryDelay="1000"/>
+      </redeliveryPolicyEntries>
+    </redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+"""
+# Why the STOMP port: no test here speaks STOMP.
+CONNECTORS = {
+    **{name: uri for name, uri in CLASSIC_CONNECTORS.items() if name != "stomp"},
+    "amqp-raw": "amqp://127.0.0.1:@STOMP_PORT@?transport.transformer=raw",
+}
+NAMES = DeadLetterNames(
+    ClassicRules(
+        dead_letter=DeadLetterRules(
+            entries=(
+                PolicyEntry(
+                    destinations=(queue(">"),),
+                    dead_letter_strategy=IndividualDeadLetterStrategy(queue_prefix="DLQ."),
+                ),
+            )
+        )
+    )
+)
+OURS = ("amqsidecarRedeliveryCount", "amqsidecarRedeliveryId", "redeliveryDelay")
+# Why: what the broker writes on a message that comes in over a connector with transformer=jms.
+MAPPED = (
+    "JMS_AMQP_ContentType",
+    "JMS_AMQP_HEADER",
+    "JMS_AMQP_ORIGINAL_ENCODING",
+    "JMS_AMQP_PROPERTIES",
+    "amqsidecarOriginalMessageId",
+)
+# Why: Message and Stream are looked at by themselves.
+CARRIED = [one for one in ALL_TYPES if one not in ("Message", "Stream")]
+
+Opened = Callable[[AmqpClassicHarness], AmqpClassicLink]
+
+
+@pytest.fixture(scope="module", params=[CLASSIC_5, CLASSIC_6])
+def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
+    with ClassicBroker(
+        request.param, destination_policy=STRATEGIES, connectors=CONNECTORS
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def mapped(broker: ClassicBroker, unique: str) -> Iterator[AmqpClassicHarness]:
+    made = AmqpClassicHarness(broker, unique)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def native(broker: ClassicBroker, unique: str) -> Iterator[AmqpClassicNativeHarness]:
+    made = AmqpClassicNativeHarness(broker, unique)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    links: list[AmqpClassicLink] = []
+
+    def make(harness: AmqpClassicHarness) -> AmqpClassicLink:
+        link = harness.make_link(f"e2e-{len(links)}", NAMES)
+        links.append(link)
+        link.open(f"{harness.prefix}.token.{len(links)}")
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        return link
+
+    yield make
+    for link in links:
+        link.close()
+
+
+def received(link: AmqpClassicLink, count: int) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+
+    def has_all() -> bool:
+        link.wait(0.1)
+        deliveries.extend(link.receive(count - len(deliveries)))
+        return len(deliveries) == count
+
+    eventually(has_all, within_s=20, what=f"{count} deliveries")
+    return deliveries
+
+
+def move(link: AmqpClassicLink, deliveries: Sequence[Delivery], count: int) -> None:
+    """Send dead letters back to where they died, in the cycle of that number."""
+    sends = []
+    for delivery in deliveries:
+        provenance = delivery.provenance
+        assert provenance.origin is not None
+        sends.append(
+            Resend(
+                destination=provenance.origin,
+                message=delivery.message,
+                duplicate_id="",
+                is_final=False,
+                redelivery_id=provenance.redelivery_id or str(provenance.message_id),
+                redelivery_count=count,
+                redelivery_delay_ms=1000,
+            )
+        )
+    link.commit_cycle(deliveries, sends, count)
+
+
+def differences(before: JmsMessage, after: JmsMessage, *ignored: str) -> list[str]:
+    return before.differences(after, without_headers=NOT_COMPARED, without_properties=ignored)
+
+
+def test_openwire_messages_come_back_whole_and_die_again(
+    mapped: AmqpClassicHarness, opened: Opened
+) -> None:
+    """With transformer=jms: body, types and headers; a new real id; the second death is seen."""
+    name = f"{mapped.prefix}.orders"
+    peer = JmsPeer.of(mapped.broker, "openwire")
+    peer.produce(f"{name}.never", CARRIED, test_id="t")
+    never_failed = peer.consume(f"{name}.never", len(CARRIED))
+    peer.produce(name, CARRIED, test_id="t")
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
+    ids: set[str] = set()
+    for count in (1, 2):
+        failed = peer.fail(name, messages=len(CARRIED))
+        ids |= {one.message_id for one in failed}
+        deliveries = received(link, len(CARRIED))
+        assert [one.provenance.redelivery_count for one in deliveries] == [count - 1] * len(CARRIED)
+        assert all("exceeds redelivery policy" in str(one.provenance.cause) for one in deliveries)
+        assert {one.provenance.origin for one in deliveries} == {queue(name)}
+        move(link, deliveries, count)
+    found = peer.consume(name, len(CARRIED))
+
+    for before, after in zip(never_failed, found, strict=True):
+        assert differences(before, after, *OURS, *MAPPED) == ["JMSRedelivered: False != True"]
+        assert after.properties["amqsidecarRedeliveryCount"] == ["Integer", 2]
+        assert after.properties["redeliveryDelay"] == ["Long", 1000]
+        assert after.value("amqsidecarOriginalMessageId") in ids
+        assert after.message_id not in ids
+        assert after.delivery_count == 3
+
+
+def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Opened) -> None:
+    """A body-less JMS message is held back and told; one that the broker can't encode stays."""
+    name = f"{mapped.prefix}.orders"
+    peer = JmsPeer.of(mapped.broker, "openwire")
+    types = ["Stream", "Message", "Text", "Stream", "Message", "Text"]
+    peer.produce(name, types)
+    peer.fail(name, messages=len(types))
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 3)
+    move(link, received(link, 2), 1)
+    [left] = link.left_behind()
+    assert (left.queue, left.reason, left.count) == (queue(f"DLQ.{name}"), "body_type", 2)
+    assert "openwire://" in left.meaning
+    link.close()
+
+    stayed = peer.consume(f"DLQ.{name}", 4)
+    assert sorted(one.type for one in stayed) == ["Message", "Message", "Stream", "Stream"]
+    assert [one.type for one in peer.consume(name, 2)] == ["Text", "Text"]
+
+
+def test_qpid_messages_come_back_whole_and_die_again(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """On the stock connector: nothing but our three properties, not even the id, is different."""
+    name = f"{native.prefix}.orders"
+    peer = JmsPeer.of(native.broker, "qpid")
+    sent = peer.produce(name, test_id="t", ttl_ms=3_600_000)
+    link = opened(native)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
+    for count in (1, 2):
+        peer.fail(name, messages=len(ALL_TYPES))
+        deliveries = received(link, len(ALL_TYPES))
+        assert [one.provenance.redelivery_count for one in deliveries] == [count - 1] * 8
+        assert {one.provenance.cause for one in deliveries} == {None}
+        assert not any(one.provenance.expired for one in deliveries)
+        move(link, deliveries, count)
+    found = peer.consume(name, len(ALL_TYPES))
+
+    for before, after in zip(sent, found, strict=True):
+        assert after.message_id == before.message_id
+        ttl_ms = after.headers["JMSExpiration"] - after.headers["JMSTimestamp"]
+        assert ttl_ms == 3_600_000
+        assert after.headers["JMSTimestamp"] > before.headers["JMSTimestamp"]
+        changed = [one.partition(":")[0] for one in differences(before, after, *OURS)]
+        assert changed == ["JMSExpiration"]
+
+
+def test_others_than_amqp_made_are_left_alone_on_the_stock_connector(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """They stay in the queue as they are, and are counted."""
+    name = f"{native.prefix}.orders"
+    openwire, qpid = (JmsPeer.of(native.broker, one) for one in ("openwire", "qpid"))
+    openwire.produce(name, "Text", count=2)
+    openwire.fail(name, messages=2)
+    qpid.produce(name, "Text", test_id="amqp")
+    qpid.fail(name, messages=1)
+    link = opened(native)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 10)
+    [delivery] = received(link, 1)
+    assert b"amqp-0" in delivery.message
+    [left] = link.left_behind()
+    assert (left.reason, left.count) == ("not_amqp_made", 2)
+    assert "transport.transformer=jms" in left.meaning
+    link.close()
+    assert [one.type for one in openwire.browse(f"DLQ.{name}")][:2] == ["Text", "Text"]
+
+
+@pytest.mark.parametrize("wire", ["mapped", "native"])
+def test_a_wildcard_finds_queues_old_and_new(
+    wire: str, request: pytest.FixtureRequest, opened: Opened
+) -> None:
+    """Those that hold dead letters already, and those that come; not what the sidecar writes."""
+    harness = request.getfixturevalue(wire)
+    peer = JmsPeer.of(harness.broker, "openwire" if wire == "mapped" else "qpid")
+    names = [f"{harness.prefix}.q{number}" for number in range(3)]
+    for name in (*names[:2], f"{names[0]}.exhausted"):
+        peer.produce(name, "Text")
+        peer.fail(name, messages=1)
+    link = opened(harness)
+    link.attach([IntakeQueue(queue(f"DLQ.{harness.prefix}.>"))], 100)
+    deliveries = received(link, 2)
+    peer.produce(names[2], "Text")
+    peer.fail(names[2], messages=1)
+    deliveries += received(link, 1)
+
+    assert sorted(one.source.name for one in deliveries) == [f"DLQ.{name}" for name in names]
+    assert sorted(str(one.provenance.origin) for one in deliveries) == [
+        f"queue://{name}" for name in names
+    ]
+    assert link.queues_changed()
+    assert not link.queues_changed()
+    assert sorted(one.name for one in link.queues_read()) == [f"DLQ.{name}" for name in names]
+    assert link.left_behind() == ()
+
+
+@pytest.mark.parametrize("transformer", ["native", "raw"])
+def test_the_probe_refuses_a_connector_and_leaves_nothing(
+    transformer: str, mapped: AmqpClassicHarness
+) -> None:
+    """One sentence names the connector's transformer and the line that mends it."""
+    mapped.port = {"native": "AMQP_PORT", "raw": "STOMP_PORT"}[transformer]
+    link = mapped.make_link("probe")
+    with pytest.raises(BrokerRefused, match=f"transport.transformer={transformer},") as refused:
+        link.open(f"{mapped.prefix}.token")
+    link.close()
+    assert 'uri="amqp://0.0.0.0:5672?transport.transformer=jms"' in str(refused.value)
+    assert "intake.producers=amqp" in str(refused.value)
+    assert not mapped.exists(f"{mapped.prefix}.token")
+
+
+def test_a_queue_that_tells_no_origin_is_refused_before_anything_is_taken(
+    mapped: AmqpClassicHarness, opened: Opened
+) -> None:
+    """The sentence has the lines that mend it; the others can be read."""
+    link = opened(mapped)
+    with pytest.raises(BrokerRefused, match=r"ActiveMQ\.DLQ") as refused:
+        link.attach([IntakeQueue(queue("ActiveMQ.DLQ"))], 10)
+    for line in ("<individualDeadLetterStrategy", "intake.origin: {ActiveMQ.DLQ: ", "openwire://"):
+        assert line in str(refused.value)
+    with pytest.raises(QueueRefused) as one_refused:
+        link.attach([mapped.intake(), IntakeQueue(queue("ActiveMQ.DLQ"))], 10)
+    assert one_refused.value.queue == "ActiveMQ.DLQ"
+
+
+def test_the_instance_is_fenced_by_its_client_id(mapped: AmqpClassicHarness) -> None:
+    """A second connection of the same instance does not come up while the first lives."""
+    first, second = mapped.make_link("same"), mapped.make_link("same")
+    first.open(f"{mapped.prefix}.token")
+    with pytest.raises(LinkLost, match="still open"):
+        second.open(f"{mapped.prefix}.token")
+    second.close()
+    first.close()
+    third = mapped.make_link("same")
+    third.open(f"{mapped.prefix}.token")
+    third.close()
+
+
+# The real command
+
+
+def sidecar(
+    broker: ClassicBroker, folder: Path, url: str, *sets: str, has_policy: bool = True
+) -> SidecarProcess:
+    path = folder / "activemq.xml"
+    path.write_text(
+        classic_xml(plugins=REDELIVERY, destination_policy=STRATEGIES, scheduler_support=True),
+        encoding="utf-8",
+    )
+    return SidecarProcess(
+        folder,
+        url,
+        policy=path if has_policy else None,
+        sets=["intake.backlog=process", *sets],
+    )
+
+
+@pytest.mark.parametrize("provider", ["openwire", "qpid"])
+def test_messages_come_back_until_they_are_exhausted(
+    provider: str, broker: ClassicBroker, unique: str, tmp_path: Path
+) -> None:
+    """The broker's own activemq.xml decides; what is exhausted rests in a queue of its own."""
+    is_native = provider == "qpid"
+    process = sidecar(
+        broker,
+        tmp_path,
+        broker.amqp_url if is_native else broker.amqp_jms_url,
+        # Why: empty = the strategies of the policy tell the queues.
+        *([f"intake.queues=[DLQ.{unique}.>]", "intake.producers=amqp"] if is_native else []),
+    )
+    peer = JmsPeer.of(broker, provider)
+    name = f"{unique}.orders"
+    with process:
+        process.start()
+        peer.produce(name, "Text", test_id="once")
+        with peer.start_flaky_consumer(name, failures=1) as consumer:
+            eventually(lambda: len(receipts(consumer).get("once-0", [])) == 2)
+        peer.produce(name, "Text", test_id="always")
+        with peer.start_flaky_consumer(name, failures=-1) as consumer:
+            eventually(lambda: len(receipts(consumer).get("always-0", [])) == 3)
+            [exhausted] = peer.consume(f"DLQ.{name}.exhausted", 1)
+        assert exhausted.test_id == "always-0"
+        assert exhausted.value("amqsidecarRedeliveryCount") == 2
+        assert process.stop() == 0
+
+
+@pytest.mark.parametrize("provider", ["openwire", "qpid"])
+def test_a_killed_sidecar_loses_and_doubles_nothing(
+    provider: str, broker: ClassicBroker, unique: str, tmp_path: Path
+) -> None:
+    """kill -9 before and in the commit: each message comes back, and comes back once."""
+    is_native = provider == "qpid"
+    process = sidecar(
+        broker,
+        tmp_path,
+        broker.amqp_url if is_native else broker.amqp_jms_url,
+        f"intake.queues=[DLQ.{unique}.orders]",
+        "cycle.max_messages=20",
+        *(["intake.producers=amqp"] if is_native else []),
+    )
+    peer = JmsPeer.of(broker, provider)
+    name = f"{unique}.orders"
+    peer.produce(name, "Text", count=100, test_id="m", transacted=True)
+    peer.fail(name, messages=100)
+    with process:
+        for crash_point in ("sent:1", "committing:1", "sent:3", "committing:2"):
+            process.start(ready=False, environ={"AMQSIDECAR_CRASH_POINT": crash_point})
+            assert process.process is not None
+            assert process.process.wait(60) == -9
+        process.start()
+        found = peer.consume(name, 100)
+        assert sorted(str(one.test_id) for one in found) == sorted(f"m-{n}" for n in range(100))
+        eventually(lambda: process.metric("amqsidecar_waiting") == 0)
+        assert peer.consume(name) == []
+        assert peer.browse(f"DLQ.{name}") == []
+
+
+def test_refusals_end_the_command_with_the_line_that_mends_them(
+    broker: ClassicBroker, unique: str, tmp_path: Path
+) -> None:
+    """The connector, a shared queue that was named, and rules that know shared queues only."""
+    queues = f"intake.queues=[DLQ.{unique}.>]"
+    words = sidecar(broker, tmp_path, broker.amqp_url, queues).run_refused(expect=69)
+    assert "transport.transformer=jms" in words
+    words = sidecar(
+        broker, tmp_path, broker.amqp_jms_url, "intake.queues=[ActiveMQ.DLQ]"
+    ).run_refused(expect=69)
+    assert "individualDeadLetterStrategy" in words
+    words = sidecar(broker, tmp_path, broker.amqp_jms_url, has_policy=False).run_refused(expect=69)
+    assert "ActiveMQ.DLQ" in words
