@@ -11,17 +11,21 @@ from typing import cast
 import structlog
 
 from amqsidecar import __version__
-from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle import CycleStats
 from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.http.server import HttpServer
 from amqsidecar.links import LinkMaker
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo
+from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.plugin import Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
@@ -33,15 +37,18 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryPolicy,
     RedeliveryRules,
 )
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
+from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.stores.open import open_store
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.telemetry.observed_log import LogObserved
 
 log = structlog.get_logger("amqsidecar.app")
 
@@ -119,6 +126,26 @@ class _Rules:
         if isinstance(self._given, ClassicRules):
             return ClassicOrigins(self._given.dead_letter).find
         return named_origin
+
+    def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
+        """Return what tells into which queue Classic put what died."""
+        rules = self._given if isinstance(self._given, ClassicRules) else BROKER_DEFAULTS
+        decider = DeadLetterDecider(rules.dead_letter)
+
+        def find(delivery: Delivery) -> Destination | None:
+            provenance = delivery.provenance
+            if provenance.origin is None:
+                return None
+            dead_letter = DeadLetter(
+                destination=provenance.origin,
+                redelivery_count=provenance.redelivery_count,
+                persistent=provenance.persistent,
+                expired=provenance.expired,
+            )
+            decision = decider.decide(dead_letter, None)
+            return decision.destination if isinstance(decision, DeadLetterTo) else None
+
+        return find
 
     def intake(self, link: Link) -> Sequence[IntakeQueue]:
         if self._live is not None:
@@ -227,6 +254,74 @@ def _http(config: Config, health: Health, metrics: Metrics) -> Iterator[str]:
         server.stop()
 
 
+class _ObserverLog(ObserverLog):
+    """Sends what was observed to log and metrics."""
+
+    def __init__(self, metrics: Metrics, log_observed: LogObserved) -> None:
+        self._metrics = metrics
+        self._log = log_observed
+
+    def observe(self, items: Sequence[Observed]) -> None:
+        self._metrics.observed(items)
+        self._log.observe(items)
+
+    def summary(self, tally: Tally) -> None:
+        self._log.summary(tally)
+
+
+def _require_url(config: Config) -> None:
+    if not config.broker.url:
+        what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
+        raise ConfigError([Problem("broker.url", what)])
+
+
+def run_observer(config: Config) -> int:
+    """Look and tell what a service would do until SIGTERM or SIGINT; return the exit code.
+
+    Needs no store and opens none.
+
+    Raises:
+        ConfigError: the configuration or the policy can't be used.
+        BrokerRefused: the broker refuses us for good at the first attempt.
+    """
+    _require_url(config)
+    clock = SystemClock()
+    configure_logs(config.log.level, config.log.format)
+    rules = _Rules(config)
+    metrics, health = Metrics(), Health()
+    health.store_ok()  # none is needed, so none is in the way of being ready
+    links = LinkMaker(config, clock, rules=rules.classic)
+    observer = Observer(
+        make_link=links.make,
+        candidates=links,
+        make_decider=rules.decider,
+        find_intake=rules.intake,
+        dead_letter_queue_of=rules.dead_letter_queue_of(),
+        observation=Observation(
+            holds_backlog=config.intake.backlog is Backlog.HOLD,
+            backlog_threshold=config.intake.backlog_threshold,
+        ),
+        clock=clock,
+        chance=random.Random().random,  # noqa: S311 - spreads load, protects nothing
+        settings=ObserverSettings(
+            intake_queues=named_queues(config.intake.queues),
+            final_suffix=config.redelivery.final_suffix,
+            parks_topics=config.policy.topics is TopicPolicy.PARK,
+            discovery_interval_s=config.discovery.interval_s,
+            interval_s=config.observe.interval_s,
+            max_messages=config.observe.max_messages,
+        ),
+        health=_Health(health, metrics),
+        tell=_ObserverLog(metrics, LogObserved(clock, config.observe.max_log_lines)),
+        true_origin=rules.true_origin(),
+    )
+    with _http(config, health, metrics) as address, _signals(observer.stop):
+        log.info("started", version=__version__, http=address, mode="observe")
+        observer.run()
+    log.info("stopped")
+    return 0
+
+
 def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     """Run the service until SIGTERM or SIGINT; return the exit code.
 
@@ -235,9 +330,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         BrokerRefused: the broker refuses us for good at the first attempt.
         StoreError: the store can't be opened.
     """
-    if not config.broker.url:
-        what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
-        raise ConfigError([Problem("broker.url", what)])
+    _require_url(config)
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     crash_point = _crash_point(environ)

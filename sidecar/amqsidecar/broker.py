@@ -156,7 +156,8 @@ class Link(Protocol):
         Args:
             token_queue: its name; None = only look. Then nothing is made in the broker, no other
                 connection of this or another instance is kept out, and there is no `attach`, no
-                token and no transaction; `wait`, `wake`, `discover`, `count` and `browse` work.
+                token and no transaction; `wait`, `wake`, `discover`, `count`, `browse` and
+                `left_behind` (what a browse does not show) work.
 
         Raises:
             LinkLost: the broker can't be reached.
@@ -297,12 +298,13 @@ class Link(Protocol):
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return what lies in a dead-letter queue, in order, without taking or changing it.
 
-        Classic shows what another reader has in hand, Artemis doesn't. A handle is None: what was
-        looked at can't be accepted; a message is b"" where the broker tells its past only. A queue
-        that does not exist is empty, and is not made. Large messages end the look before
-        `at_most`, so that it takes bounded memory.
+        Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
+        accepted: its handle is None, or what tells it from the others of its queue. A message is
+        b"" where the broker tells its past only. A queue that does not exist is empty, and is not
+        made. Large messages end the look before `at_most`, so that it takes bounded memory.
 
-        Quirk (Classic): a browse ends at the queue's maxBrowsePageSize, 400 unless configured.
+        Quirk (Classic): where a policyEntry acts on the queue, a browse ends at its
+        maxBrowsePageSize, 400 unless configured.
 
         Args:
             queue: to look into; a wildcard stands for all queues that it matches now.

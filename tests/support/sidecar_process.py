@@ -31,7 +31,9 @@ class SidecarProcess:
         policy: Path | None = None,
         sets: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
+        self.flags = tuple(flags)
         self.folder = folder
         self.log_path = folder / "sidecar.log"
         self.options = [
@@ -55,7 +57,7 @@ class SidecarProcess:
         self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "run", *self._sets()],
+                [*COMMAND, "run", *self.flags, *self._sets()],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environ, **(environ or {})},
@@ -133,7 +135,7 @@ class SidecarProcess:
     def run_refused(self, *, expect: int) -> str:
         """Run the service where it can't start, and return what it says on standard error."""
         done = subprocess.run(
-            [*COMMAND, "run", *self._sets()],
+            [*COMMAND, "run", *self.flags, *self._sets()],
             capture_output=True,
             text=True,
             timeout=60,

@@ -63,7 +63,12 @@ def list_messages(
     if not listed.is_ok:
         return None
     return [
-        Delivery(None, queue.destination, b"", _read_listed(entry, queue.expires, read_origin))
+        Delivery(
+            entry.get("messageID"),
+            queue.destination,
+            b"",
+            _read_listed(entry, queue.expires, read_origin),
+        )
         for entry in json.loads(listed.value)[:at_most]
     ]
 

@@ -14,7 +14,7 @@ from amqsidecar.brokers.openwire_dead_letter import read_death
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import topic
 
-_DEATHS = topic("ActiveMQ.Advisory.MessageDLQd.>")
+_ADVISORIES = "ActiveMQ.Advisory.MessageDLQd"
 _PREFETCH = 1000
 # Bound: what comes faster than anyone asks is lost, unless a browse finds it.
 _HEARD_MAX = 10_000
@@ -32,7 +32,7 @@ class Deaths:
         self._connection = connection
         self._clock = clock
         self._heard: deque[Delivery] = deque(maxlen=_HEARD_MAX)
-        consumers.add(_DEATHS, _PREFETCH, take=self._take_in)
+        consumers.add(topic(f"{_ADVISORIES}.>"), _PREFETCH, take=self._take_in)
 
     def take(self) -> list[Delivery]:
         """Return what died since the last call, in order."""
@@ -46,5 +46,10 @@ class Deaths:
         provenance, message_id = read_death(message, self._clock.now_ms())
         handle = Handle(consumer, field, message_id, 0)
         self._connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
-        if provenance is not None and provenance.origin is not None:
-            self._heard.append(Delivery(None, provenance.origin, b"", provenance))
+        origin = None if provenance is None else provenance.origin
+        if provenance is None or origin is None:
+            return
+        # Why: a copy of a virtual topic names the topic; its dead-letter queue follows the queue.
+        kind = "Queue" if origin.is_queue else "Topic"
+        if codec.read_destination(field) == topic(f"{_ADVISORIES}.{kind}.{origin.name}"):
+            self._heard.append(Delivery(None, origin, b"", provenance))

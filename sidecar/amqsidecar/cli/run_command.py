@@ -1,11 +1,21 @@
 """`amqsidecar run`: the service."""
 
+from typing import Annotated
+
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
 
+Observe = Annotated[
+    bool,
+    typer.Option(
+        "--observe",
+        help="Only look: log and count what would be done, take and send nothing, need no store.",
+    ),
+]
 
-def run(config_file: ConfigFile = None, sets: Sets = None) -> None:
+
+def run(config_file: ConfigFile = None, sets: Sets = None, observe: Observe = False) -> None:
     """Run the service until SIGTERM; it finishes its cycle and leaves within seconds."""
     config = read_config(config_file, sets)
     from amqsidecar.config.load import check_files  # noqa: PLC0415 - keeps `--help` fast
@@ -14,6 +24,8 @@ def run(config_file: ConfigFile = None, sets: Sets = None) -> None:
     problems = check_files(config)
     if problems:
         raise ConfigError(problems)
-    from amqsidecar.app import run_service  # noqa: PLC0415 - as above
+    from amqsidecar.app import run_observer, run_service  # noqa: PLC0415 - as above
 
+    if observe:
+        raise typer.Exit(run_observer(config))
     raise typer.Exit(run_service(config))

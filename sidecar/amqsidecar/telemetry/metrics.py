@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
 from amqsidecar.broker import LeftBehind
+from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.model.event import (
     AnyEvent,
     CycleInDoubt,
@@ -95,6 +96,21 @@ METRICS: Final = (
         "kind: redelivery, dead_letter, discarding, address_settings, sidecar (no rule of the "
         "broker's) or other.",
         "scheduled, exhausted, discarded, parked, held",
+    ),
+    MetricSpec(
+        "amqsidecar_observed_total",
+        Kind.COUNTER,
+        ("action", "rule_kind"),
+        "`run --observe` only: dead letters that were seen, by what would become of them; labels "
+        "as those of amqsidecar_decisions_total.",
+        "the observer",
+    ),
+    MetricSpec(
+        "amqsidecar_observed_by_destination_total",
+        Kind.COUNTER,
+        ("destination", "action"),
+        "`run --observe` only: the same by where they would go.",
+        "the observer",
     ),
     MetricSpec(
         "amqsidecar_scheduled_total",
@@ -260,6 +276,18 @@ class Metrics:
                     total[key] = total.get(key, 0.0) + count
             if added.lateness_s:
                 self._histograms["amqsidecar_lateness_seconds"].add(added.lateness_s)
+
+    def observed(self, items: Sequence[Observed]) -> None:
+        """Count dead letters that an observer saw for the first time."""
+        totals = self._values["amqsidecar_observed_total"]
+        by_destination = self._values["amqsidecar_observed_by_destination_total"]
+        with self._lock:
+            for item in items:
+                is_ours = item.action in (PARK, HOLD)
+                key = (item.action, "sidecar" if is_ours else rule_kind(item.rule))
+                totals[key] = totals.get(key, 0.0) + 1
+                key = (self._bounded(item.destination), item.action)
+                by_destination[key] = by_destination.get(key, 0.0) + 1
 
     def cycle_finished(self, duration_s: float, message_count: int) -> None:
         """Count one committed cycle."""

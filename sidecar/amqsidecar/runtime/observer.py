@@ -1,0 +1,333 @@
+"""The observer: looks into the dead-letter queues, decides, tells, and touches nothing.
+
+It makes nothing in the broker that stays, takes nothing, sends nothing and has no store. Any number
+of observers can run beside each other and beside a sidecar of any instance.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from threading import Event as Flag
+
+import msgspec
+import structlog
+
+from amqsidecar.broker import (
+    FINAL_SUFFIX,
+    BrokerKind,
+    Delivery,
+    HearsDeaths,
+    IntakeQueue,
+    LeftBehind,
+    Link,
+)
+from amqsidecar.clock import Clock
+from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.observation import Observation, Observed, Tally
+from amqsidecar.engine.origin import TrueOrigin, named_origin
+from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
+from amqsidecar.model.destination import Destination
+from amqsidecar.plugin import Chance
+from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
+from amqsidecar.runtime.intake_keeper import FindIntake
+from amqsidecar.runtime.service import MakeDecider, ServiceHealth
+
+INSTANCE = "observer"
+"""In the place of an instance's name; a broker sees it as part of the client id."""
+
+CLASSIC_LOOK_MAX = 400
+"""Where Classic's browsers end on a queue with a policy, unless maxBrowsePageSize is configured."""
+
+SUMMARY_EVERY_S = 60.0
+_TURN_S = 1.0
+
+log = structlog.get_logger("amqsidecar.observer")
+
+DeadLetterQueueOf = Callable[[Delivery], Destination | None]
+"""Tells into which dead-letter queue the broker put what died; None = into none that is known."""
+
+
+class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator decides about an observer; see `ServiceSettings` for what both have.
+
+    Attributes:
+        interval_s: from one look to the next.
+        max_messages: of each dead-letter queue that a look goes through.
+    """
+
+    intake_queues: tuple[IntakeQueue, ...] = ()
+    final_suffix: str = FINAL_SUFFIX
+    parks_topics: bool = True
+    discovery_interval_s: float = 30.0
+    interval_s: float = 10.0
+    max_messages: int = 10_000
+    first_backoff_s: float = 0.5
+    max_backoff_s: float = 30.0
+
+
+class ObserverLog:
+    """Hears what was observed; the methods are called in the observer's thread."""
+
+    def observe(self, items: Sequence[Observed]) -> None:
+        """These were seen for the first time."""
+
+    def summary(self, tally: Tally) -> None:
+        """This is what all comes to since the start."""
+
+
+class Observer:
+    """Looks and decides until it is told to stop, over one link at a time."""
+
+    def __init__(
+        self,
+        *,
+        make_link: Callable[[str], Link],
+        make_decider: MakeDecider,
+        find_intake: FindIntake,
+        dead_letter_queue_of: DeadLetterQueueOf,
+        observation: Observation,
+        clock: Clock,
+        chance: Chance,
+        settings: ObserverSettings,
+        health: ServiceHealth,
+        tell: ObserverLog,
+        candidates: Candidates | None = None,
+        true_origin: TrueOrigin = named_origin,
+    ) -> None:
+        self._make_link = make_link
+        self._make_decider = make_decider
+        self._find_intake = find_intake
+        self._dead_letter_queue_of = dead_letter_queue_of
+        self._observation = observation
+        self._clock = clock
+        self._chance = chance
+        self._settings = settings
+        self._health = health
+        self._tell = tell
+        self._candidates = candidates or OneBroker()
+        self._attempts = Attempts(
+            self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
+        )
+        self._true_origin = true_origin
+        self._stop = Flag()
+        self._link: Link | None = None
+        self._is_up = False
+        self._told: set[str] = set()
+        self._left_behind: tuple[LeftBehind, ...] = ()
+        self._summary_at_s = 0.0
+
+    def stop(self) -> None:
+        """Leave `run` soon; may be called from a signal handler and from any thread."""
+        self._stop.set()
+        link = self._link
+        if link is not None:
+            link.wake()
+
+    def run(self) -> None:
+        """Run until `stop`.
+
+        Raises:
+            BrokerRefused: a broker refused us for good when all were tried for the first time.
+            ConfigError: at the first attempt a file can't be used.
+        """
+        self._summary_at_s = self._clock.monotonic_s() + SUMMARY_EVERY_S
+        try:
+            is_first = True
+            while not self._stop.is_set():
+                self._run_once(is_first=is_first)
+                is_first = False
+        finally:
+            self._tell.summary(self._observation.tally)
+
+    def _run_once(self, *, is_first: bool) -> None:
+        """Run one link until it ends, then wait, unless we are told to stop."""
+        broker, attempts = self._candidates.current, self._attempts
+        self._is_up = False
+        try:
+            self._run_link()
+        except LinkLost as lost:
+            reason = f"the link to {broker} is lost: {lost}"
+            pause_s = attempts.ended() if self._is_up else attempts.failed()
+        except BrokerRefused as refused:
+            reason = f"{broker} refuses: {refused}"
+            pause_s = attempts.ended() if self._is_up else attempts.failed(refused)
+        except ConfigError as wrong:
+            if is_first:
+                raise
+            reason = f"not connected to {broker}: {wrong}"
+            pause_s = attempts.ended()
+        else:
+            return
+        self._health.link_down(reason)
+        log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
+        self._stop.wait(pause_s)
+
+    def _run_link(self) -> None:
+        link = self._make_link(INSTANCE)
+        self._link = link
+        try:
+            link.open(None)
+            names = IntakeNames(link.description.kind)
+            judge = self._make_judge(link, names)
+            hears = self._listen(link)
+            self._find_queues(link, names)
+            self._look(link, judge, names, is_heard=hears is not None)
+            self._is_up = True
+            self._health.link_up()
+            if self._attempts.has_been_up:
+                self._health.reconnected()
+            self._attempts.up()
+            log.info(
+                "link_up",
+                url=self._candidates.current,
+                broker=link.description.kind.value,
+                version=link.description.version,
+                mode="observe: nothing is taken, nothing is sent",
+            )
+            self._drive(link, judge, names, hears)
+        finally:
+            self._link = None
+            link.close()
+
+    def _drive(
+        self, link: Link, judge: Judge, names: IntakeNames, hears: HearsDeaths | None
+    ) -> None:
+        settings, clock = self._settings, self._clock
+        look_at_s = clock.monotonic_s() + settings.interval_s
+        find_at_s = clock.monotonic_s() + settings.discovery_interval_s
+        while not self._stop.is_set():
+            link.wait(max(0.0, min(_TURN_S, look_at_s - clock.monotonic_s())))
+            if hears is not None:
+                self._hear(hears, judge)
+            now_s = clock.monotonic_s()
+            if now_s >= find_at_s:
+                self._find_queues(link, names)
+                find_at_s = now_s + settings.discovery_interval_s
+            if now_s >= look_at_s:
+                self._look(link, judge, names, is_heard=hears is not None)
+                look_at_s = clock.monotonic_s() + settings.interval_s
+            if now_s >= self._summary_at_s:
+                self._tell.summary(self._observation.tally)
+                self._summary_at_s = now_s + SUMMARY_EVERY_S
+
+    def _make_judge(self, link: Link, names: IntakeNames) -> Judge:
+        is_classic = link.description.kind is BrokerKind.CLASSIC
+        return Judge(
+            self._make_decider(link),
+            names.covers,
+            JudgeSettings(
+                encoding=link.description.encoding,
+                final_suffix=self._settings.final_suffix,
+                parks_topics=is_classic and self._settings.parks_topics,
+            ),
+            self._chance,
+            self._true_origin,
+        )
+
+    # Where dead letters are
+
+    def _listen(self, link: Link) -> HearsDeaths | None:
+        if not isinstance(link, HearsDeaths):
+            return None
+        try:
+            link.listen()
+        except BrokerRefused as refused:
+            self._tell_once("deaths_not_heard", meaning=str(refused))
+            return None
+        return link
+
+    def _find_queues(self, link: Link, names: IntakeNames) -> None:
+        try:
+            queues = tuple(self._settings.intake_queues or self._find_intake(link))
+        except DiscoveryRefused as refused:
+            queues = ()
+            self._tell_once("discovery_refused", meaning=f"{refused}; or name intake.queues")
+        if queues == names.queues:
+            return
+        names.replace(queues)
+        if queues:
+            log.info("intake", queues=[item.destination.name for item in queues])
+        else:
+            log.warning(
+                "intake_empty",
+                meaning="no dead-letter queue is known, so nothing is seen: name them in "
+                "intake.queues, or give the sidecar's user the right to ask the broker",
+            )
+
+    # Looking and hearing
+
+    def _look(self, link: Link, judge: Judge, names: IntakeNames, *, is_heard: bool) -> None:
+        """Go through all queues once.
+
+        Raises:
+            BrokerRefused: not one of them can be looked into.
+        """
+        found: list[Delivery] = []
+        refused: dict[str, str] = {}
+        queues = names.queues or ()
+        for queue in queues:
+            if self._stop.is_set():
+                return
+            try:
+                seen = link.browse(queue, self._settings.max_messages)
+            except BrokerRefused as words:
+                refused[str(queue.destination)] = str(words)
+                self._tell_once("not_looked_into", queue=str(queue.destination), meaning=str(words))
+                continue
+            self._tell_of_more(link, queue, seen, is_heard=is_heard)
+            found += seen
+        if refused and len(refused) == len(queues):
+            raise BrokerRefused("; ".join(refused.values()))
+        problem = "" if queues else "no dead-letter queue is known, so nothing is seen"
+        self._health.intake(len(queues) - len(refused), refused, problem)
+        skipped = self._observation.skipped_count
+        self._tell.observe(self._observation.look(judge, found, self._clock.now_ms()))
+        if self._observation.skipped_count > skipped:
+            self._tell_once(
+                "not_judged",
+                meaning="more dead letters are in view than can be remembered; the last ones are "
+                "left out: name fewer queues in intake.queues, or lower observe.max_messages",
+            )
+        self._tell_left_behind(link.left_behind())
+
+    def _hear(self, hears: HearsDeaths, judge: Judge) -> None:
+        deaths = []
+        for delivery in hears.heard():
+            source = self._dead_letter_queue_of(delivery)
+            if source is not None and judge.is_intake(source):
+                deaths.append(msgspec.structs.replace(delivery, source=source))
+        if deaths:
+            self._tell.observe(self._observation.hear(judge, deaths, self._clock.now_ms()))
+
+    # What an operator has to know, once
+
+    def _tell_of_more(
+        self, link: Link, queue: IntakeQueue, seen: Sequence[Delivery], *, is_heard: bool
+    ) -> None:
+        is_classic = link.description.kind is BrokerKind.CLASSIC
+        later = "later deaths are heard of" if is_heard else "later deaths are not seen"
+        for source, number in Counter(delivery.source for delivery in seen).items():
+            is_cut = number >= self._settings.max_messages
+            if not is_cut and not (is_classic and number == CLASSIC_LOOK_MAX):
+                continue
+            count = 0 if is_classic else link.count(queue, 1_000_000_000)
+            behind = f"of {count}" if count > number else "and there may be more"
+            self._tell_once(
+                "sees_in_part",
+                queue=str(source),
+                meaning=f"a look shows the first {number}, {behind}; {later}",
+            )
+
+    def _tell_once(self, event: str, *, meaning: str, queue: str = "") -> None:
+        key = f"{event} {queue}"
+        if key not in self._told:
+            self._told.add(key)
+            log.warning(event, **({"queue": queue} if queue else {}), meaning=meaning)
+
+    def _tell_left_behind(self, items: tuple[LeftBehind, ...]) -> None:
+        if items == self._left_behind:
+            return
+        self._left_behind = items
+        self._health.left_behind(items)
+        for item in items:
+            self._tell_once("left_behind", queue=str(item.queue), meaning=item.meaning)

@@ -1,0 +1,262 @@
+"""`run --observe` says what `run` does, and leaves no trace in the broker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.brokers.artemis_management import Question
+from amqsidecar.brokers.openwire_queues import QueueWatch
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Scheduled
+from amqsidecar.model.schedule import first_redelivery_id
+from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.telemetry.logs import cut
+from support.broker_xml import classic_xml
+from support.brokers import Broker, ClassicBroker
+from support.jms_peer import JmsPeer
+from support.link_amqp_artemis import AmqpArtemisHarness
+from support.link_openwire import OpenWireHarness
+from support.maven import CLASSIC_6
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+ONE_HOUR_MS = 3_600_000
+Decisions = Mapping[str, tuple[Any, ...]]
+"""By message id: action, where to, redelivery count, delay, rule or reason."""
+
+# Why: where an entry acts on a queue, a browse of it ends at 400 (maxBrowsePageSize).
+STRATEGY = """
+    <policyEntry queue="ActiveMQ.DLQ"/>
+    <policyEntry queue="own.>"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DLQ."/>
+    </deadLetterStrategy></policyEntry>
+"""
+RULES = f"""
+    <discardingDLQBrokerPlugin dropAll="false" dropOnly="drop\\..*"/>
+    <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+      <redeliveryPolicy queue="orders" maximumRedeliveries="3"
+          initialRedeliveryDelay="{ONE_HOUR_MS}"/>
+      <redeliveryPolicy queue="own.>" maximumRedeliveries="2"
+          initialRedeliveryDelay="{2 * ONE_HOUR_MS}"/>
+      <redeliveryPolicy queue="last" maximumRedeliveries="0"/>
+      <redeliveryPolicy topic="news" maximumRedeliveries="3"/>
+    </redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+"""
+
+
+class Observer(SidecarProcess):
+    """`amqsidecar run --observe`, with a store that can't be opened and a line for each message."""
+
+    def __init__(self, folder: Path, broker_url: str, *, sets: Sequence[str] = (), **options: Any):
+        folder.mkdir()
+        super().__init__(
+            folder,
+            broker_url,
+            sets=[
+                "store.url=sqlite:///nowhere/at/all.db",
+                "observe.interval_s=1",
+                "observe.max_log_lines=100000",
+                *sets,
+            ],
+            flags=["--observe"],
+            **options,
+        )
+        self.options = [
+            one for one in self.options if one.startswith("store.url=sqlite:///nowh")
+        ] + [one for one in self.options if not one.startswith("store.url=")]
+
+    def seen(self) -> int:
+        return int(self.metric("amqsidecar_observed_total"))
+
+    def decisions(self) -> Decisions:
+        """Return what it said, checking that it said each thing once."""
+        lines = [one for one in self.log_lines() if one["event"].startswith("would_")]
+        found = {
+            one["message_id"]: (
+                one["event"].removeprefix("would_"),
+                one.get("destination", one["origin"]),
+                one.get("redelivery_count"),
+                one.get("delay_ms"),
+                one.get("rule", one.get("reason")),
+            )
+            for one in lines
+        }
+        assert len(found) == len(lines)
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        return [one for one in self.log_lines() if one["event"] == "observed"][-1]
+
+
+def decisions_of(sidecar: SidecarProcess, count: int) -> Decisions:
+    """Return what a sidecar decided about its first `count` dead letters, from its history."""
+    store = SqliteStore(sidecar.folder / "schedule.db", clock=SystemClock())
+    uid = store.open().uid
+    found: dict[str, tuple[Any, ...]] = {}
+    for number in range(1, count + 1):
+        received, *events = store.history(first_redelivery_id(uid, number))
+        assert isinstance(received, Received)
+        for event in events:
+            match event:
+                case Scheduled():
+                    decision = ("redeliver", event.destination, event.redelivery_count)
+                    found[str(received.message_id)] = (*decision, event.delay_ms, cut(event.rule))
+                case Exhausted():
+                    decided = ("dead_letter", event.destination, None, None, cut(event.rule))
+                    found[str(received.message_id)] = decided
+                case Discarded():
+                    decided = ("discard", event.destination, None, None, cut(event.rule))
+                    found[str(received.message_id)] = decided
+                case Parked():
+                    decided = ("park", event.destination, None, None, cut(event.reason))
+                    found[str(received.message_id)] = decided
+                case Held():
+                    decided = ("hold", event.destination, None, None, cut(event.reason))
+                    found[str(received.message_id)] = decided
+                case _:
+                    pass
+    store.close()
+    return found
+
+
+# Classic over OpenWire
+
+
+@pytest.fixture(scope="module")
+def classic() -> Iterator[ClassicBroker]:
+    with ClassicBroker(CLASSIC_6, destination_policy=STRATEGY) as started:
+        yield started
+
+
+def queue_names(broker: ClassicBroker) -> set[str]:
+    """Return the names of all queues that the broker has."""
+    harness = OpenWireHarness(broker, "names")
+    watch = QueueWatch(harness._connection, harness._consumers, ".exhausted")
+    watch.existing(queue(">"))
+    harness.close()
+    return set(watch._names)
+
+
+def let_die(peer: JmsPeer, destination: str, count: int) -> None:
+    peer.fill(destination, count, size=10, test_id=destination)
+    peer.fail(destination, messages=count, deliveries=1)
+
+
+def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
+    classic: ClassicBroker, tmp_path: Path
+) -> None:
+    """More than 400 dead letters and new deaths; two observers and a sidecar beside each other."""
+    peer = JmsPeer.of(classic, "openwire")
+    policy = tmp_path / "activemq.xml"
+    policy.write_text(classic_xml(destination_policy=STRATEGY, plugins=RULES), encoding="utf-8")
+    peer.durable_subscribe("news", "client", "sub")
+    peer.produce("topic://news", "Text", persistent=True)
+    peer.fail_durable("news", "client", "sub", messages=1, deliveries=1)
+    for name, count in (("drop.these", 10), ("orders", 379), ("last", 10), ("unruled", 20)):
+        let_die(peer, name, count)
+    let_die(peer, "own.a", 20)
+    before = peer.browse("ActiveMQ.DLQ")
+    names = queue_names(classic)
+
+    sets = ["intake.backlog=process"]
+    with (
+        Observer(tmp_path / "one", classic.openwire_url, policy=policy, sets=sets).start() as one,
+        Observer(tmp_path / "two", classic.openwire_url, policy=policy, sets=sets).start() as two,
+    ):
+        eventually(lambda: one.seen() == two.seen() == 420, what="400 and the 20 of own.a")
+        let_die(peer, "orders", 20)
+        let_die(peer, "last", 5)
+        let_die(peer, "own.new", 5)
+        eventually(lambda: one.seen() == two.seen() == 450, what="the deaths are heard of")
+        after = peer.browse("ActiveMQ.DLQ")
+        assert queue_names(classic) - names == {"own.new", "DLQ.own.new"}
+        with SidecarProcess(tmp_path, classic.openwire_url, policy=policy, sets=sets) as sidecar:
+            sidecar.start()
+            taken = "amqsidecar_dead_letters_received_total"
+            eventually(lambda: sidecar.metric(taken) == 470, what="all are taken")
+            assert sidecar.stop() == 0
+        said = one.decisions()
+        assert one.stop() == two.stop() == 0
+
+    assert [(item.message_id, item.headers, item.delivery_count) for item in after] == [
+        (item.message_id, item.headers, item.delivery_count) for item in before
+    ]
+    assert said == two.decisions()
+    done = decisions_of(sidecar, 470)
+    assert len(said) in range(450, 471)
+    assert {name: done[name] for name in said} == said
+    kinds = [decision[0] for decision in said.values()]
+    assert {kind: kinds.count(kind) for kind in set(kinds)}["park"] == 1
+    assert set(kinds) == {"redeliver", "dead_letter", "discard", "park"}
+    told = one.summary()
+    assert f"of {len(said)}" in told["meaning"]
+    assert told["destinations"]["queue://orders"] == {"redeliver": kinds.count("redeliver") - 25}
+    [warning] = [line for line in one.log_lines() if line["event"] == "sees_in_part"]
+    assert "first 400" in warning["meaning"]
+
+
+# Artemis over AMQP
+
+
+def listed(harness: AmqpArtemisHarness) -> Any:
+    """Return all that the broker tells of a dead-letter queue."""
+    resource = f"queue.{harness.dead_letter_queue}"
+    names = ("MessagesKilled", "MessageCount", "MessagesAdded", "MessagesAcknowledged")
+    attributes = [harness.management.ask(Question(resource, attribute=one)) for one in names]
+    return attributes, harness.ask(resource, "listMessagesAsJSON", "")
+
+
+def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, unique: str) -> None:
+    """By live settings, for messages of all clients, also where the broker can't convert one."""
+    harness = AmqpArtemisHarness(artemis, unique)
+    names = [f"{unique}.orders", f"{unique}.last"]
+    own = {"deadLetterAddress": harness.dead_letter_queue, "redeliveryMultiplier": 2.0}
+    harness.set_address(names[0], **own, maxDeliveryAttempts=3, redeliveryDelay=ONE_HOUR_MS)
+    harness.set_address(names[1], **own, maxDeliveryAttempts=1)
+    for provider in ("core", "qpid", "openwire"):
+        for name in names:
+            JmsPeer.of(artemis, provider).produce(
+                name, ["Text", "Map", "Object", "PlainStream", "Message"], priority=4
+            )
+    for name in names:
+        harness.put_dead_letters(name, 3)
+        harness.kill(name)
+    [stuck] = JmsPeer.of(artemis, "core").produce(names[0], "Stream", priority=4)
+    harness.kill(names[0])
+    # Why: a dead letter without any past, which somebody put there.
+    JmsPeer.of(artemis, "qpid").produce(harness.dead_letter_queue, "Text")
+    before = listed(harness)
+
+    sets = ["intake.backlog=process", f"intake.queues={harness.dead_letter_queue}"]
+    with (
+        Observer(tmp_path / "one", artemis.amqp_url, sets=sets).start() as one,
+        Observer(tmp_path / "two", artemis.amqp_url, sets=sets).start() as two,
+    ):
+        eventually(lambda: one.seen() == two.seen() == 38, what="all are seen")
+        looks = one.log_lines()
+        assert listed(harness) == before
+        with SidecarProcess(tmp_path, artemis.amqp_url, sets=sets) as sidecar:
+            sidecar.start()
+            taken = "amqsidecar_dead_letters_received_total"
+            eventually(lambda: sidecar.metric(taken) == 37, what="all are taken but one")
+            assert sidecar.stop() == 0
+        assert one.stop() == two.stop() == 0
+
+    said = one.decisions()
+    assert looks
+    assert said == two.decisions()
+    assert said.pop(stuck.message_id)[0] == "redeliver"
+    assert said == decisions_of(sidecar, 37)
+    kinds = [decision[0] for decision in said.values()]
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "redeliver": 18,
+        "dead_letter": 18,
+        "park": 1,
+    }
+    harness.close()
