@@ -1,5 +1,6 @@
 """On Artemis the sidecar's user is no administrator, with the right to manage or without."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,9 +140,16 @@ def test_without_a_right_to_manage_nothing_is_found_and_the_log_says_so(
     broker: ArtemisBroker, tmp_path: Path
 ) -> None:
     """Dead letters stay where they are until somebody names their queue."""
-    with sidecar(broker, tmp_path, "unmanaged").start() as started:
+    with sidecar(broker, tmp_path, "unmanaged").start(ready=False) as started:
         said = eventually(
             lambda: [one for one in started.log_lines() if one["event"] == "intake_empty"],
             what="the log says that nothing is read",
         )
-    assert "intake.queues" in said[0]["meaning"]
+        _, ready = eventually(
+            lambda: (answer := started.get("/readyz"))[0] == 503 and answer,
+            what="who can read nothing is not ready",
+        )
+    [meaning] = [one["meaning"] for one in said]
+    assert "intake.queues" in meaning
+    assert "grant it send and manage on activemq.management" in meaning
+    assert meaning in json.loads(ready)["intake"]["reason"]

@@ -105,6 +105,7 @@ class IntakeKeeper:
                 return refused
 
     def _tell(self, read: list[str], refused: dict[str, str], problem: str) -> None:
+        self._tell_health(len(read), refused, "" if problem == NONE_KNOWN else problem)
         if read and read != self._told_queues:
             log.info("intake", queues=read)
         self._told_queues = read
@@ -118,7 +119,6 @@ class IntakeKeeper:
         if problem and _lasting(problem) != _lasting(self._told_problem):
             log.warning("intake_empty", meaning=problem)
         self._told_problem = problem
-        self._tell_health(len(read), refused, "" if problem == NONE_KNOWN else problem)
 
 
 def queues_read(link: Link, names: IntakeNames) -> tuple[Destination, ...]:
