@@ -16,6 +16,7 @@ from amqsidecar.runtime.intake_keeper import ALL_REFUSED
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from simulation.world import DLQ, CountingRules, World
 from support.memory_broker import MemoryBroker, MemoryLink, StoredMessage
+from support.waiting import eventually
 
 
 class SlowLink(MemoryLink):
@@ -113,6 +114,7 @@ class Run:
         self.world.start()
         self.world.kill()
         self.found = [DLQ]
+        self.finds = 0
         self.can_ask = True
         self.told = Told()
         self._named, self._threshold = named, backlog
@@ -138,6 +140,7 @@ class Run:
         )
 
     def _find(self, _link: Link) -> list[IntakeQueue]:
+        self.finds += 1
         if not self.can_ask:
             raise DiscoveryRefused("grant manage")
         return [IntakeQueue(queue(name)) for name in self.found]
@@ -281,6 +284,10 @@ def test_what_was_read_once_is_no_backlog_after_a_restart(tmp_path: Path) -> Non
 def test_the_service_looks_at_once_when_the_link_tells_of_a_new_queue(tmp_path: Path) -> None:
     run = Run(tmp_path)
 
+    def settle() -> None:
+        """Let the service's own clock have asked for its first look."""
+        eventually(lambda: run.finds > 1 or run.service._look_again.is_set())
+
     def bear() -> None:
         run.found = [DLQ, "born.DLQ"]
         run.die("born.DLQ", "a")
@@ -289,5 +296,5 @@ def test_the_service_looks_at_once_when_the_link_tells_of_a_new_queue(tmp_path: 
         assert run.world.bodies("orders") == []
         run.link.has_changed = True
 
-    run.go(bear, lambda: None, tell, lambda: None, lambda: None, looks=False)
+    run.go(settle, lambda: None, bear, lambda: None, tell, lambda: None, lambda: None, looks=False)
     assert run.world.bodies("orders") == ["a"]
