@@ -41,6 +41,8 @@ class LinkMaker:
         self._clock = clock
         self._crash_point = crash_point
         self._number = 0
+        # Why here: a message that broke one STOMP link would break the next one, too.
+        self._unreadable: set[str] = set()
 
     @property
     def count(self) -> int:
@@ -74,7 +76,10 @@ class LinkMaker:
                 BrokerKind.CLASSIC: self._amqp_classic,
             }
         else:
-            raise BrokerRefused(f"no link speaks {url.scheme} yet")
+            kind = self._config.broker.expected_kind or self._ask_over_stomp(url)
+            makers = {BrokerKind.CLASSIC: self._stomp_classic}
+            if kind not in makers:
+                raise BrokerRefused(f"no link speaks {url.scheme} to {kind.value} yet")
         return makers[kind](url, instance)
 
     def _openwire(self, url: BrokerUrl, instance: str) -> Link:
@@ -134,6 +139,50 @@ class LinkMaker:
             amqp_producers_only=config.intake.producers is Producers.AMQP,
             allowed_losses=frozenset(config.intake.allow_lossy),
             crash_point=self._crash_point,
+        )
+
+    def _stomp_classic(self, url: BrokerUrl, instance: str) -> Link:
+        from amqsidecar.brokers.stomp_classic_link import StompClassicLink  # noqa: PLC0415
+
+        config = self._config
+        return StompClassicLink(
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            password=self._password(url),
+            clock=self._clock,
+            instance=instance,
+            ssl_context=self._tls(url),
+            connect_timeout_s=config.broker.connect_timeout_s,
+            idle_timeout_s=config.broker.idle_timeout_s,
+            final_suffix=config.redelivery.final_suffix,
+            allowed_losses=frozenset(config.intake.allow_lossy),
+            unreadable=self._unreadable,
+            crash_point=self._crash_point,
+        )
+
+    def _ask_over_stomp(self, url: BrokerUrl) -> BrokerKind:
+        """Return what product answers over STOMP, by a connection of its own."""
+        from amqsidecar.brokers.stomp_connection import StompConnection  # noqa: PLC0415
+
+        connection = StompConnection(
+            address=(url.host, url.port),
+            user=url.user,
+            password=self._password(url),
+            clock=self._clock,
+            ssl_context=self._tls(url),
+            connect_timeout_s=self._config.broker.connect_timeout_s,
+            idle_timeout_s=self._config.broker.idle_timeout_s,
+        )
+        connection.open()
+        connection.disconnect(self._config.broker.connect_timeout_s)
+        if connection.server.startswith("ActiveMQ-Artemis/"):
+            return BrokerKind.ARTEMIS
+        if connection.server.startswith("ActiveMQ/"):
+            return BrokerKind.CLASSIC
+        raise BrokerRefused(
+            f"{url.host}:{url.port} is {connection.server or 'an unknown product'}, neither Apache "
+            "Artemis nor ActiveMQ Classic"
         )
 
     def _ask_over_amqp(self, url: BrokerUrl) -> BrokerKind:
