@@ -151,7 +151,7 @@ def test_the_broker_takes_the_producers_user_from_a_dead_letter(
 
 @pytest.mark.parametrize("broker", [CLASSIC_5], indirect=True)
 @pytest.mark.parametrize("right", sorted(STARTS_NOT_WITHOUT))
-def test_without_a_right_to_read_a_named_queue_the_service_ends_with_the_brokers_words(
+def test_without_a_right_to_read_the_service_ends_with_the_brokers_words(
     broker: ClassicBroker, tmp_path: Path, right: str
 ) -> None:
     """Exit code 69, and what is missing."""

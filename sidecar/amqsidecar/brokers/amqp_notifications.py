@@ -38,8 +38,7 @@ class Notifications:
             self._is_refusal_told = True
             _log.info(
                 "new dead-letter queues are found at the next look and not at once: the broker's "
-                "notifications can't be read (%s); grant createNonDurableQueue, createAddress and "
-                "consume on %s",
+                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
                 receiver.refusal,
                 NOTIFICATIONS,
             )
