@@ -13,8 +13,7 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 
 import json
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -31,23 +30,23 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.amqp_browse import browse_convertible, list_messages
 from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_cycle import AmqpCycle
 from amqsidecar.brokers.amqp_intake import Intake
 from amqsidecar.brokers.amqp_links import Receiver
+from amqsidecar.brokers.amqp_message import encode_resend
 from amqsidecar.brokers.amqp_notifications import Notifications
-from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
+from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
-from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
+from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_trials import ArtemisTrials
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost, SendsRefused
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 ENCODING: Final = "amqp/1.0"
-_TOKEN_INDEX = -1
-_TOKEN_TIMEOUT_S = 15.0
 
 
 class AmqpArtemisLink:
@@ -111,7 +110,7 @@ class AmqpArtemisLink:
         self._notifications: Notifications | None = None
         self._browse_number = 0
         self._seen_in_part: dict[IntakeQueue, str] = {}
-        self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
+        self._cycle: AmqpCycle | None = None
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token; None = look."""
@@ -141,11 +140,19 @@ class AmqpArtemisLink:
         self._pool = SenderPool(connection)
         self._token = Token(connection, self._management, self._coordinator, token_queue)
         self._token.open(self._timeout_s)
+        self._cycle = AmqpCycle(
+            connection=connection,
+            coordinator=self._coordinator,
+            pool=self._pool,
+            token=self._token,
+            clock=self._clock,
+            crash_point=self._crash_point,
+            encode=encode_resend,
+        )
         self._coordinator.declare_ahead()
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""
-        self._begun = None
         parts = [
             part
             for part in (
@@ -218,72 +225,20 @@ class AmqpArtemisLink:
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, nothing of it happened."""
-        self.abandon_sends()
-        transaction = _opened(self._coordinator).begin()
-        work = TransactionSends(
-            self._connection, _opened(self._pool), transaction, self._clock.now_ms()
-        )
-        with self._clean_or_lost():
-            work.send_all(sends)
-        self._begun = (sends, transaction, work)
+        _opened(self._cycle).begin_sends(sends)
 
     def abandon_sends(self) -> None:
         """Undo `begin_sends`; no matter whether anything was begun."""
-        begun, self._begun = self._begun, None
-        if begun is None:
-            return
-        with self._clean_or_lost():
-            begun[2].wait_for_answers()
-        _opened(self._coordinator).abort(begun[1])
-
-    @contextmanager
-    def _clean_or_lost(self) -> Iterator[None]:
-        """Give the connection up when the block, which works in a transaction, is interrupted."""
-        try:
-            yield
-        except BaseException:
-            # Why: the transaction is neither committed nor undone; only a new connection is clean.
-            self._connection.poison(LinkLost("a transaction was interrupted"))
-            raise
+        if self._cycle is not None:
+            self._cycle.abandon_sends()
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
         """Accept, send, exchange the token in one transaction; durable when it returns."""
-        coordinator = _opened(self._coordinator)
-        own = _opened(self._token)
         intake = _opened(self._intake)
         held = intake.in_hand(accepts)
-        own.take_for_commit(_TOKEN_TIMEOUT_S)
-        if self._begun is None or self._begun[0] is not sends:
-            self.begin_sends(sends)
-        assert self._begun is not None  # noqa: S101 - the line above has set it
-        _, transaction, work = self._begun
-        self._begun = None
-        with self._clean_or_lost():
-            if not work.refusals:
-                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(token))
-            work.wait_for_answers()
-        _opened(self._pool).trim()
-        if _TOKEN_INDEX in work.refusals:
-            coordinator.abort(transaction)
-            raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
-        if work.refusals:
-            coordinator.abort(transaction)
-            raise SendsRefused(work.refusals)
-        self._crash_point("sent")
-        for in_hand in held:
-            transaction.accept(in_hand)
-        own.accept(transaction)
-        words = coordinator.commit(transaction)
-        if words is not None:
-            # Why: what follows are properties of the message, which do not belong into a log.
-            words = words.partition(" Message information")[0]
-            is_duplicate = "duplicate message" in words.lower()
-            raise CommitRefused(
-                f"the broker refused the commit: {words}", is_duplicate=is_duplicate
-            )
-        own.committed(token)
+        _opened(self._cycle).commit(held, sends, token)
         intake.settle(held)
 
     # Destinations
