@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
@@ -15,6 +16,7 @@ from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
     IndividualDeadLetterStrategy,
     PolicyEntry,
+    SharedDeadLetterStrategy,
 )
 from support.broker_xml import CLASSIC_CONNECTORS, classic_xml
 from support.brokers import ClassicBroker
@@ -56,6 +58,10 @@ NAMES = DeadLetterNames(
                 PolicyEntry(
                     destinations=(queue(">"),),
                     dead_letter_strategy=IndividualDeadLetterStrategy(queue_prefix="DLQ."),
+                ),
+                PolicyEntry(
+                    destinations=(queue("shared.>"),),
+                    dead_letter_strategy=SharedDeadLetterStrategy(),
                 ),
             )
         )
@@ -252,11 +258,12 @@ def test_others_than_amqp_made_are_left_alone_on_the_stock_connector(
 
 @pytest.mark.parametrize("wire", ["mapped", "native"])
 def test_a_wildcard_finds_queues_old_and_new(
-    wire: str, request: pytest.FixtureRequest, opened: Opened
+    wire: str, broker: ClassicBroker, unique: str, opened: Opened
 ) -> None:
     """Those that hold dead letters already, and those that come; not what the sidecar writes."""
-    harness = request.getfixturevalue(wire)
-    peer = JmsPeer.of(harness.broker, "openwire" if wire == "mapped" else "qpid")
+    make = AmqpClassicHarness if wire == "mapped" else AmqpClassicNativeHarness
+    harness = make(broker, unique)
+    peer = JmsPeer.of(broker, "openwire" if wire == "mapped" else "qpid")
     names = [f"{harness.prefix}.q{number}" for number in range(3)]
     for name in (*names[:2], f"{names[0]}.exhausted"):
         peer.produce(name, "Text")
@@ -276,6 +283,41 @@ def test_a_wildcard_finds_queues_old_and_new(
     assert not link.queues_changed()
     assert sorted(one.name for one in link.queues_read()) == [f"DLQ.{name}" for name in names]
     assert link.left_behind() == ()
+    harness.close()
+
+
+def test_what_a_wildcard_can_not_name_is_told(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """A message without a `to` names no queue; the next death in the same queue does."""
+    name = f"{native.prefix}.orders"
+    qpid = JmsPeer.of(native.broker, "qpid")
+
+    def die() -> None:
+        native.send_amqp(name, [bytes(Message(body="without a to", durable=True).encode())])
+        qpid.fail(name, messages=1)
+
+    die()
+    link = opened(native)
+    link.attach([IntakeQueue(queue(f"DLQ.{native.prefix}.>"))], 10)
+    [left] = link.left_behind()
+    assert (left.reason, left.count) == ("no_name", 1)
+    die()
+    assert {one.source for one in received(link, 2)} == {queue(f"DLQ.{name}")}
+
+
+def test_a_found_queue_without_an_origin_is_left_alone_and_told(
+    mapped: AmqpClassicHarness, opened: Opened
+) -> None:
+    """Its name leads to a queue whose dead letters go elsewhere."""
+    name = f"DLQ.shared.{mapped.prefix}"
+    JmsPeer.of(mapped.broker, "openwire").produce(name, "Text")
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"{name}.>"))], 10)
+    assert link.queues_read() == ()
+    [left] = link.left_behind()
+    assert (left.queue, left.reason) == (queue(name), "no_origin")
+    assert "intake.origin" in left.meaning
 
 
 @pytest.mark.parametrize("transformer", ["native", "raw"])

@@ -93,5 +93,5 @@ def _refused(words: str) -> BrokerRefused:
     return BrokerRefused(
         "what the AMQP connector makes of messages can't be tried with a temporary queue, so "
         f"nothing is taken: {words}; give the sidecar's user read, write and admin in "
-        "<tempDestinationAuthorizationEntry> of activemq.xml"
+        "<tempDestinationAuthorizationEntry> of activemq.xml, and admin on ActiveMQ.Advisory.>"
     )

@@ -22,7 +22,7 @@ from amqsidecar.brokers.amqp_classic_message import named_destination, take_apar
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import Receiver
 from amqsidecar.brokers.openwire_queues import is_ours, pattern_of
-from amqsidecar.errors import UndecodableMessage
+from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
 from amqsidecar.model.destination import Destination, queue
 
 _ADVISORIES = "topic://ActiveMQ.Advisory.MessageDLQd.Queue."
@@ -85,7 +85,7 @@ class ClassicWatch:
         """Stand for these wildcards from now on, and look which queues they match.
 
         Raises:
-            BrokerRefused: a wildcard is none of the broker's, or its queues can't be browsed.
+            QueueRefused: a wildcard is none of the broker's, or its queues can't be browsed.
         """
         if tuple(wildcards) != self._wildcards:
             self._wildcards = tuple(wildcards)
@@ -95,7 +95,10 @@ class ClassicWatch:
         if wildcards:
             self._listen()
             for wildcard in wildcards:
-                self._scan(wildcard)
+                try:
+                    self._scan(wildcard)
+                except BrokerRefused as refused:
+                    raise QueueRefused(wildcard.name, str(refused)) from refused
 
     def _listen(self) -> None:
         """Hear of deaths from now on, where the broker lets us."""
@@ -119,7 +122,8 @@ class ClassicWatch:
 
     def _scan(self, wildcard: Destination) -> None:
         """Learn what the messages in the queues of a wildcard tell."""
-        excluded: dict[str, None] = {}
+        # Why: what is read already tells nothing new.
+        excluded = {str(one): None for member in self.members.items() for one in member}
         for _ in range(_LOOKS_MAX):
             found = self._browser.look(
                 wildcard.name, _SEEN_AT_ONCE, _other_than(excluded, self._final_suffix)
