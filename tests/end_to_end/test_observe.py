@@ -14,8 +14,8 @@ from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received,
 from amqsidecar.model.schedule import first_redelivery_id
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.telemetry.logs import cut
-from support.broker_xml import classic_xml
-from support.brokers import Broker, ClassicBroker
+from support.broker_xml import artemis_xml, classic_xml
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
 from support.jms_peer import JmsPeer
 from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_openwire import OpenWireHarness
@@ -128,10 +128,35 @@ def decisions_of(sidecar: SidecarProcess, count: int) -> Decisions:
 # Classic over OpenWire
 
 
+# What deploy/reference/observe.md says: nothing but to read, and to create advisory topics.
+SECURITY = """
+    <simpleAuthenticationPlugin anonymousAccessAllowed="false"><users>
+      <authenticationUser username="admin" password="admin" groups="admins"/>
+      <authenticationUser username="observer" password="observer" groups="readers,hearers"/>
+      <authenticationUser username="deaf" password="deaf" groups="readers"/>
+      <authenticationUser username="stranger" password="stranger" groups="strangers"/>
+    </users></simpleAuthenticationPlugin>
+    <authorizationPlugin><map><authorizationMap><authorizationEntries>
+      <authorizationEntry queue=">" read="admins" write="admins" admin="admins"/>
+      <authorizationEntry topic=">" read="admins" write="admins" admin="admins"/>
+      <authorizationEntry queue="ActiveMQ.DLQ" read="readers" write="admins" admin="admins"/>
+      <authorizationEntry queue="DLQ.>" read="readers" write="admins" admin="admins"/>
+      <authorizationEntry topic="ActiveMQ.Advisory.>" read="hearers" write="admins"
+          admin="admins,readers,hearers,strangers"/>
+    </authorizationEntries></authorizationMap></map></authorizationPlugin>
+"""
+
+
 @pytest.fixture(scope="module")
 def classic() -> Iterator[ClassicBroker]:
-    with ClassicBroker(CLASSIC_6, destination_policy=STRATEGY) as started:
+    with ClassicBroker(CLASSIC_6, destination_policy=STRATEGY, plugins=SECURITY) as started:
         yield started
+
+
+def url_of(broker: Broker, user: str) -> str:
+    """Return the broker's URL with the login of another user."""
+    scheme, port = ("openwire", "OPENWIRE_PORT") if broker.kind == "classic" else ("amqp", "PORT")
+    return f"{scheme}://{user}:{user}@127.0.0.1:{broker.ports[port]}"
 
 
 def queue_names(broker: ClassicBroker) -> set[str]:
@@ -165,9 +190,10 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
     names = queue_names(classic)
 
     sets = ["intake.backlog=process"]
+    url = url_of(classic, "observer")
     with (
-        Observer(tmp_path / "one", classic.openwire_url, policy=policy, sets=sets).start() as one,
-        Observer(tmp_path / "two", classic.openwire_url, policy=policy, sets=sets).start() as two,
+        Observer(tmp_path / "one", url, policy=policy, sets=sets).start() as one,
+        Observer(tmp_path / "two", url, policy=policy, sets=sets).start() as two,
     ):
         eventually(lambda: one.seen() == two.seen() == 420, what="400 and the 20 of own.a")
         let_die(peer, "orders", 20)
@@ -199,6 +225,26 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
     assert told["destinations"]["queue://orders"] == {"redeliver": kinds.count("redeliver") - 25}
     [warning] = [line for line in one.log_lines() if line["event"] == "sees_in_part"]
     assert "first 400" in warning["meaning"]
+
+
+def test_on_classic_it_says_which_right_is_missing(classic: ClassicBroker, tmp_path: Path) -> None:
+    """Without advisories a browse alone is left, without the right to read it ends with code 69."""
+    name = "own.rights"
+    let_die(JmsPeer.of(classic, "openwire"), name, 3)
+    sets = [f"intake.queues=DLQ.{name}", "intake.backlog_threshold=2"]
+    with Observer(tmp_path / "deaf", url_of(classic, "deaf"), sets=sets).start() as deaf:
+        assert {decision[0] for decision in deaf.decisions().values()} == {"hold"}
+        let_die(JmsPeer.of(classic, "openwire"), name, 2)
+        eventually(lambda: deaf.seen() == 5, what="the next look sees them")
+        kinds = [decision[0] for decision in deaf.decisions().values()]
+        assert sorted(kinds) == ["hold"] * 3 + ["redeliver"] * 2
+        [told] = [one for one in deaf.log_lines() if one["event"] == "deaths_not_heard"]
+        assert "not authorized to read from: topic://ActiveMQ.Advisory" in told["meaning"]
+        assert "topic ActiveMQ.Advisory.>" in told["meaning"]
+        assert deaf.stop() == 0
+    stranger = Observer(tmp_path / "stranger", url_of(classic, "stranger"), sets=sets)
+    said = stranger.run_refused(expect=69)
+    assert f"not authorized to read from: queue://DLQ.{name}" in said
 
 
 # Artemis over AMQP
@@ -260,3 +306,81 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
         "park": 1,
     }
     harness.close()
+
+
+RIGHTS = {
+    "DLQ": {"browse": "viewers,listers"},
+    "activemq.management": {"send": "listers", "manage": "listers"},
+    "uuid.#": dict.fromkeys(
+        ("createNonDurableQueue", "createAddress", "consume", "send"), "listers"
+    ),
+}
+KINDS = (
+    *("createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue"),
+    *("deleteDurableQueue", "createAddress", "deleteAddress"),
+    *("consume", "browse", "send", "manage"),
+)
+
+
+class SecuredArtemis(ArtemisBroker):
+    """Artemis with users that may only look: `viewer` without the right to manage, `lister`."""
+
+    def __init__(self) -> None:
+        settings = "".join(
+            f'<security-setting match="{match}">'
+            + "".join(
+                f'<permission type="{kind}" roles="amq,{roles.get(kind, "amq")}"/>'
+                for kind in KINDS
+            )
+            + "</security-setting>"
+            for match, roles in RIGHTS.items()
+        )
+        text = artemis_xml(core="<uuid-namespace>uuid</uuid-namespace>")
+        super().__init__(text.replace("</security-settings>", f"{settings}</security-settings>"))
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        roles = {"viewer": "viewers", "lister": "listers", "stranger": "strangers"}
+        users = [f"{user} = {user}" for user in roles]
+        for name, lines in {
+            "artemis-users.properties": users,
+            "artemis-roles.properties": [f"{role} = {user}" for user, role in roles.items()],
+        }.items():
+            path = self.config_path.parent / name
+            path.write_text(path.read_text(encoding="utf-8") + "\n".join(lines), encoding="utf-8")
+
+
+def test_on_artemis_the_right_to_browse_is_enough(tmp_path: Path) -> None:
+    """Without the right to manage, what Core clients have made is left out, and not copied."""
+    with SecuredArtemis() as broker:
+        harness = AmqpArtemisHarness(broker, "DLQ.rights")
+        harness.dead_letter_queue = "DLQ"
+        name = "orders.rights"
+        JmsPeer.of(broker, "core").produce(name, ["Stream", "Text"], priority=4)
+        JmsPeer.of(broker, "qpid").produce(name, ["Text", "Map", "Stream"], priority=4)
+        harness.kill(name)
+        before = listed(harness)
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(
+            "address_settings: [{match: '#', dead_letter_address: DLQ, redelivery_delay_ms: 1000}]",
+            encoding="utf-8",
+        )
+        options: dict[str, Any] = {"policy": policy, "sets": ["intake.queues=DLQ"]}
+        with (
+            Observer(tmp_path / "viewer", url_of(broker, "viewer"), **options).start() as viewer,
+            Observer(tmp_path / "lister", url_of(broker, "lister"), **options).start() as lister,
+        ):
+            eventually(lambda: viewer.seen() == 3 and lister.seen() == 5, what="all are seen")
+            assert listed(harness) == before
+            assert viewer.stop() == lister.stop() == 0
+        seen, all_seen = viewer.decisions(), lister.decisions()
+        assert {key: all_seen[key] for key in seen} == seen
+        assert {decision[:4] for decision in all_seen.values()} == {
+            ("redeliver", f"queue://{name}", 1, 1000)
+        }
+        [left] = [one for one in viewer.log_lines() if one["event"] == "left_behind"]
+        assert "Core and OpenWire clients" in left["meaning"]
+        assert "send and manage on activemq.management" in left["meaning"]
+        stranger = Observer(tmp_path / "stranger", url_of(broker, "stranger"), **options)
+        assert "allow the user to browse it" in stranger.run_refused(expect=69)
+        harness.close()

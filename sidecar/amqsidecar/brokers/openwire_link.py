@@ -493,10 +493,12 @@ class OpenWireLink:
         try:
             sources = self._queues.existing(queue.destination)
         except Refused as cause:
-            raise BrokerRefused(
-                f"can't find out which queues exist: {cause}; allow the user to read and admin "
-                "(create) topic ActiveMQ.Advisory.>"
-            ) from cause
+            if is_wildcard(queue.destination.name):
+                raise BrokerRefused(
+                    f"can't find out which queues {queue.destination} stands for: {cause}; allow "
+                    "the user to read and admin (create) topic ActiveMQ.Advisory.>"
+                ) from cause
+            sources = [queue.destination]
         found = []
         for source in sources:
             try:
