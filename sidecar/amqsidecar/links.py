@@ -42,7 +42,7 @@ class LinkMaker:
         self._crash_point = crash_point
         self._number = 0
         # Why here: a message that broke one STOMP link would break the next one, too.
-        self._unreadable: set[str] = set()
+        self._unreadable: dict[str, str] = {}
 
     @property
     def count(self) -> int:

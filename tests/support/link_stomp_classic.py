@@ -17,7 +17,7 @@ class StompClassicHarness(OpenWireHarness):
 
     def __init__(self, broker: Broker, prefix: str) -> None:
         super().__init__(broker, prefix)
-        self.unreadable: set[str] = set()
+        self.unreadable: dict[str, str] = {}
 
     def make_link(  # type: ignore[override]
         self, instance: str, *, allowed: frozenset[Loss] = frozenset(), **options: Any

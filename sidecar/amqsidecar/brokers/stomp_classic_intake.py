@@ -11,7 +11,7 @@ the prefetch, so that a subscription with many of them is made anew with room fo
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -48,12 +48,12 @@ class Rules(msgspec.Struct, frozen=True):
 
     Attributes:
         allowed_losses: what the operator lets get lost.
-        unreadable: message ids whose frames broke a connection.
+        unreadable: ids of messages whose frames broke a connection, with their queues.
         utf8_is_modified: see `lost_by_taking`.
     """
 
     allowed_losses: frozenset[Loss]
-    unreadable: frozenset[str]
+    unreadable: Mapping[str, str]
     utf8_is_modified: bool
 
 

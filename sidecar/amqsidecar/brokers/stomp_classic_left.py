@@ -1,5 +1,6 @@
 """What a STOMP link leaves in the dead-letter queues of Classic, counted and explained."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from amqsidecar.broker import LeftBehind, Loss
@@ -37,6 +38,7 @@ class Leftovers:
 
     def __init__(self, consumers: Consumers, rules: Rules) -> None:
         self._consumers = consumers
+        self._unreadable = Counter(rules.unreadable.values())
         self._selectors = selectors.left(rules.allowed_losses, rules.unreadable)
 
     def of(self, readers: Iterable[QueueReader]) -> tuple[LeftBehind, ...]:
@@ -51,6 +53,9 @@ class Leftovers:
             for reason, selector in self._selectors.items():
                 frames = self._consumers.browse(reader.destination, _COUNT_MAX, selector)
                 counts[reason] = counts.get(reason, 0) + len(frames)
+            # Why not asked for: the answer would break the connection.
+            unreadable = self._unreadable[reader.destination.name]
+            counts[NOT_CARRIED] = counts.get(NOT_CARRIED, 0) + unreadable
             unseen = sum(counts.values()) - reader.held().total()
             is_stalled = unseen >= _PAGE or reader.is_full
             found += [

@@ -23,6 +23,7 @@ from amqsidecar.broker import (
     Loss,
     Resend,
 )
+from amqsidecar.brokers import stomp_classic_selectors as selectors
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_intake import (
     Intake,
@@ -32,11 +33,16 @@ from amqsidecar.brokers.stomp_classic_intake import (
     in_hand,
 )
 from amqsidecar.brokers.stomp_classic_left import Leftovers
-from amqsidecar.brokers.stomp_classic_message import ResendEncoder, provenance, shown
+from amqsidecar.brokers.stomp_classic_message import (
+    ResendEncoder,
+    provenance,
+    read_destination,
+    shown,
+)
 from amqsidecar.brokers.stomp_classic_queues import QueueWatch
 from amqsidecar.brokers.stomp_classic_token import TokenQueue
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
-from amqsidecar.brokers.stomp_frame import ENCODING
+from amqsidecar.brokers.stomp_frame import ENCODING, first
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
@@ -60,7 +66,7 @@ class StompClassicLink:
     """One connection to one Classic broker; the contract is `broker.Link`.
 
     `allowed_losses` is what may get lost by taking a message. `unreadable` are the ids of messages
-    whose frames broke a connection; the set outlives links and is added to.
+    whose frames broke a connection, with their queues; it outlives links and is added to.
     """
 
     description: BrokerDescription
@@ -79,7 +85,7 @@ class StompClassicLink:
         idle_timeout_s: float = 30.0,
         final_suffix: str = FINAL_SUFFIX,
         allowed_losses: frozenset[Loss] = frozenset(),
-        unreadable: set[str] | None = None,
+        unreadable: dict[str, str] | None = None,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         self._address = (host, port)
@@ -92,7 +98,7 @@ class StompClassicLink:
         self._idle_timeout_s = idle_timeout_s
         self._final_suffix = final_suffix
         self._allowed_losses = allowed_losses
-        self._unreadable = set() if unreadable is None else unreadable
+        self._unreadable = {} if unreadable is None else unreadable
         self._crash_point = crash_point
         self._connection: StompConnection | None = None
         self._transaction_count = 0
@@ -153,9 +159,8 @@ class StompClassicLink:
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, ENCODING)
         self._consumers = Consumers(connection, self._clock)
         self._queues = QueueWatch(connection, self._consumers, self._clock, self._final_suffix)
-        rules = Rules(
-            self._allowed_losses, frozenset(self._unreadable), _writes_modified_utf8(version)
-        )
+        rules = Rules(self._allowed_losses, dict(self._unreadable), _writes_modified_utf8(version))
+        self._readable = selectors.readable(rules.unreadable)
         self._intake = Intake(
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules)
         )
@@ -187,7 +192,10 @@ class StompClassicLink:
 
     def _note_suspect(self, connection: StompConnection) -> None:
         if connection.suspect is not None:
-            self._unreadable.add(connection.suspect.text(b"message-id"))
+            suspect = shown(connection.suspect)
+            source = read_destination(first(suspect.headers, b"destination") or b"")
+            name = "" if source is None else source.name
+            self._unreadable[suspect.message_id.decode(errors="replace")] = name
 
     def _live(self) -> StompConnection:
         if self._connection is None:
@@ -447,10 +455,14 @@ class StompClassicLink:
         return ()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
+        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default.
+
+        What is known to break connections is not counted.
+        """
         self._live()
         try:
-            return len(self._consumers.browse(queue.destination, max(1, min(at_most, _COUNT_MAX))))
+            at_most = max(1, min(at_most, _COUNT_MAX))
+            return len(self._consumers.browse(queue.destination, at_most, self._readable))
         except Refused as cause:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
@@ -467,7 +479,7 @@ class StompClassicLink:
         found = []
         for source in self._queues.existing(queue.destination):
             try:
-                frames = self._consumers.browse(source, at_most)
+                frames = self._consumers.browse(source, at_most, self._readable)
             except Refused as cause:
                 raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()

@@ -49,10 +49,14 @@ def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
     parts = [_all_null(_AMQP_MARKS), _REAL_ID, _all_null(_TECHNICAL)]
     if Loss.GROUP not in allowed_losses:
         parts.append("JMSXGroupID IS NULL")
-    ids = sorted(unreadable)
-    if ids:
-        parts.append(f"NOT (JMSMessageID IN ({', '.join(map(_quoted, ids))}))")
+    parts += [one for one in (readable(unreadable),) if one]
     return " AND ".join(parts)
+
+
+def readable(unreadable: Iterable[str]) -> str:
+    """Return the selector of all that breaks no connection; "" = all."""
+    names = ", ".join(_quoted(one) for one in sorted(unreadable))
+    return f"NOT (JMSMessageID IN ({names}))" if names else ""
 
 
 def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str, str]:
@@ -67,9 +71,9 @@ def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str
         found[Loss.GROUP.value] = (
             f"NOT {is_amqp} AND NOT {is_technical} AND JMSXGroupID IS NOT NULL"
         )
-    ids = sorted(unreadable)
-    if ids:
-        found[NOT_CARRIED] += f" OR JMSMessageID IN ({', '.join(map(_quoted, ids))})"
+    only = readable(unreadable)
+    if only:
+        found = {reason: f"{selector} AND {only}" for reason, selector in found.items()}
     return found
 
 

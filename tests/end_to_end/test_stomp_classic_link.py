@@ -1,0 +1,432 @@
+"""The STOMP link on real Classic brokers: what it can't carry stays where it is.
+
+Dead letters are made by real JMS, AMQP and STOMP applications.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.brokers.stomp_classic_link import StompClassicLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import LinkLost
+from amqsidecar.model.destination import queue
+from support.brokers import ClassicBroker
+from support.jms_peer import JmsPeer, Typed
+from support.maven import CLASSIC_5, CLASSIC_6
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.stomp_peer import Frame, StompPeer
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+INDIVIDUAL_DEAD_LETTERS = """
+<policyEntry queue=">">
+  <deadLetterStrategy>
+    <individualDeadLetterStrategy queuePrefix="DLQ." processNonPersistent="true"/>
+  </deadLetterStrategy>
+</policyEntry>
+"""
+OURS = (
+    "amqsidecarRedeliveryId",
+    "amqsidecarRedeliveryCount",
+    "redeliveryDelay",
+    "amqsidecarOriginalMessageId",
+)
+STRINGS = {
+    "plain": "no number",
+    "odd": "h\u00e9 \u20ac: \\ \n\r.",
+    "spaces": "  two  ",
+    "empty": "",
+}
+TEXT = "\U0001f600 \u20ac\r\n\\n:"
+MakeLink = Callable[..., StompClassicLink]
+
+
+@pytest.fixture(scope="module", params=[CLASSIC_5, CLASSIC_6])
+def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
+    with ClassicBroker(request.param, destination_policy=INDIVIDUAL_DEAD_LETTERS) as started:
+        yield started
+
+
+@pytest.fixture
+def unreadable() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) -> Iterator[MakeLink]:
+    made: list[StompClassicLink] = []
+
+    def make(*allowed: Loss, **options: object) -> StompClassicLink:
+        link = StompClassicLink(
+            host="127.0.0.1",
+            port=broker.ports["STOMP_PORT"],
+            user=broker.user,
+            password=broker.password,
+            clock=SystemClock(),
+            instance=unique,
+            allowed_losses=frozenset(allowed),
+            unreadable=unreadable,
+            **options,  # type: ignore[arg-type]
+        )
+        made.append(link)
+        link.open(f"amqsidecar.token.{unique}")
+        if link.take_token(0.1) is None and not link.token_exists():
+            link.create_token(0)
+        assert link.take_token(10) is not None
+        return link
+
+    yield make
+    for link in made:
+        link.close()
+
+
+@pytest.fixture
+def jms(broker: ClassicBroker) -> JmsPeer:
+    return JmsPeer.of(broker, "openwire")
+
+
+@pytest.fixture
+def stomp(broker: ClassicBroker) -> Iterator[StompPeer]:
+    with StompPeer(broker.ports["STOMP_PORT"]) as peer:
+        yield peer
+
+
+def receive(link: StompClassicLink, count: int, within_s: float = 20.0) -> list[Delivery]:
+    found: list[Delivery] = []
+    deadline = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < deadline:
+        link.wait(0.2)
+        found += link.receive(count - len(found))
+    assert len(found) == count
+    return found
+
+
+def nothing_comes(link: StompClassicLink) -> bool:
+    """Tell whether a link is handed nothing; a round trip makes sure that all has arrived."""
+    for _ in range(3):
+        link.count(IntakeQueue(queue("amqsidecar.nothing")), 1)
+        link.wait(0.1)
+    return link.receive(100) == []
+
+
+def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
+    assert delivery.provenance.origin is not None
+    return Resend(
+        destination=delivery.provenance.origin,
+        message=delivery.message,
+        duplicate_id="d",
+        is_final=False,
+        redelivery_id=delivery.provenance.redelivery_id or "r-1",
+        redelivery_count=count,
+        redelivery_delay_ms=1500,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def move_all(link: StompClassicLink, count: int) -> list[Delivery]:
+    """Take so many dead letters and send them back."""
+    token = link.take_token(10)
+    assert token is not None
+    deliveries = receive(link, count)
+    link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
+    return deliveries
+
+
+def intake(name: str) -> IntakeQueue:
+    return IntakeQueue(queue(f"DLQ.{name}"))
+
+
+def left(link: StompClassicLink) -> dict[str, int]:
+    return {one.reason: one.count for one in link.left_behind()}
+
+
+def test_text_and_bytes_come_back_as_they_were_sent(
+    broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer
+) -> None:
+    """Body, type, strings, priority, correlation, reply-to, type and timestamp, whoever made it."""
+    plain = {"sample_properties": False, "group": None, "properties": STRINGS}
+    sent = jms.produce(unique, "Bytes", count=3, **plain)
+    # Why: Classic 6 can't carry the zero character in the text that an older one is given.
+    odd = TEXT if broker.version == CLASSIC_6 else None
+    sent += jms.produce(unique, "Text", text=odd, count=3, priority=2, **plain)
+    sent += jms.produce(unique, "Text", text=TEXT, **plain)
+    jms.fail(unique, messages=7)
+    link = make_link()
+    link.attach([intake(unique)], 50)
+    deliveries = move_all(link, 7)
+    assert all(one.provenance.cause for one in deliveries)
+    assert {one.provenance.message_id for one in deliveries} == {one.message_id for one in sent}
+
+    got = {one.test_id: one for one in jms.consume(unique, 7)}
+    for one in sent:
+        back = got[one.test_id]
+        ignored = {"JMSMessageID", "JMSDestination", "JMSRedelivered"}
+        assert not one.differences(back, without_headers=ignored, without_properties=OURS)
+        assert back.value("amqsidecarOriginalMessageId") == one.message_id
+        assert (back.value("amqsidecarRedeliveryId"), back.delivery_count) == ("r-1", 2)
+        assert back.value("redeliveryDelay") == "1500"
+    assert left(link) == {}
+
+
+def test_what_a_stomp_application_sent_comes_back(
+    broker: ClassicBroker, unique: str, make_link: MakeLink, stomp: StompPeer
+) -> None:
+    """Numbers in its headers are strings already, and an empty Text is an empty Text."""
+    body = b"\xc3\xa9 line\nline" if broker.version == CLASSIC_6 else b"\xc0\x80\xed\xa0\xbd"
+    headers = {"n": "42", "flag": "true", "correlation-id": "c:1", "type": "t", "priority": "8"}
+    stomp.send(f"/queue/{unique}", {**headers, "reply-to": "/queue/replies"}, body)
+    stomp.send(f"/queue/{unique}", {"n": "2", "content-length": "4"}, b"a\0b\n")
+    stomp.send(f"/queue/{unique}", {"n": "3"}, b"")
+    sent = die(stomp, unique, 3)
+    link = make_link()
+    link.attach([intake(unique)], 50)
+    move_all(link, 3)
+    got = [stomp.receive() for _ in range(3)]
+    assert [one.body for one in got] == [body, b"a\0b\n", b""]
+    changed = {"message-id", "ack", "subscription", "redelivered", *OURS}
+    for one, before in zip(got, sent, strict=True):
+        assert {k: v for k, v in one.headers.items() if k not in changed} == {
+            k: v for k, v in before.headers.items() if k not in changed
+        }
+        assert one.headers["redelivered"] == "true"
+
+
+def die(stomp: StompPeer, name: str, count: int) -> list[Frame]:
+    """Let a STOMP application refuse what a queue holds."""
+    stomp.subscribe(f"/queue/{name}")
+    frames = [stomp.receive() for _ in range(count)]
+    for frame in frames:
+        stomp.nack(frame)
+    return frames
+
+
+def test_what_stomp_can_not_carry_stays_where_it_is(
+    broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer
+) -> None:
+    """It is counted with its reason, nobody's connection breaks, and all else gets through."""
+    amqp = JmsPeer.of(broker, "qpid")
+    mapped = JmsPeer("qpid", broker.jms_url("qpid-jms"))
+    plain = {"sample_properties": False, "group": None, "text": "text"}
+    amqp.produce(unique, ["Text", "Map"], **plain)
+    mapped.produce(unique, ["Text", "Object"], **plain)
+    jms.produce(unique, ["Text"], sample_properties=False, group="g", text="text")
+    jms.produce(unique, ["Text"], properties={"n": Typed("Integer", 7)}, **plain)
+    jms.produce(unique, ["Map", "Object", "Stream", "Message", "NullText", "EmptyText"], **plain)
+    jms.produce(unique, ["Text"], properties={"type": "mine"}, **plain)
+    jms.produce(unique, ["Text"], properties={"long": "x" * 10_300}, **plain)
+    jms.produce(unique, ["Text"], count=5, properties=STRINGS, **plain)
+    jms.fail(unique, messages=19)
+    link = make_link()
+    link.attach([intake(unique)], 4)
+
+    move_all(link, 4)
+    move_all(link, 1)
+    assert nothing_comes(link)
+    assert left(link) == {
+        "not_acknowledgeable": 4,
+        "group": 1,
+        "property_types": 1,
+        "body_type": 6,
+        "not_carried": 2,
+    }
+    assert all("openwire://" in one.meaning for one in link.left_behind())
+    link.close()
+    assert len(jms.browse(f"DLQ.{unique}")) == 14
+    assert len(jms.consume(unique, 5)) == 5
+
+
+def test_what_may_get_lost_is_taken(unique: str, make_link: MakeLink, jms: JmsPeer) -> None:
+    """Each loss by its name; the others stay."""
+    plain = {"sample_properties": False, "text": "text"}
+    jms.produce(unique, ["Text"], group="g", **plain)
+    jms.produce(unique, ["Text"], properties={"n": Typed("Integer", 7)}, group=None, **plain)
+    jms.produce(unique, ["EmptyText"], group=None, **plain)
+    jms.fail(unique, messages=3)
+    for loss in Loss:
+        link = make_link(loss)
+        link.attach([intake(unique)], 10)
+        move_all(link, 1)
+        assert nothing_comes(link)
+        assert loss.value not in left(link)
+        link.close()
+    assert len(jms.consume(unique, 3)) == 3
+
+
+def test_messages_that_are_not_taken_do_not_use_up_the_prefetch(
+    unique: str, make_link: MakeLink, jms: JmsPeer
+) -> None:
+    """Many more of them than the broker hands over ahead stand in front of those that are taken."""
+    jms.fill(unique, 60)
+    jms.produce(unique, ["Text"], count=3, sample_properties=False, group=None, text="t")
+    jms.fail(unique, messages=63)
+    link = make_link()
+    link.attach([intake(unique)], 8)
+    move_all(link, 3)
+    assert left(link) == {"property_types": 60}
+    link.close()
+    again = make_link(Loss.PROPERTY_TYPES)
+    again.attach([intake(unique)], 100)
+    assert len(move_all(again, 60)) == 60
+
+
+def test_a_page_full_of_what_a_selector_keeps_out_is_told(
+    unique: str, make_link: MakeLink, jms: JmsPeer, broker: ClassicBroker
+) -> None:
+    """The broker looks no further than its page, so that the intake stalls; it is said."""
+    amqp = JmsPeer.of(broker, "qpid")
+    amqp.fill(f"DLQ.{unique}", 210)
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    [item] = link.left_behind()
+    assert (item.reason, item.at_least) == ("not_acknowledgeable", True)
+    assert item.count >= 200
+    assert "stalls" in item.meaning
+
+
+def test_an_origin_is_proven_and_not_believed(
+    unique: str, make_link: MakeLink, stomp: StompPeer
+) -> None:
+    """A producer's `original-destination` hides the true one, which the broker still knows."""
+    victim = {"original-destination": f"/queue/{unique}.victim"}
+    stomp.send(f"/queue/{unique}", {}, b"honest")
+    stomp.send(f"/queue/{unique}", victim, b"lying")
+    die(stomp, unique, 2)
+    stomp.send(f"/queue/DLQ.{unique}", victim, b"put here")
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    found = {one.message.rpartition(b"\n")[2]: one.provenance for one in receive(link, 3)}
+    assert found[b"honest"].origin == found[b"lying"].origin == queue(unique)
+    assert found[b"lying"].problem is None
+    assert found[b"put here"].origin is None
+    assert f"{unique}.victim" in str(found[b"put here"].problem)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "",
+        "plain",
+        "\n",
+        "\nRECEIPT\nreceipt-id:1\n\n",
+        "\nMESSAGE\nsubscription:1\nack:1\n\nforged",
+        "\nERROR\nmessage:forged\n\n",
+    ],
+)
+def test_a_text_with_a_zero_character_harms_nobody(
+    broker: ClassicBroker, unique: str, make_link: MakeLink, jms: JmsPeer, rest: str
+) -> None:
+    """Classic since 6.2 ends its frame there, so that the rest of it can look like anything."""
+    if broker.version != CLASSIC_6:
+        pytest.skip("5.18 writes a zero as two bytes")
+    plain = {"sample_properties": False, "group": None}
+    jms.produce(unique, "Text", text="cut\0" + rest, **plain)
+    jms.produce(unique, "Text", text="whole", **plain)
+    jms.fail(unique, messages=2)
+
+    def move_one() -> bool:
+        link = make_link()
+        try:
+            link.attach([intake(unique)], 10)
+            token = link.take_token(10)
+            assert token is not None
+            deliveries: list[Delivery] = []
+            while not any(one.message.endswith(b"\nwhole") for one in deliveries):
+                link.wait(1)
+                deliveries += link.receive(10)
+            link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
+        except LinkLost:
+            return False
+        finally:
+            link.close()
+        return True
+
+    assert eventually(move_one, what="the message behind it is moved")
+    [back] = jms.consume(unique)
+    assert back.body == "whole"
+    [stays] = jms.browse(f"DLQ.{unique}")
+    assert stays.body == "cut\0" + rest
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    assert left(link) == {"not_carried": 1}
+
+
+def test_a_time_to_live_starts_anew(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:
+    """And what was not persistent is so again."""
+    expires_ms = time.time_ns() // 1_000_000 + 600_000
+    headers = {"expires": str(expires_ms), "timestamp": str(expires_ms - 1_000_000)}
+    stomp.send(f"/queue/{unique}", headers, b"a")
+    stomp.send(f"/queue/{unique}", {"persistent": "false", "AMQ_SCHEDULED_REPEAT": "0"}, b"b")
+    die(stomp, unique, 2)
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    deliveries = move_all(link, 2)
+    persistent = {one.message[-1:]: one.provenance.persistent for one in deliveries}
+    assert persistent == {b"a": True, b"b": False}
+    [back, other] = sorted((stomp.receive() for _ in range(2)), key=lambda frame: frame.body)
+    assert int(back.headers["expires"]) - int(back.headers["timestamp"]) == 1_000_000
+    assert int(back.headers["expires"]) > expires_ms
+    assert not {"originalExpiration", "originalDeliveryMode"} & {*back.headers, *other.headers}
+    assert (other.headers["expires"], other.headers.get("persistent")) == ("0", None)
+
+
+def test_a_final_dead_letter_tells_where_and_why_it_died(
+    unique: str, make_link: MakeLink, jms: JmsPeer, stomp: StompPeer
+) -> None:
+    """The broker's own field can't be written, and a header of its name would hide it."""
+    jms.produce(unique, "Text", sample_properties=False, group=None, text="text")
+    jms.fail(unique, messages=1)
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    [one] = receive(link, 1)
+    final = Resend(
+        destination=queue(f"{unique}.final"),
+        message=one.message,
+        duplicate_id="d",
+        is_final=True,
+        redelivery_id="r-1",
+        redelivery_count=3,
+        redelivery_delay_ms=0,
+        expiration_ms=600_000,
+    )
+    link.commit_cycle([one], [final], 1)
+    [rests] = jms.browse(f"{unique}.final")
+    assert rests.value("amqsidecarOriginalDestination") == f"/queue/{unique}"
+    assert rests.value("dlqDeliveryFailureCause") == one.provenance.cause
+    assert rests.value("amqsidecarRedeliveryCount") == "3"
+    assert rests.value("original-destination") is None
+    assert rests.headers["JMSExpiration"] > 0
+
+
+def test_a_wildcard_reads_what_comes_later_and_not_what_is_ours(
+    unique: str, make_link: MakeLink, jms: JmsPeer
+) -> None:
+    """A queue that is made while the link reads is read without a look of ours."""
+    plain = {"sample_properties": False, "group": None, "text": "text"}
+    jms.produce(f"{unique}.a", "Text", **plain)
+    jms.fail(f"{unique}.a", messages=1)
+    jms.produce(f"DLQ.{unique}.a.exhausted", "Text", **plain)
+    link = make_link()
+    link.attach([intake(f"{unique}.>")], 10)
+    move_all(link, 1)
+    jms.produce(f"{unique}.b", "Text", **plain)
+    jms.fail(f"{unique}.b", messages=1)
+    [later] = move_all(link, 1)
+    assert later.source == queue(f"DLQ.{unique}.b")
+    assert nothing_comes(link)
+
+
+def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> None:
+    """Its heart-beats keep a link that has nothing to do, and their absence ends it."""
+    link = make_link(idle_timeout_s=0.5)
+    for _ in range(8):
+        link.wait(0.2)
+    broker.pause()
+    try:
+        with pytest.raises(LinkLost, match="silent"):
+            eventually(lambda: link.wait(0.1))
+    finally:
+        broker.resume()
