@@ -13,7 +13,6 @@ from contextlib import suppress
 
 from amqsidecar.broker import (
     FINAL_SUFFIX,
-    REFUSED,
     BrokerDescription,
     BrokerKind,
     Delivery,
@@ -22,12 +21,13 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, ack_fields, runs
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_deaths import Deaths
 from amqsidecar.brokers.openwire_message import ResendEncoder
-from amqsidecar.brokers.openwire_queues import MENDS_ADVISORIES, QueueWatch, is_wildcard
+from amqsidecar.brokers.openwire_queues import QueueWatch, is_wildcard
 from amqsidecar.brokers.openwire_token import TokenQueue
 from amqsidecar.brokers.openwire_trials import OpenWireTrials
 from amqsidecar.clock import Clock
@@ -35,9 +35,7 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
     BrokerRefused,
     CommitRefused,
-    DiscoveryRefused,
     LinkLost,
-    QueueRefused,
     SendsRefused,
     UndecodableMessage,
 )
@@ -88,11 +86,6 @@ class OpenWireLink:
         self._connection: OpenWireConnection | None = None
         self._transaction_count = 0
         self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
-        self._intake: tuple[Destination, ...] = ()
-        self._prefetch = 0
-        self._refused: dict[Destination, str] = {}
-        self._is_listed = False
-        self._has_changed = False
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
         self._deaths: Deaths | None = None
@@ -146,6 +139,13 @@ class OpenWireLink:
         self._encoder = ResendEncoder(name)
         self._consumers = Consumers(connection, self._clock)
         self._queues = QueueWatch(connection, self._consumers, self._final_suffix)
+        self._intake = WildcardIntake(
+            self._queues,
+            self._token_queue,
+            Refused,
+            read_from=self._consumers.read_from,
+            drop=self._consumers.drop,
+        )
         self._token_or_none = self._deaths = None
         if self._token_queue is None:
             return
@@ -180,7 +180,6 @@ class OpenWireLink:
             connection.close()
         if self._waker is not None:
             self._waker.close()
-        self._intake = ()
 
     def _live(self) -> OpenWireConnection:
         if self._connection is None:
@@ -198,49 +197,16 @@ class OpenWireLink:
         """
         self._live()
         assert self._token_queue is not None, "a link that only looks takes nothing"  # noqa: S101
-        self._intake = tuple(intake.destination for intake in queues)
-        self._prefetch = prefetch
-        self._refused = {}
-        self._read_from_intake()
-        self._has_changed = False
-        for destination in self._intake:
-            if destination in self._refused:
-                words = f"can't read {destination}: {self._refused[destination]}"
-                raise QueueRefused(destination.name, words)
-
-    def _read_from_intake(self) -> None:
-        # Quirk (Classic): a consumer outlives its queue, and gets what comes into the next one of
-        # that name; what it has in hand of the old one would keep it from being removed.
-        for gone in self._queues.deleted.difference(self._intake):
-            self._consumers.drop(gone)
-        self._queues.deleted.clear()
-        try:
-            expanded = self._queues.expand(self._intake, self._token_queue)
-        except QueueRefused:
-            raise
-        except (Refused, BrokerRefused) as cause:
-            wildcard = next(one for one in self._intake if is_wildcard(one.name))
-            words = f"can't find the queues of {wildcard}: {cause}; {MENDS_ADVISORIES}"
-            raise QueueRefused(wildcard.name, words) from cause
-        wanted = [one for one in expanded if one not in self._refused]
-        refused = self._consumers.read_from(wanted, self._prefetch)
-        self._has_changed = self._has_changed or bool(refused)
-        self._refused |= refused
+        self._intake.attach([intake.destination for intake in queues], prefetch)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return queues that a wildcard stands for and that can't be read."""
         self._live()
-        return tuple(
-            LeftBehind(destination, REFUSED, 0, words, at_least=True)
-            for destination, words in self._refused.items()
-        )
+        return self._intake.left_behind()
 
     def _route(self) -> None:
         self._consumers.route()
-        if self._queues.has_changed:
-            self._has_changed = self._has_changed or self._is_listed
-            self._read_from_intake()
-            self._queues.has_changed = False
+        self._intake.follow()
 
     def queue_names(self) -> tuple[str, ...]:
         """Return the names of all queues of the broker but ours; a change is told from now on.
@@ -250,18 +216,12 @@ class OpenWireLink:
             LinkLost: the connection is gone.
         """
         self._live()
-        self._is_listed = True
-        try:
-            return self._queues.list_names(self._token_queue)
-        except (Refused, BrokerRefused) as cause:
-            words = f"can't find out which queues exist: {cause}; {MENDS_ADVISORIES}"
-            raise DiscoveryRefused(words) from cause
+        return self._intake.names()
 
     def queues_changed(self) -> bool:
         """Return whether a look may find others than the last one; wildcards need none."""
         self._live()
-        changed, self._has_changed = self._has_changed, False
-        return changed
+        return self._intake.has_changed()
 
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""

@@ -1,155 +1,50 @@
-"""Which queues a Classic broker has, told by its own advisories, so that wildcards leave some out.
+"""Which queues a Classic broker has, told over OpenWire by its advisories.
 
-A wildcard consumer would also get what the sidecar itself writes: a final dead-letter queue has the
-name of the queue it belongs to, and more. So wildcards are expanded here, and each queue gets a
-consumer of its own.
-
-Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (destinations are told to a new consumer) and
-DestinationInfoMarshaller.
+Source: ActiveMQ Classic, DestinationInfoMarshaller.
 """
 
-import re
-from collections.abc import Iterable
-
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.classic_queues import (
+    ADVISORY_PREFETCH,
+    OWN_PREFIX,
+    QUEUE_ADVISORIES,
+    ClassicQueues,
+    is_ours,
+    is_wildcard,
+    pattern_of,
+)
 from amqsidecar.brokers.openwire_connection import OpenWireConnection
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers, Handle, ack_fields
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter, read_destination_info
-from amqsidecar.errors import BrokerRefused, QueueRefused
-from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+from amqsidecar.model.destination import Destination, DestinationKind
 
-OWN_PREFIX = "amqsidecar."
-MENDS_ADVISORIES = (
-    "give the sidecar's user the right to read the broker's advisories, "
-    '<authorizationEntry topic="ActiveMQ.Advisory.>" read="..." admin="..."/>, or name the '
-    "dead-letter queues one by one in intake.queues"
-)
-_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
-# Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
-_PREFETCH = 32_766
+__all__ = [
+    "OWN_PREFIX",
+    "QueueWatch",
+    "is_ours",
+    "is_wildcard",
+    "pattern_of",
+]
 
 
-def is_wildcard(name: str) -> bool:
-    """Whether a queue name holds one of the broker's wildcards."""
-    return "*" in name or ">" in name
-
-
-def pattern_of(name: str) -> re.Pattern[str]:
-    """Return the pattern of a wildcard name; `A.>` matches `A` as well.
-
-    Raises:
-        QueueRefused: a wildcard is not a whole path element, or `>` is not the last one.
-
-    Source: ActiveMQ Classic, PrefixDestinationFilter and WildcardDestinationFilter.
-    """
-    *elements, last = name.split(".")
-    if ">" in elements or any(is_wildcard(e) and len(e) > 1 for e in (*elements, last)):
-        raise QueueRefused(
-            name,
-            f"can't read queue://{name}: `*` stands for one whole part of a name, `>` for all the"
-            " parts that follow",
-        )
-    parts = ["[^.]*" if element == "*" else re.escape(element) for element in elements]
-    if last != ">":
-        parts.append("[^.]*" if last == "*" else re.escape(last))
-        return re.compile(r"\.".join(parts))
-    return re.compile(r"\.".join(parts) + r"(?:\..*)?" if parts else ".*", re.DOTALL)
-
-
-def is_ours(name: str, final_suffix: str) -> bool:
-    """Whether the sidecar itself writes to a queue of that name."""
-    return name.endswith(final_suffix) or name.startswith(OWN_PREFIX)
-
-
-class QueueWatch:
+class QueueWatch(ClassicQueues):
     """Expands wildcards, now and whenever a queue comes or goes.
 
-    Attributes:
-        has_changed: queues came or went since the last `expand` or `list_names`.
-        deleted: queues that went; the caller clears it.
+    What reading advisories is refused with is the connection's `Refused`.
     """
 
     def __init__(
         self, connection: OpenWireConnection, consumers: Consumers, final_suffix: str
     ) -> None:
+        super().__init__(connection.name, final_suffix)
         self._connection = connection
-        self._final_suffix = final_suffix
         self._consumers = consumers
-        self._names: set[str] = set()
-        self._born: set[str] = set()
-        self._consumer: Consumer | None = None
-        self.has_changed = False
-        self.deleted: set[Destination] = set()
 
-    def expand(
-        self, destinations: Iterable[Destination], known: Destination | None
-    ) -> list[Destination]:
-        """Return the queues that these names and wildcards stand for, without our own ones.
-
-        Args:
-            destinations: queues.
-            known: a queue that exists: if the broker does not tell of it, it tells nothing. None =
-                there is none.
-
-        Raises:
-            Refused: the broker does not let us read its advisories.
-            QueueRefused: a name can't be read.
-            BrokerRefused: the broker sends no advisories.
-        """
-        expanded: dict[Destination, None] = {}
-        patterns: list[re.Pattern[str]] = []
-        for destination in destinations:
-            self._check(destination)
-            if is_wildcard(destination.name):
-                patterns.append(pattern_of(destination.name))
-            else:
-                expanded[destination] = None
-        if patterns:
-            self._begin(known)
-        for name in sorted(self._names) if patterns else ():
-            if not self._is_ours(name) and any(one.fullmatch(name) for one in patterns):
-                expanded[queue(name)] = None
-        self.has_changed = False
-        return list(expanded)
-
-    def list_names(self, known: Destination | None) -> tuple[str, ...]:
-        """Return the names of all queues but ours; `known` and errors as with `expand`."""
-        self._begin(known)
-        self.has_changed = False
-        return tuple(sorted(name for name in self._names if not self._is_ours(name)))
-
-    def is_newborn(self, name: str) -> bool:
-        """Tell whether a queue came to be after we began to listen."""
-        return name in self._born
-
-    def existing(self, destination: Destination) -> list[Destination]:
-        """Return the queues that a name or wildcard stands for and that exist, without ours.
-
-        Of a broker that tells nothing a name is taken to exist, and a wildcard matches none.
-
-        Raises:
-            Refused: the broker does not let us read its advisories.
-            BrokerRefused: the name can't be read.
-        """
-        expanded = self.expand([destination], None)
-        self._begin(None)
-        if not self._names:
-            return expanded
-        return [one for one in expanded if one.name in self._names]
-
-    def _begin(self, known: Destination | None) -> None:
-        if self._consumer is None:
-            self._consumer = self._consumers.add(
-                _ADVISORIES, _PREFETCH, take=self._take_in, asynchronous=False
-            )
-            self._consumers.route()
-            self._born.clear()
-        if known is not None and known.name not in self._names:
-            raise BrokerRefused(
-                f"{self._connection.name} does not tell which queues it has"
-                ' (advisorySupport="false"?), so that wildcards can\'t be used for the intake: name'
-                " its dead-letter queues one by one"
-            )
+    def _listen(self, known: Destination | None) -> None:
+        self._consumers.add(
+            QUEUE_ADVISORIES, ADVISORY_PREFETCH, take=self._take_in, asynchronous=False
+        )
+        self._consumers.route()
 
     def _take_in(self, consumer: Consumer, field: bytes, message: bytes | None) -> None:
         if message is None:
@@ -158,26 +53,5 @@ class QueueWatch:
         handle = Handle(consumer, field, message_id, 0)
         self._connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
         told = read_destination_info(message)
-        if told is None or told[0].kind is not DestinationKind.QUEUE:
-            return
-        destination, is_removed = told
-        name = destination.name
-        if is_removed:
-            self._names.discard(name)
-            self._born.discard(name)
-            self.deleted.add(destination)
-        elif name not in self._names:
-            self._names.add(name)
-            self._born.add(name)
-        self.has_changed = self.has_changed or not self._is_ours(name)
-
-    def _is_ours(self, name: str) -> bool:
-        return is_ours(name, self._final_suffix)
-
-    def _check(self, destination: Destination) -> None:
-        if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
-            reason = f"can't read {destination}: dead letters are taken from single queues"
-            raise QueueRefused(destination.name, reason)
-        if self._is_ours(destination.name):
-            reason = f"won't read {destination}: the sidecar itself writes to it"
-            raise QueueRefused(destination.name, reason)
+        if told is not None and told[0].kind is DestinationKind.QUEUE:
+            self.told(told[0].name, is_removed=told[1])
