@@ -283,6 +283,8 @@ def test_a_wildcard_finds_queues_old_and_new(
     assert not link.queues_changed()
     assert sorted(one.name for one in link.queues_read()) == [f"DLQ.{name}" for name in names]
     assert link.left_behind() == ()
+    newborn = [link.is_newborn(queue(f"DLQ.{name}")) for name in names]
+    assert newborn == [False, False, True]
     harness.close()
 
 

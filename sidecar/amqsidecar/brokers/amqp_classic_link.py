@@ -320,9 +320,8 @@ class AmqpClassicLink:
         return () if self._intake is None else self._intake.queues
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Return False: AMQP does not tell when a queue was made."""
-        del destination
-        return False
+        """Tell whether a queue that a wildcard stands for held nothing when we began to look."""
+        return self._watch is not None and destination in self._watch.newborn
 
     # Token
 

@@ -56,6 +56,7 @@ class ClassicWatch:
 
     Attributes:
         members: the queues that the wildcards stand for, with their origins.
+        newborn: those of them in which nothing lay when we had looked at all there were.
         has_changed: there are more than before; the caller resets it.
     """
 
@@ -68,6 +69,7 @@ class ClassicWatch:
         timeout_s: float,
     ) -> None:
         self.members: dict[Destination, Destination] = {}
+        self.newborn: set[Destination] = set()
         self.has_changed = False
         self._connection = connection
         self._browser = browser
@@ -77,6 +79,7 @@ class ClassicWatch:
         self._wildcards: tuple[Destination, ...] = ()
         self._without_origin: dict[Destination, None] = {}
         self._unnamed: dict[Destination, int] = {}
+        self._has_seen_all = False
         self._receiver: Receiver | None = None
         self._closing: list[Receiver] = []
         self._numbers = count(1)
@@ -90,15 +93,14 @@ class ClassicWatch:
         if tuple(wildcards) != self._wildcards:
             self._wildcards = tuple(wildcards)
             self.members.clear()
+            self.newborn.clear()
+            self._has_seen_all = False
         self._without_origin.clear()
         self._unnamed.clear()
         if wildcards:
             self._listen()
-            for wildcard in wildcards:
-                try:
-                    self._scan(wildcard)
-                except BrokerRefused as refused:
-                    raise QueueRefused(wildcard.name, str(refused)) from refused
+            has_seen_all = [self._scan_or_refuse(wildcard) for wildcard in wildcards]
+            self._has_seen_all = self._has_seen_all or all(has_seen_all)
 
     def _listen(self) -> None:
         """Hear of deaths from now on, where the broker lets us."""
@@ -120,8 +122,14 @@ class ClassicWatch:
                 receiver.refusal,
             )
 
-    def _scan(self, wildcard: Destination) -> None:
-        """Learn what the messages in the queues of a wildcard tell."""
+    def _scan_or_refuse(self, wildcard: Destination) -> bool:
+        try:
+            return self._scan(wildcard)
+        except BrokerRefused as refused:
+            raise QueueRefused(wildcard.name, str(refused)) from refused
+
+    def _scan(self, wildcard: Destination) -> bool:
+        """Learn what the messages in the queues of a wildcard tell; return whether it is all."""
         # Why: what is read already tells nothing new.
         excluded = {str(one): None for member in self.members.items() for one in member}
         for _ in range(_LOOKS_MAX):
@@ -139,7 +147,8 @@ class ClassicWatch:
             if len(excluded) == known:
                 if unnamed:
                     self._unnamed[wildcard] = unnamed
-                return
+                return not unnamed
+        return False
 
     def _learn(self, told: Destination, wildcard: Destination) -> dict[str, None]:
         """Take note of the queue that a message tells of, and return what its kind is known by.
@@ -169,6 +178,8 @@ class ClassicWatch:
         if dead_letter_queue not in self.members:
             self.members[dead_letter_queue] = origin
             self.has_changed = True
+            if self._has_seen_all:
+                self.newborn.add(dead_letter_queue)
 
     def hear(self) -> None:
         """Take note of what has died since the last call; never blocks."""
