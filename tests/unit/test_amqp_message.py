@@ -196,15 +196,17 @@ def test_a_cause_is_only_what_a_consumer_has_said() -> None:
 
 def test_the_cause_of_an_openwire_client_is_read_and_stays_off_the_redelivery() -> None:
     """Artemis writes it into a property when such a client gives a message up."""
-    dead = encode(annotations=AMQP_ORIGIN, properties={"dlqDeliveryFailureCause": "boom", "n": 1})
+    dead = encode(
+        annotations=AMQP_ORIGIN, properties={"__HDR_dlqDeliveryFailureCause": "boom", "n": 1}
+    )
     assert read(dead).cause == "boom"
     sent = Message()
     sent.decode(encode_resend(resend(dead), NOW_MS))
-    assert "dlqDeliveryFailureCause" not in sent.properties
+    assert "__HDR_dlqDeliveryFailureCause" not in sent.properties
     assert sent.properties["n"] == 1
     final = Message()
     final.decode(encode_resend(resend(dead, is_final=True), NOW_MS))
-    assert final.properties["dlqDeliveryFailureCause"] == "boom"
+    assert final.properties["__HDR_dlqDeliveryFailureCause"] == "boom"
 
 
 @given(st.binary(max_size=100) | messages())

@@ -26,7 +26,7 @@ from amqsidecar.model.provenance import Provenance
 PROPERTY_CAUSE: Final = "amqsidecarCause"
 """Application property in which a consumer may say why it failed; Artemis itself keeps no cause."""
 
-PROPERTY_CLIENT_CAUSE: Final = "dlqDeliveryFailureCause"
+PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
 """In which Artemis keeps what an OpenWire client says when it gives a message up."""
 
 PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
