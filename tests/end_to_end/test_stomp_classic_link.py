@@ -3,11 +3,15 @@
 Dead letters are made by real JMS, AMQP and STOMP applications.
 """
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
 from amqsidecar.brokers.stomp_classic_link import StompClassicLink
 from amqsidecar.clock import SystemClock
@@ -17,6 +21,7 @@ from support.brokers import ClassicBroker
 from support.jms_peer import JmsPeer, Typed
 from support.maven import CLASSIC_5, CLASSIC_6
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
 from support.stomp_peer import Frame, StompPeer
 from support.waiting import eventually
 
@@ -42,6 +47,14 @@ STRINGS = {
     "empty": "",
 }
 TEXT = "\U0001f600 \u20ac\r\n\\n:"
+LEFT_BEHIND = "amqsidecar_left_behind"
+POLICY = """\
+plugins:
+  - redelivery:
+      default_entry:
+        maximum_redeliveries: 3
+        initial_redelivery_delay_ms: 100
+"""
 MakeLink = Callable[..., StompClassicLink]
 
 
@@ -430,3 +443,49 @@ def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> 
             eventually(lambda: link.wait(0.1))
     finally:
         broker.resume()
+
+
+@dataclass
+class Plan:
+    """How many messages of each application, and where the sidecar is killed."""
+
+    jms: int = 120
+    stomp: int = 40
+    kills: tuple[str, ...] = ("gathered", "sent", "committing", "committed")
+
+
+def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
+    broker: ClassicBroker, unique: str, jms: JmsPeer, stomp: StompPeer, tmp_path: Path
+) -> None:
+    """JMS and STOMP applications, `amqsidecar run` over STOMP, a kill at each dangerous place."""
+    if broker.version != CLASSIC_6:
+        pytest.skip("the link's own tests run on both versions; this one takes its time")
+    plan = Plan()
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    options = (f"intake.queues=[DLQ.{unique}]", "intake.backlog=process", "cycle.max_messages=20")
+    sidecar = SidecarProcess(tmp_path, broker.stomp_url, policy=policy, sets=options)
+    plain = {"sample_properties": False, "group": None, "properties": STRINGS}
+    with sidecar, jms.start_flaky_consumer(unique, failures=1, full=True) as consumer:
+        sent = jms.produce(unique, "Text", text=TEXT, count=plan.jms, **plain)
+        jms.produce(unique, "Map", **plain)
+        for number in range(plan.stomp):
+            stomp.send(f"/queue/{unique}", {"testId": f"stomp-{number}"}, b"of STOMP")
+        for name in plan.kills:
+            sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:1"})
+            assert sidecar.process is not None
+            assert sidecar.process.wait(30) == -signal.SIGKILL, sidecar.log()[-4000:]
+        sidecar.start()
+        count = plan.jms + plan.stomp
+        consumer.wait_for_successes(count)
+        eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
+        eventually(lambda: sidecar.metric(LEFT_BEHIND) == 1, what="the Map is told")
+        assert sidecar.stop() == 0
+        succeeded = consumer.succeeded()
+    wanted = [*(str(one.test_id) for one in sent), *(f"stomp-{n}" for n in range(plan.stomp))]
+    assert sorted(succeeded) == sorted(wanted)
+    assert "cycle_in_doubt" not in sidecar.log()
+    assert '"verdict": "rolled_back"' in sidecar.log()
+    assert '"verdict": "committed"' in sidecar.log()
+    [stays] = jms.browse(f"DLQ.{unique}")
+    assert stays.type == "Map"
