@@ -41,7 +41,7 @@ from amqsidecar.brokers.amqp_cycle import AmqpCycle
 from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
-from amqsidecar.brokers.openwire_queues import is_wildcard, pattern_of
+from amqsidecar.brokers.classic_queues import is_wildcard, pattern_of
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
@@ -270,7 +270,11 @@ class AmqpClassicLink:
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what is not taken out of the attached queues, and why; asks the broker."""
-        intake = _opened(self._intake)
+        if self._intake is None:
+            # Why: a link that only looks has no intake, and a browse shows all that it can.
+            self._connection.check()
+            return ()
+        intake = self._intake
         found = (*intake.left_behind(), *_opened(self._watch).left_behind())
         if not self._is_native_wire:
             return found
