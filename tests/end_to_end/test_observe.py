@@ -384,3 +384,27 @@ def test_on_artemis_the_right_to_browse_is_enough(tmp_path: Path) -> None:
         stranger = Observer(tmp_path / "stranger", url_of(broker, "stranger"), **options)
         assert "allow the user to browse it" in stranger.run_refused(expect=69)
         harness.close()
+
+
+@pytest.mark.parametrize("wire", ["stomp", "amqp"])
+def test_over_the_other_wires_of_classic_it_sees_what_a_browse_shows(
+    classic: ClassicBroker, tmp_path: Path, wire: str
+) -> None:
+    """Old and new dead letters alike, as long as a browse shows them; the queue is as before."""
+    peer = JmsPeer.of(classic, "openwire")
+    name = f"own.{wire}"
+    let_die(peer, name, 3)
+    policy = tmp_path / "activemq.xml"
+    policy.write_text(classic_xml(destination_policy=STRATEGY, plugins=RULES), encoding="utf-8")
+    port = classic.ports[{"stomp": "STOMP_PORT", "amqp": "AMQP_JMS_PORT"}[wire]]
+    sets = [f"intake.queues=DLQ.{name}"]
+    url = f"{wire}://observer:observer@127.0.0.1:{port}"
+    with Observer(tmp_path / "one", url, policy=policy, sets=sets).start() as one:
+        let_die(peer, name, 2)
+        eventually(lambda: one.seen() == 5, what="the next look sees them")
+        assert one.stop() == 0
+    assert {decision[:4] for decision in one.decisions().values()} == {
+        ("redeliver", f"queue://{name}", 1, 2 * ONE_HOUR_MS)
+    }
+    ids = [one.message_id for one in peer.browse(f"DLQ.{name}")]
+    assert list(one.decisions()) == ids
