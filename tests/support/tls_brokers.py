@@ -43,7 +43,12 @@ certificates {
 _BY_CERTIFICATE = """
 <jaasDualAuthenticationPlugin configuration="passwords" sslConfiguration="certificates"/>
 """
-_CLASSIC_SCHEMES = {"openwire": ("tcp", "ssl"), "stomp": ("stomp", "stomp+ssl")}
+_CLASSIC_SCHEMES = {
+    "openwire": ("tcp", "ssl"),
+    "stomp": ("stomp", "stomp+ssl"),
+    "amqp": ("amqp", "amqp+ssl"),
+}
+_CLIENT_CERTIFICATE = "transport.needClientAuth=true"
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,8 @@ class TlsClassic(ClassicBroker):
             version,
             jvm_flags=(*QUICK_START, *stores.jvm_flags),
             connectors={
-                mark: f"{schemes[key]}://127.0.0.1:@{mark}@"
-                + ("?transport.needClientAuth=true" if key[1] == MUTUAL else "")
+                mark: f"{schemes[key]}://127.0.0.1:@{mark}@?transport.transformer=jms"
+                + (f"&amp;{_CLIENT_CERTIFICATE}" if key[1] == MUTUAL else "")
                 for key, mark in self._marks.items()
             },
             **options,

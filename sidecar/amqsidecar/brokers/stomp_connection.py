@@ -15,9 +15,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from amqsidecar.brokers.broker_socket import (
+    connect,
+    handshake_failure,
+    is_tls_record,
+    speaks_tls,
+)
 from amqsidecar.brokers.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
+from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
 
 # Why: stomp.py asks the DNS for this host's names when it is imported, which may take seconds.
 os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")
@@ -63,7 +69,7 @@ class _Transport(Transport):  # type: ignore[misc]
         context: ssl.SSLContext | None,
         connect_timeout_s: float,
         take: Callable[[bytes], None],
-        lost: Callable[[str], None],
+        lost: Callable[[object], None],
     ) -> None:
         super().__init__(
             [address], prefer_localhost=False, try_loopback_connect=False, auto_decode=False
@@ -78,26 +84,19 @@ class _Transport(Transport):  # type: ignore[misc]
         """Connect once.
 
         Raises:
-            OSError: it failed.
+            LinkLost, BrokerRefused: it failed.
         """
-        connected = socket.create_connection(self._address, self._connect_timeout_s)
-        try:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self._context is not None:
-                connected = self._context.wrap_socket(connected, server_hostname=self._address[0])
-                # Why: two threads must not use a TLS connection at once, so stomp.py's writes too.
-                self.send_queue = PollableQueue()
-                self.sel = selectors.DefaultSelector()
-                self.sel.register(self.send_queue, selectors.EVENT_READ)
-                self.sel.register(connected, selectors.EVENT_READ)
-                self.blocking = False
-                connected.setblocking(False)
-            else:
-                connected.settimeout(_ANSWER_TIMEOUT_S)
-        except BaseException:
-            connected.close()
-            raise
+        connected = connect(*self._address, self._context, self._connect_timeout_s)
+        if self._context is not None:
+            # Why: two threads must not use a TLS connection at once, so stomp.py's writes too.
+            self.send_queue = PollableQueue()
+            self.sel = selectors.DefaultSelector()
+            self.sel.register(self.send_queue, selectors.EVENT_READ)
+            self.sel.register(connected, selectors.EVENT_READ)
+            self.blocking = False
+            connected.setblocking(False)
+        else:
+            connected.settimeout(_ANSWER_TIMEOUT_S)
         self.socket = connected
         self.current_host_and_port = self._address
 
@@ -111,7 +110,7 @@ class _Transport(Transport):  # type: ignore[misc]
             except TimeoutError:
                 continue
             except (OSError, AttributeError) as cause:
-                self._end(str(cause))
+                self._end(cause)
             if not data:
                 self._end("the broker closed the connection")
             try:
@@ -119,7 +118,7 @@ class _Transport(Transport):  # type: ignore[misc]
             except RemoteProtocolError as cause:
                 self._end(str(cause))
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: object) -> None:
         self._lost(reason)
         raise ConnectionClosedException
 
@@ -202,6 +201,7 @@ class StompConnection:
         self._awaited: set[str] = set()
         self._answers: dict[str, Frame] = {}
         self._greeting: Frame | None = None
+        self._tls_problem: BrokerError | None = None
         self._number = 0
         # Why: a body that ends early must not be able to forge an answer.
         self._receipts = secrets.token_hex(6)
@@ -214,6 +214,9 @@ class StompConnection:
     # ------------------------------------------------------------------ stomp.py's thread
 
     def _take_in(self, data: bytes) -> None:
+        if self._greeting is None and is_tls_record(data):
+            self._tls_problem = speaks_tls(self.name)
+            raise RemoteProtocolError("it speaks TLS")
         frames = self._reader.feed(data)
         self._read_at_s = self._clock.monotonic_s()
         if frames:
@@ -223,9 +226,11 @@ class StompConnection:
         if self._reader.problem is not None:
             raise RemoteProtocolError(self._reader.problem)
 
-    def _note_lost(self, reason: str) -> None:
+    def _note_lost(self, reason: object) -> None:
         with self._condition:
-            self._reason = self._reason or reason
+            if self._greeting is None and isinstance(reason, ssl.SSLError):
+                self._tls_problem = handshake_failure(reason, self.name)
+            self._reason = self._reason or str(reason)
             self._condition.notify()
 
     # ------------------------------------------------------------------ any thread
@@ -252,14 +257,7 @@ class StompConnection:
             self._take_in,
             self._note_lost,
         )
-        try:
-            transport.start()
-        except ssl.SSLCertVerificationError as cause:
-            raise BrokerRefused(
-                f"the certificate of {self.name} is not trusted: {cause}"
-            ) from cause
-        except OSError as cause:
-            raise LinkLost(f"can't connect to {self.name}: {cause}") from cause
+        transport.start()
         self._transport = transport
         self._read_at_s = self._written_at_s = self._clock.monotonic_s()
         try:
@@ -300,6 +298,8 @@ class StompConnection:
             try:
                 self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
             except LinkLost as lost:
+                if self._tls_problem is not None:
+                    raise self._tls_problem from lost
                 if self._reader.problem is None:
                     raise
                 raise BrokerRefused(str(lost)) from lost
@@ -379,7 +379,7 @@ class StompConnection:
         deadline_s = self._clock.monotonic_s() + timeout_s
         for receipt in receipts:
             while receipt not in self._answers:
-                self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+                self._wait_for_answer(receipt, deadline_s)
         return [self._answers.pop(receipt) for receipt in receipts]
 
     def answer_or_error(self, receipt: str, timeout_s: float = _ANSWER_TIMEOUT_S) -> Frame | None:
@@ -393,8 +393,16 @@ class StompConnection:
         while receipt not in self._answers:
             if self.errors:
                 return None
-            self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+            self._wait_for_answer(receipt, deadline_s)
         return self._answers.pop(receipt)
+
+    def _wait_for_answer(self, receipt: str, deadline_s: float) -> None:
+        try:
+            self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+        except LinkLost:
+            # Why: brokers close the connection right after an ERROR.
+            if receipt not in self._answers:
+                raise
 
     def flush(self) -> None:
         """Write all that was put.
