@@ -10,6 +10,7 @@ NAMES = (
     "stored",  # the store's transaction is durable, the broker's not begun
     "sent",  # the broker has every send of the transaction, but was not asked to commit
     "committing",  # the broker was asked to commit, its answer not read: it may have or not
+    "accepting",  # STOMP on Artemis only: the sends are durable, nothing is accepted yet
     "committed",  # the broker's transaction is durable, the store doesn't know
     "finished",  # the store knows
 )

@@ -1,0 +1,267 @@
+"""Dead letters of Artemis as STOMP shows them, and the frames of a redelivery; sans-IO.
+
+What Artemis 2.44 does with headers, measured:
+
+- The real `subscription`, `message-id`, `destination` come first, whatever a producer wrote into
+  properties of these names; `ack` comes last, so that a forged one precedes it. Both hold the same:
+  the number of the consumer and the number that the broker gave the message.
+- `content-length` comes before `message-id` where the body is bytes, and last where it is text.
+- `_AMQ_ORIG_*` are written anew by the broker whenever it moves a message to a dead-letter address.
+- Every header of a SEND is kept as a property and goes along for ever, unless it is cut off here.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import (
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    Resend,
+)
+from amqsidecar.brokers.amqp_message import (
+    ANYCAST,
+    DUPLICATE_ID,
+    MULTICAST,
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
+    Origin,
+    OriginReader,
+)
+from amqsidecar.brokers.stomp_frame import Frame, Header, first, kept, parse_kept
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance
+
+_LENGTH: Final = b"content-length"
+_ORIGIN_PREFIXES = (b"_AMQ_ORIG_", b"_HQ_ORIG_")
+_ACTUAL_EXPIRIES = frozenset((b"_AMQ_ACTUAL_EXPIRY", b"_HQ_ACTUAL_EXPIRY"))
+_ORIGIN_BYTES_MAX: Final = 2048
+# What a MESSAGE frame says of its way to us; of the first of each name.
+_OF_THE_FRAME = frozenset(
+    (b"subscription", b"message-id", b"destination", b"redelivered", b"timestamp", b"expires")
+)
+# What a SEND frame would take for an order and not for a property.
+_ORDERS = frozenset(
+    (
+        b"destination",
+        b"destination-type",
+        b"receipt",
+        b"transaction",
+        _LENGTH,
+        b"expires",
+        b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_TIME",
+        b"_AMQ_SCHED_DELIVERY",
+        # Quirk (Artemis 2.44): as text it keeps a large message from AMQP consumers for ever.
+        b"_AMQ_LARGE_SIZE",
+        # The mark of the client that made a message; ours is made by STOMP.
+        b"__AMQ_CID",
+        b"JMSXDeliveryCount",
+    )
+)
+_STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
+_OURS = frozenset(
+    name.encode()
+    for name in (PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY)
+)
+_DUPLICATE = DUPLICATE_ID.encode()
+_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
+_ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
+
+
+class Arrived(NamedTuple):
+    """A MESSAGE frame taken apart.
+
+    Attributes:
+        ack: what acknowledges it.
+        number: the broker's number of the message; stays as long as it lies in its queue.
+        subscription: through which it came.
+        redelivered: whether it was handed out before without being given back.
+        headers: what belongs to the message, in order; `content-length` first where it is bytes.
+        body: its body.
+    """
+
+    ack: bytes
+    number: int
+    subscription: str
+    redelivered: bool
+    headers: list[Header]
+    body: bytes
+
+    @property
+    def message(self) -> bytes:
+        """The message as the store keeps it."""
+        return kept(self.headers, self.body)
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the body is bytes and not text."""
+        return bool(self.headers) and self.headers[0][0] == _LENGTH
+
+
+def read_frame(frame: Frame) -> Arrived:
+    """Take a MESSAGE frame apart.
+
+    Raises:
+        UndecodableMessage: it has no number; Artemis gives one to each.
+    """
+    headers = frame.headers()
+    ack = first(headers, b"message-id") or b""
+    number = ack.rpartition(b",")[2]
+    if not number.isdigit():
+        raise UndecodableMessage("the broker sent a message without a number")
+    is_bytes = False
+    own: list[Header] = []
+    seen: set[bytes] = set()
+    for name, value in headers:
+        if name == _LENGTH:
+            is_bytes = is_bytes or b"message-id" not in seen
+            continue
+        is_first = name not in seen
+        seen.add(name)
+        if is_first and name in _OF_THE_FRAME:
+            continue
+        own.append((name, value))
+    if own and own[-1] == (b"ack", ack):
+        own.pop()
+    if is_bytes:
+        own.insert(0, (_LENGTH, b"%d" % len(frame.body)))
+    return Arrived(
+        ack,
+        int(number),
+        (first(headers, b"subscription") or b"").decode(errors="replace"),
+        first(headers, b"redelivered") == b"true",
+        own,
+        frame.body,
+    )
+
+
+def has_odd_names(headers: Sequence[Header]) -> bool:
+    """Tell whether properties have names that a SEND can't give to a property."""
+    names = [name for name, _ in headers if name != _LENGTH]
+    return any(name in _STANDARD and names.count(name) > 1 for name in names)
+
+
+def read_provenance(
+    headers: Sequence[Header], number: int, *, expires: bool, read_origin: OriginReader
+) -> Provenance:
+    """Return what a dead letter tells about its past; never raises.
+
+    Args:
+        headers: of the message, as `read_frame` leaves them.
+        number: the broker's number of it; its name where it has no other.
+        expires: whether it was found in a queue for expired messages.
+        read_origin: turns what the broker wrote into a destination.
+    """
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        found.setdefault(name, value)
+    destination: Destination | None = None
+    problem: str | None = "it does not tell where it comes from"
+    try:
+        origin = _origin(found)
+        if origin is not None:
+            destination, problem = read_origin(origin)
+    except UndecodableMessage as undecodable:
+        problem = f"it can't be taken apart: {undecodable}"
+    redelivery_id = _text(found.get(_REDELIVERY_ID)) or None
+    message_id = _text(found.get(_ORIGINAL_ID)) or _text(found.get(b"NATIVE_MESSAGE_ID"))
+    return Provenance(
+        origin=destination,
+        cause=_text(found.get(PROPERTY_CAUSE.encode())),
+        expired=expires or any(name in found for name in _ACTUAL_EXPIRIES),
+        message_id=message_id or f"artemis:{number}",
+        redelivery_id=redelivery_id,
+        # Why: a sidecar writes both; a count alone is a stranger's.
+        redelivery_count=_count(found.get(PROPERTY_REDELIVERY_COUNT.encode()))
+        if redelivery_id
+        else 0,
+        persistent=found.get(b"persistent") == b"true",
+        problem=problem,
+    )
+
+
+def _origin(found: dict[bytes, bytes]) -> Origin | None:
+    for prefix in _ORIGIN_PREFIXES:
+        address = found.get(prefix + b"ADDRESS")
+        if not address:
+            continue
+        queue = found.get(prefix + b"QUEUE", b"")
+        if len(address) + len(queue) > _ORIGIN_BYTES_MAX:
+            raise UndecodableMessage("the name of its origin is longer than any")
+        types = {b"%d" % ANYCAST: ANYCAST, b"%d" % MULTICAST: MULTICAST}
+        try:
+            # Quirk (Artemis): a message sent by fully qualified name has that name as its address.
+            name = address.decode().split("::", 1)[0]
+            return Origin(
+                name, queue.decode() or None, types.get(found.get(prefix + b"ROUTING_TYPE", b""))
+            )
+        except UnicodeDecodeError:
+            raise UndecodableMessage("the name of its origin is not UTF-8") from None
+    return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _count(value: bytes | None) -> int:
+    if value is None or not value.isdigit() or len(value) > 10:
+        return 0
+    count = int(value)
+    return count if count < 2**31 else 0
+
+
+def destination_headers(destination: Destination) -> list[Header]:
+    """Return the headers that say where to, so that no address changes its routing type."""
+    kind = b"ANYCAST" if destination.is_queue else b"MULTICAST"
+    return [(b"destination", destination.name.encode()), (b"destination-type", kind)]
+
+
+def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
+    """Return headers and body of the SEND of a redelivery or a final dead letter.
+
+    Body, group, correlation and every property that is not the broker's or ours stay as they are.
+
+    Args:
+        resend: what to send.
+        now_ms: the time, for the expiration of a final dead letter.
+
+    Raises:
+        UndecodableMessage: the message can't be taken apart.
+    """
+    headers, body = parse_kept(resend.message)
+    is_bytes = bool(headers) and headers[0][0] == _LENGTH
+    had_ours = any(name == _REDELIVERY_ID for name, _ in headers)
+    sent = destination_headers(resend.destination)
+    if is_bytes:
+        sent.append((_LENGTH, b"%d" % len(body)))
+    if resend.is_final and resend.expiration_ms > 0:
+        sent.append((b"expires", b"%d" % (now_ms + resend.expiration_ms)))
+    seen: set[bytes] = set()
+    for name, value in headers:
+        is_second = name in seen
+        seen.add(name)
+        if name == _DUPLICATE:
+            # Why not after a redelivery: then the duplicate id on it is ours.
+            if not had_ours:
+                sent.append((PROPERTY_ORIGINAL_DUPLICATE_ID.encode(), value))
+        elif not (is_second and name in _STANDARD) and not _is_cut(name, resend.is_final):
+            sent.append((name, value))
+    sent += [
+        (_REDELIVERY_ID, resend.redelivery_id.encode()),
+        (PROPERTY_REDELIVERY_COUNT.encode(), b"%d" % resend.redelivery_count),
+        (PROPERTY_REDELIVERY_DELAY.encode(), b"%d" % resend.redelivery_delay_ms),
+        (_DUPLICATE, resend.duplicate_id.encode()),
+    ]
+    return sent, body
+
+
+def _is_cut(name: bytes, is_final: bool) -> bool:
+    if name in _ORDERS or name in _OURS or name.startswith((b"__HDR_", b"_AMQ_ROUTE_TO")):
+        return True
+    if is_final:
+        return False
+    return name.startswith(_ORIGIN_PREFIXES) or name in _ACTUAL_EXPIRIES

@@ -1,0 +1,139 @@
+"""Which dead letters STOMP carries whole, and how they are selected; sans-IO.
+
+What STOMP made has only text in its properties, and a body that is text or bytes: it comes whole,
+and a selector tells it. Of all else the frames show neither body type nor property types (a Map
+arrives as garbage, an Object empty, and a Stream is never sent but fills our window, or even
+removes our consumer). Such messages are therefore not selected at all, until the management's list
+of messages, which has types, says that one is whole; then it is fetched by its number.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from amqsidecar.broker import Loss
+
+MADE_BY_STOMP: Final = "destination IS NOT NULL AND __AMQ_CID IS NULL"
+"""Every SEND leaves its destination behind as a property; JMS clients of Artemis their id."""
+
+MADE_BY_OTHERS: Final = "(destination IS NULL OR __AMQ_CID IS NOT NULL)"
+ORIGINAL: Final = "_AMQ_ORIG_MESSAGE_ID"
+NO_ORIGIN: Final = "no_origin"
+
+_TEXT, _BYTES, _PLAIN = 3, 4, 0
+_AMQP_KINDS: Final[Mapping[object, int]] = {5: _TEXT, 3: _BYTES, 0: _PLAIN}
+_KNOWN = frozenset(
+    (
+        "messageID",
+        "type",
+        "priority",
+        "durable",
+        "expiration",
+        "timestamp",
+        "address",
+        "userID",
+        ORIGINAL,
+        "_AMQ_ORIG_ROUTING_TYPE",
+        "_AMQ_GROUP_SEQUENCE",
+        "_AMQ_ACTUAL_EXPIRY",
+        "_AMQ_LARGE_SIZE",
+        "JMSXDeliveryCount",
+    )
+)
+_COMPRESSED: Final = "_AMQ_LARGE_COMPRESSED"
+_MAY_BE_EMPTY = frozenset(("_AMQ_ORIG_QUEUE",))
+_LIST_BYTES_MAX: Final = 8000
+
+MEANINGS: Final[Mapping[str, str]] = {
+    Loss.BODY_TYPE.value: (
+        "made by other clients than STOMP, with a body that is a Map, an Object, a Stream, "
+        "perhaps null, or encoded by AMQP, which STOMP does not carry: use amqp://"
+    ),
+    Loss.PROPERTY_TYPES.value: (
+        "they have properties that are numbers, booleans, or perhaps null, which STOMP would turn "
+        "into text: use amqp://"
+    ),
+    "unknown": "whether STOMP carries it whole is known only to who may manage the broker",
+    NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
+}
+
+
+class Listed(NamedTuple):
+    """A message as the management lists it.
+
+    Attributes:
+        number: the broker's number of it.
+        original: the number that it had where it died; None = it did not die.
+        message_id: its JMSMessageID; "" = it has none.
+        loss: why it is left behind; "" = it is whole.
+    """
+
+    number: int
+    original: int | None
+    message_id: str
+    loss: str
+
+
+def read_list(text: str, allowed: Collection[Loss]) -> list[Listed]:
+    """Return what `listMessagesAsJSON` tells of messages that STOMP did not make."""
+    return [_listed(entry, allowed) for entry in json.loads(text)]
+
+
+def _listed(entry: Mapping[str, Any], allowed: Collection[Loss]) -> Listed:
+    original = entry.get(ORIGINAL)
+    if type(original) is not int:
+        original = None
+    loss = ""
+    if original is None:
+        loss = NO_ORIGIN
+    elif not _carries_body(entry) and Loss.BODY_TYPE not in allowed:
+        loss = Loss.BODY_TYPE.value
+    elif _kind(entry) not in (_TEXT, _BYTES, _PLAIN):
+        # Why also where it is allowed: nothing at all of such a body would be left.
+        loss = Loss.BODY_TYPE.value
+    elif not _carries_properties(entry) and Loss.PROPERTY_TYPES not in allowed:
+        loss = Loss.PROPERTY_TYPES.value
+    return Listed(int(entry["messageID"]), original, str(entry.get("userID") or ""), loss)
+
+
+def _kind(entry: Mapping[str, Any]) -> object:
+    """Return the type of a body, as Core numbers them; None = it is neither of those known."""
+    kind = entry.get("type")
+    return _AMQP_KINDS.get(entry.get("x-opt-jms-msg-type")) if kind is None else kind
+
+
+def _carries_body(entry: Mapping[str, Any]) -> bool:
+    # Why not the second: a text with such a property is sent as if it were bytes.
+    if _COMPRESSED in entry:
+        return False
+    return entry.get("type") == _BYTES or (
+        entry.get("type") == _TEXT and "content-length" not in entry
+    )
+
+
+def _carries_properties(entry: Mapping[str, Any]) -> bool:
+    return all(
+        # Why not "": null looks like that too.
+        isinstance(value, str) and (value != "" or name in _MAY_BE_EMPTY)
+        for name, value in entry.items()
+        if name not in _KNOWN and not name.startswith("__HDR_")
+    )
+
+
+def without(selector: str, originals: Iterable[int]) -> tuple[str, bool]:
+    """Return a selector that leaves messages out, and whether all of them are named in it."""
+    terms = [selector]
+    length = len(selector)
+    for original in originals:
+        term = f"{ORIGINAL} <> {original}"
+        length += len(term) + 5
+        if length > _LIST_BYTES_MAX:
+            return " AND ".join(terms), False
+        terms.append(term)
+    return " AND ".join(terms), True
+
+
+def only(originals: Iterable[int]) -> str:
+    """Return a selector of these messages, if others than STOMP made them."""
+    wanted = " OR ".join(f"{ORIGINAL} = {original}" for original in originals)
+    return f"{MADE_BY_OTHERS} AND ({wanted})"

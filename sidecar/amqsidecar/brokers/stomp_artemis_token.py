@@ -1,0 +1,331 @@
+"""The token of an instance over STOMP on Artemis: commit record, fence, and list of what it takes.
+
+An ACK can't be part of a transaction here, so dead letters are acknowledged after the commit. Token
+k therefore carries the numbers of the dead letters that cycle k accepts: who takes the token after
+a crash in between acknowledges those that come again, and hands none of them over.
+
+The queue is exclusive where it could be made so, and all tokens are of one message group: either
+way the broker hands them to one connection only, until that is gone.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+from uuid import uuid4
+
+from amqsidecar.brokers.stomp_artemis_message import Arrived, destination_headers, read_frame
+from amqsidecar.brokers.stomp_connection import Refused, StompConnection
+from amqsidecar.brokers.stomp_frame import Frame, Header
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.model.destination import queue
+
+_TIMEOUT_S = 15.0
+_SUBSCRIPTION = "token"
+_WINDOW_BYTES = 4 << 20
+_TRANSACTION = (b"transaction", b"token")
+
+Accepted = Mapping[str, frozenset[int]]
+"""Numbers of messages by the name of their dead-letter queue."""
+
+
+class Token(NamedTuple):
+    """What a token says.
+
+    Attributes:
+        lineage: made anew with a first token, so that no number of an older one is its duplicate.
+        cycle: the last committed cycle.
+        accepted: dead letters that were accepted, and may still lie in their queues.
+    """
+
+    lineage: str
+    cycle: int
+    accepted: Accepted
+
+
+def encode(token: Token) -> bytes:
+    """Return the body of a token."""
+    accepted = {name: sorted(numbers) for name, numbers in token.accepted.items() if numbers}
+    value = {"lineage": token.lineage, "cycle": token.cycle, "accepted": accepted}
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode(body: bytes) -> Token | None:
+    """Return the token that a body is; None = it is something else."""
+    try:
+        value = json.loads(body)
+        accepted = {
+            str(name): frozenset(int(number) for number in numbers)
+            for name, numbers in value["accepted"].items()
+        }
+        cycle = value["cycle"]
+        if type(cycle) is not int or cycle < 0:
+            return None
+        return Token(str(value["lineage"]), cycle, accepted)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class TokenAdministration(Protocol):
+    """What makes and counts the token queue."""
+
+    missing: str | None
+
+    def create_queue(
+        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
+    ) -> str | None:
+        """Make the queue unless it exists; return the broker's words why not."""
+        ...
+
+    def message_count(self, queue: str) -> int | None:
+        """Return how many messages it holds."""
+        ...
+
+
+class TokenKeeper:
+    """The connection of the transactions, with the token that fences them.
+
+    Attributes:
+        connection: carries token and transactions: the broker gives the token to another one only
+            after it has ended both.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], StompConnection],
+        administration: TokenAdministration,
+        clock: Clock,
+        queue_name: str,
+    ) -> None:
+        self.connection: StompConnection
+        self._connect = connect
+        self._administration = administration
+        self._clock = clock
+        self._queue = queue_name
+        self._held: tuple[Arrived, Token] | None = None
+        self._expected: int | None = None
+
+    def open(self) -> None:
+        """Connect, make the queue where it can be made, and begin to wait for the token.
+
+        Raises:
+            BrokerRefused: the queue can't be used.
+            LinkLost: the broker can't be reached.
+        """
+        if self._administration.missing is None:
+            self._administration.create_queue(
+                self._queue, self._queue, is_anycast=True, is_exclusive=True
+            )
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        connection = self.connection = self._connect()
+        connection.is_ours = _is_ours
+        try:
+            connection.call(
+                "SUBSCRIBE",
+                [
+                    (b"destination", self._queue.encode()),
+                    (b"subscription-type", b"ANYCAST"),
+                    (b"id", _SUBSCRIPTION.encode()),
+                    (b"ack", b"client-individual"),
+                    (b"consumer-window-size", b"%d" % _WINDOW_BYTES),
+                ],
+            )
+        except Refused as refused:
+            connection.close()
+            raise BrokerRefused(
+                f"the token queue {self._queue} can't be used: {refused}"
+            ) from refused
+
+    def reopen(self) -> None:
+        """Connect anew after an ERROR, and take the same token again.
+
+        Raises:
+            LinkLost: another token came, or none: somebody else has it, or the commit happened.
+        """
+        if self._held is None:
+            raise LinkLost("the token is not in hand")
+        cycle = self._held[1].cycle
+        self._held = None
+        self.connection.close()
+        self._subscribe()
+        found = self.take(_TIMEOUT_S)
+        if found != cycle:
+            raise LinkLost(f"token {found} came where {cycle} was given back")
+
+    @property
+    def token(self) -> Token:
+        """The token in hand."""
+        if self._held is None:
+            raise LinkLost("the token is not in hand")
+        return self._held[1]
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the token is in hand."""
+        return self._held is not None
+
+    def keep_alive(self) -> None:
+        """Answer the broker's heart-beats.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if not self.connection.errors:
+            self.connection.poll()
+
+    def take(self, timeout_s: float) -> int | None:
+        """Return the number of the token once it is in hand; None = not in time."""
+        self.connection.poll()
+        if self._held is None:
+            self._collect(timeout_s)
+        return None if self._held is None else self._held[1].cycle
+
+    def _collect(self, timeout_s: float) -> None:
+        if not self._wait_for_message(timeout_s):
+            return
+        # Why a probe: it comes last, so all tokens that were there are in hand when it comes.
+        probe = f"probe {uuid4().hex}".encode()
+        self._call("SEND", [*self._headers(), (b"persistent", b"false")], probe)
+        tokens: list[tuple[Arrived, Token]] = []
+        others: list[Arrived] = []
+        while True:
+            if not self._wait_for_message(_TIMEOUT_S):
+                raise LinkLost(f"the token queue {self._queue} does not answer")
+            arrived = read_frame(self.connection.messages.popleft())
+            token = decode(arrived.body)
+            if token is not None:
+                tokens.append((arrived, token))
+                continue
+            others.append(arrived)
+            if arrived.body == probe:
+                break
+        highest = max(tokens, key=lambda one: one[1].cycle, default=None)
+        others += [one[0] for one in tokens if one is not highest]
+        for arrived in others:
+            self._acknowledge(arrived)
+        self.connection.flush()
+        self._held = highest
+        if highest is not None and highest[0].redelivered:
+            self._renew(highest[1])
+
+    def _renew(self, token: Token) -> None:
+        """Replace the token by a fresh one of the same number, before the broker gives up on it.
+
+        If the process dies inside, the queue holds either or both; they say the same.
+        """
+        if self._held is None:
+            return
+        connection = self.connection
+        self.send(token, None)
+        self._acknowledge(self._held[0])
+        self._held = None
+        connection.flush()
+        self._expected = token.cycle
+        self.take_for_commit()
+
+    def send(self, token: Token, transaction: Header | None) -> None:
+        """Send a token: in a transaction without waiting, else durable when this returns.
+
+        Raises:
+            LinkLost: it is not known whether the broker has it.
+        """
+        headers = [*self._headers(), (b"persistent", b"true")]
+        if transaction is None:
+            try:
+                self._call("SEND", headers, encode(token))
+            except BrokerRefused as refused:
+                raise LinkLost(str(refused)) from refused
+            return
+        duplicate_id = f"{token.lineage}:{token.cycle}".encode()
+        headers += [transaction, (b"_AMQ_DUPL_ID", duplicate_id)]
+        self.connection.send("SEND", headers, encode(token))
+
+    def take_for_commit(self) -> None:
+        """Make sure that the token is in hand, and that it is the one we sent last.
+
+        Raises:
+            LinkLost: it is not; someone else has it.
+        """
+        if self._held is not None:
+            return
+        if self._expected is None:
+            raise LinkLost("the token was never taken")
+        if not self._wait_for_message(_TIMEOUT_S):
+            raise LinkLost(
+                f"token {self._expected} is not in hand after {_TIMEOUT_S:g} s; another instance "
+                "has it"
+            )
+        arrived = read_frame(self.connection.messages.popleft())
+        token = decode(arrived.body)
+        if token is None or token.cycle != self._expected:
+            raise LinkLost(f"something else came where token {self._expected} was sent")
+        self._held = (arrived, token)
+
+    def exchanged(self, cycle: int) -> None:
+        """Acknowledge the token in hand; the next one is on its way."""
+        if self._held is not None:
+            self._acknowledge(self._held[0])
+        self._held = None
+        self._expected = cycle
+        self.connection.flush()
+
+    def exists(self) -> bool | None:
+        """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        self.connection.poll()
+        if self._held is not None:
+            return True
+        if self._administration.missing is not None:
+            return None
+        return bool(self._administration.message_count(self._queue))
+
+    def create(self, cycle: int) -> None:
+        """Put a first token into the queue; durable when this returns.
+
+        Raises:
+            BrokerRefused: the broker does not take it.
+            LinkLost: no answer.
+        """
+        token = Token(uuid4().hex, cycle, {})
+        self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
+
+    def close(self) -> None:
+        """Give the token back and disconnect; never raises."""
+        try:
+            self.connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
+            self.connection.disconnect(2.0)
+        except LinkLost:
+            self.connection.close()
+
+    def _headers(self) -> list[Header]:
+        return [*destination_headers(queue(self._queue)), (b"_AMQ_GROUP_ID", b"amqsidecar")]
+
+    def _call(self, command: str, headers: list[Header], body: bytes) -> None:
+        try:
+            self.connection.call(command, headers, body)
+        except Refused as refused:
+            raise BrokerRefused(
+                f"the token queue {self._queue} takes no token: {refused}"
+            ) from refused
+
+    def _acknowledge(self, arrived: Arrived) -> None:
+        self.connection.send("ACK", [(b"id", arrived.ack)])
+
+    def _wait_for_message(self, timeout_s: float) -> bool:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        connection = self.connection
+        while not connection.messages:
+            if connection.errors:
+                error = connection.errors.popleft().text(b"message")
+                connection.close()
+                raise LinkLost(f"the broker ended the connection of the token: {error}")
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            connection.wait(left_s)
+        return True
+
+
+def _is_ours(frame: Frame) -> bool:
+    return frame.text(b"subscription") == _SUBSCRIPTION

@@ -1,0 +1,83 @@
+"""The harness of the STOMP link to Artemis: its producers speak STOMP, the rest is asked by AMQP."""
+
+import socket
+from collections.abc import Collection
+from typing import Any
+
+from amqsidecar.broker import Link, Loss
+from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from support.brokers import Broker
+from support.link_amqp_artemis import AmqpArtemisHarness
+from support.link_harness import Drained
+from support.stomp_peer import StompPeer
+
+
+class StompArtemisHarness(AmqpArtemisHarness):
+    """Own dead-letter address per prefix; dead letters made by STOMP and killed by management."""
+
+    name = "stomp-artemis"
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        super().__init__(broker, prefix)
+        self.peer = StompPeer(broker.ports["PORT"], broker.user, broker.password)
+
+    def make_link(
+        self,
+        instance: str,
+        *,
+        crash_point: CrashPoint = no_crash,
+        allowed_losses: Collection[Loss] = (),
+    ) -> StompArtemisLink:
+        """Return a link that is not opened."""
+        return StompArtemisLink(
+            **self._login(),
+            clock=SystemClock(),
+            instance=instance,
+            crash_point=crash_point,
+            allowed_losses=allowed_losses,
+        )
+
+    def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
+        """Let `n` persistent text messages die in queue `origin`; return their ids in order."""
+        ids = [f"{origin}-{number}" for number in range(n)]
+        for one in ids:
+            self.put(origin, one.ljust(size_bytes, ".").encode(), testId=one)
+        self.kill(origin)
+        return ids
+
+    def put(self, origin: str, body: bytes, **headers: str) -> None:
+        """Send one persistent message to a queue."""
+        self.peer.send(origin, {"destination-type": "ANYCAST", **headers}, body)
+
+    def drain(self, queue_name: str) -> list[Drained]:
+        """Consume and return all that a queue holds; STOMP has turned numbers into text."""
+        return [
+            one._replace(
+                properties={name: _number(value) for name, value in one.properties.items()}
+            )
+            for one in super().drain(queue_name)
+        ]
+
+    def drop(self, link: Link) -> None:
+        """Cut the link's connections without a word, as a crash does."""
+        assert isinstance(link, StompArtemisLink)
+        assert link._keeper is not None
+        for connection in (
+            link._keeper.connection,
+            link._connection,
+            link._management._connection,
+        ):
+            assert connection is not None
+            assert connection._transport is not None
+            connection._transport.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Disconnect what the harness itself has open."""
+        self.peer.close()
+        super().close()
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdigit() else value
