@@ -8,7 +8,7 @@ from typing import Any
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue
+from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
 
 Settings = Mapping[str, Any]
 _DEFAULT_ATTEMPTS = 10
@@ -113,7 +113,8 @@ def _target_findings(
             subject=target,
             what=f"no queue is bound to the dead-letter address of {_listed(users)}: the broker "
             "drops what goes there",
-            mend=f'<address name="{target}"><anycast><queue name="{target}"/></anycast></address>',
+            mend=f"<address name={quoted(target)}><anycast><queue name={quoted(target)}/></anycast>"
+            "</address>",
         )
     settings = settings_of.get(target)
     if settings is None:
@@ -215,7 +216,7 @@ def _limit_harms(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def address_setting(match: str, inside: str) -> str:
     """Return the setting to write; where there is one of the match, the inside goes into it."""
-    return f'<address-setting match="{match}">{inside}</address-setting>'
+    return f"<address-setting match={quoted(match)}>{inside}</address-setting>"
 
 
 def dropping_origins(settings_of: Mapping[str, Settings]) -> Iterator[Finding]:

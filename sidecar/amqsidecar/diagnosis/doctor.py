@@ -7,6 +7,7 @@ queues that a service would make as well: dead-letter queues that are named and 
 ones.
 """
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -100,6 +101,7 @@ class Doctor:
         self._encoding = ""
         self._settings_of: dict[str, Mapping[str, Any]] = {}
         self._may_ask = True
+        self._is_layout_known = False
         self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{secrets.token_hex(4)}")
 
     def examine(self) -> tuple[Finding, ...]:
@@ -111,7 +113,6 @@ class Doctor:
             LinkLost: the broker can't be reached at all.
             ConfigError: a password or a certificate can't be read.
         """
-        self._found += policy_findings(self._settings.rules)
         is_open = False
         try:
             with self._opened(None) as link:
@@ -126,6 +127,7 @@ class Doctor:
         except BrokerRefused as refused:
             self._refuse_log_in(refused)
         settings, rights = self._settings, self._rights
+        self._found += policy_findings(settings.rules, is_layout_known=self._is_layout_known)
         self._found += rights.found
         self._found += permission_findings(
             self._kind, settings.user, rights.attempts, lambda name: rights.roles.get(name, ())
@@ -186,6 +188,7 @@ class Doctor:
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )
         self._found += kind_finding(self._kind, settings.rules)
+        sources = sources or self._guessed_sources()
         rights.try_sources(link, trials, sources)
         rights.try_finals(link, trials, sources)
         names = IntakeNames(self._kind)
@@ -210,7 +213,8 @@ class Doctor:
         except BrokerRefused as refused:
             self._may_ask = False
             # Why the fixed name: what can't be removed is used again by the next doctor.
-            self._token_queue = queue(f"{TOKEN_PREFIX}doctor")
+            user = re.sub(r"[^A-Za-z0-9_-]", "_", self._settings.user)
+            self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{user}")
             self._note_unasked(refused, trials)
 
     def _note_unasked(self, refused: BrokerRefused, trials: Trials | None) -> None:
@@ -222,6 +226,7 @@ class Doctor:
         attempts = [management_attempt(one, user, purpose) for one in words or (str(refused),)]
         if not settings.intake_queues or settings.rules is None:
             self._rights.attempts += attempts
+            self._rights.is_made_for_us = True
             return
         for finding in permission_findings(self._kind, user, attempts):
             self._find(
@@ -272,6 +277,14 @@ class Doctor:
             )
         return found
 
+    def _guessed_sources(self) -> tuple[Destination, ...]:
+        """Return dead-letter addresses of the rules, to try the rights that will be needed."""
+        rules = self._settings.rules
+        if self._may_ask or not isinstance(rules, ArtemisRules):
+            return ()
+        names = dict.fromkeys(entry.settings.dead_letter_address for entry in rules.entries)
+        return tuple(queue(name) for name in names if name)
+
     def _expand(
         self, trials: Trials | None, intake: Sequence[IntakeQueue]
     ) -> tuple[Destination, ...]:
@@ -291,7 +304,7 @@ class Doctor:
             words = str(refused)
             if read_refusal(words) is not None:
                 purpose = f"finding the queues of {destination.name}"
-                self._rights.note(_ADVISORIES, purpose, words, exists=True)
+                self._rights.note(_ADVISORIES, purpose, words, exists=False)
             else:
                 mend = "intake: {queues: [NAME]}"
                 self._find(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
@@ -308,12 +321,17 @@ class Doctor:
             except BrokerRefused as refused:
                 what = f"the origins of its dead letters can't be looked at: {refused}"
                 self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
+        for left in link.left_behind():
+            more = " or more" if left.at_least else ""
+            what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
+            self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
         return tuple(found)
 
     # ------------------------------------------------------------------ judging
 
     def _judge_layout(self, intake: Sequence[IntakeQueue], origins: Sequence[Destination]) -> None:
         rules = self._settings.rules
+        self._is_layout_known = self._kind is BrokerKind.CLASSIC or bool(self._settings_of)
         if self._kind is BrokerKind.CLASSIC:
             self._found += layout_findings(rules if isinstance(rules, ClassicRules) else None)
             return
@@ -338,19 +356,31 @@ class Doctor:
         self._found.append(clock_finding(self._kind, ahead_ms))
 
     def _policy_origins(self, trials: Trials | None) -> tuple[Destination, ...]:
-        """Return the origins that rules name and that exist; Classic only."""
+        """Return the origins that rules name and that exist; Classic only.
+
+        Where it can't be known which exist, try queues of our own in their place.
+        """
         rules, existing = self._settings.rules, self._rights.existing
-        if not isinstance(rules, ClassicRules) or trials is None or existing is None:
+        if not isinstance(rules, ClassicRules) or trials is None:
             return ()
         found: list[Destination] = []
         for pattern in named_origins(rules):
             # Why not `>`: it names every queue, also those whose dead letters nobody reads.
-            if pattern.is_queue and pattern.name != ">" and "," not in pattern.name:
+            if not pattern.is_queue or pattern.name == ">" or "," in pattern.name:
+                continue
+            if existing is not None:
                 found += [one for one in trials.expand([pattern]) if one.name in existing]
+            elif is_wildcard(pattern, self._kind):
+                self._rights.try_pattern(trials, pattern)
         return tuple(found)
 
     def _count(self, link: Link, sources: Sequence[Destination]) -> None:
         settings, total = self._settings, 0
+        if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
+            # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
+            what = "how many dead letters wait is told to those only who may manage the broker"
+            self._find(Check.BACKLOG, Severity.NOTE, "intake.queues", what)
+            return
         for source in sources:
             try:
                 count = link.count(IntakeQueue(source), 1_000_000_000)

@@ -13,17 +13,26 @@ from amqsidecar.policy.classic_rules import ClassicRules
 Rules = ClassicRules | ArtemisRules | None
 
 
-def policy_findings(rules: Rules) -> Iterator[Finding]:
-    """Yield what an operator should know about the rules."""
+# What the layout tells of as well, with its line.
+_TOLD_ELSEWHERE = ("processNonPersistent", ": expiration=", "is itself limited to")
+
+
+def policy_findings(rules: Rules, *, is_layout_known: bool) -> Iterator[Finding]:
+    """Yield what an operator should know about the rules.
+
+    Args:
+        rules: given ones; None = none.
+        is_layout_known: whether the layout of dead-letter queues is judged by itself.
+    """
     for warning in () if rules is None else rules.warnings:
-        # Why not these: the layout tells of them, with their lines.
-        if "processNonPersistent" not in warning and ": expiration=" not in warning:
-            yield Finding(
-                check=Check.POLICY,
-                severity=Severity.WARNING,
-                subject="policy.source",
-                what=warning,
-            )
+        if is_layout_known and any(words in warning for words in _TOLD_ELSEWHERE):
+            continue
+        yield Finding(
+            check=Check.POLICY,
+            severity=Severity.WARNING,
+            subject="policy.source",
+            what=warning,
+        )
 
 
 def kind_finding(kind: BrokerKind, rules: Rules) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ name a group or role like the user.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 import msgspec
 
@@ -45,7 +44,9 @@ _ARTEMIS_TYPES = {
     "VIEW": "view",
     "EDIT": "edit",
 }
-_CREATE = ("createAddress", "createDurableQueue")
+CREATE = ("createAddress", "createDurableQueue")
+"""What a user needs who makes queues by using them."""
+
 _REPLY_RIGHTS = ("createNonDurableQueue", "createAddress", "consume", "send")
 _UUID = re.compile(r"^(?:[\w.-]+\.)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 REPLY_MATCH = "uuid.#"
@@ -108,6 +109,11 @@ def scope_of(destination: Destination) -> Destination:
     return destination
 
 
+def quoted(text: str) -> str:
+    """Return an XML attribute's value in quotes; wildcards stay as people write them."""
+    return '"' + text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;") + '"'
+
+
 def classic_line(scope: Destination, group: str, attributes: Iterable[str]) -> str:
     """Return the entry to add to `<authorizationEntries>`; entries add up.
 
@@ -117,8 +123,8 @@ def classic_line(scope: Destination, group: str, attributes: Iterable[str]) -> s
     """
     kind = "queue" if scope.is_queue else "topic"
     wanted = set(attributes)
-    rights = [f"{name}={quoteattr(group)}" for name in ("read", "write", "admin") if name in wanted]
-    return f"<authorizationEntry {kind}={quoteattr(scope.name)} {' '.join(rights)}/>"
+    rights = [f"{name}={quoted(group)}" for name in ("read", "write", "admin") if name in wanted]
+    return f"<authorizationEntry {kind}={quoted(scope.name)} {' '.join(rights)}/>"
 
 
 def artemis_match(address: str) -> str:
@@ -155,23 +161,26 @@ def artemis_line(
         if kind in wanted and role not in roles:
             roles.append(role)
         if roles:
-            lines.append(f'<permission type="{kind}" roles={quoteattr(",".join(roles))}/>')
+            lines.append(f'<permission type="{kind}" roles={quoted(",".join(roles))}/>')
     inside = "".join(lines)
-    return f"<security-setting match={quoteattr(match)}>{inside}</security-setting>"
+    return f"<security-setting match={quoted(match)}>{inside}</security-setting>"
 
 
-def artemis_needs(refusals: Iterable[Refusal]) -> frozenset[str]:
+def artemis_needs(refusals: Iterable[tuple[Refusal, str]]) -> frozenset[str]:
     """Return the permissions to grant, with those that the broker would ask for next.
 
     The broker names the first that is missing only.
+
+    Args:
+        refusals: with the permission that was wanted in the end; "" = the refused one.
     """
     needed = set()
-    for refusal in refusals:
+    for refusal, wanted in refusals:
         needed.add(refusal.permission)
-        if refusal.permission in _CREATE:
-            needed.update(_CREATE)
+        if refusal.permission in CREATE:
+            needed.update((*CREATE, wanted))
         if is_reply_queue(refusal.destination.name):
-            needed.update(_REPLY_RIGHTS)
+            needed = set(_REPLY_RIGHTS)
         if refusal.destination.name == MANAGEMENT:
             needed.update(("send", "manage"))
-    return frozenset(needed)
+    return frozenset(needed - {""})

@@ -10,13 +10,11 @@ from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import (
     MANAGEMENT,
     REPLY_MATCH,
-    TOKEN_PREFIX,
     Refusal,
     artemis_line,
     artemis_match,
     artemis_needs,
     classic_line,
-    is_reply_queue,
     read_refusal,
     scope_of,
 )
@@ -31,12 +29,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         purpose: why a run needs it, as the end of a sentence.
         words: the broker's refusal; None = it may.
         exists: whether the destination is known to exist; None = not known.
+        scope: the pattern that the destination stands for; None = it stands for itself.
+        wanted: Artemis: the permission that is needed in the end; "" = not said.
     """
 
     destination: Destination
     purpose: str
     words: str | None
     exists: bool | None = None
+    scope: Destination | None = None
+    wanted: str = ""
 
 
 Roles = Callable[[str], Sequence[Mapping[str, Any]]]
@@ -72,8 +74,11 @@ def _grouped(
     groups: dict[Any, list[tuple[Attempt, Refusal]]] = {}
     for one in refused:
         refusal = read_refusal(one.words or "")
-        if refusal is not None:
-            groups.setdefault(scope(refusal.destination), []).append((one, refusal))
+        if refusal is None:
+            continue
+        if one.scope is not None and refusal.destination == one.destination:
+            refusal = msgspec.structs.replace(refusal, destination=one.scope)
+        groups.setdefault(scope(refusal.destination), []).append((one, refusal))
     return groups
 
 
@@ -81,14 +86,14 @@ def _classic_findings(refused: Iterable[Attempt], attempts: Sequence[Attempt]) -
     for scope, group in _grouped(refused, scope_of).items():
         attributes = {refusal.permission for _, refusal in group}
         # Why: the right to create is asked for last, so that its lack may be hidden.
-        of_scope = [one for one in attempts if scope_of(one.destination) == scope]
+        of_scope = [one for one in attempts if scope_of(one.scope or one.destination) == scope]
         is_made = any(one.words is None or one.exists for one in of_scope)
         if of_scope and not is_made:
             attributes.add("admin")
         yield _finding(
             Severity.PROBLEM,
             str(scope),
-            _sentence(group),
+            _sentence(group, str(scope)),
             classic_line(scope, group[0][1].user, attributes),
         )
 
@@ -97,11 +102,11 @@ def _artemis_findings(refused: Iterable[Attempt], roles: Roles) -> Iterator[Find
     groups = _grouped(refused, lambda destination: artemis_match(destination.address))
     for match, group in groups.items():
         refusals = [refusal for _, refusal in group]
-        needs = artemis_needs(refusals)
+        needs = artemis_needs((refusal, one.wanted) for one, refusal in group)
         address = refusals[0].destination.address
         today = roles(address)
         mend = artemis_line(match, refusals[0].user, needs, today)
-        sentence = _sentence(group)
+        sentence = _sentence(group, f"on {match}")
         if match == REPLY_MATCH:
             mend = f"<uuid-namespace>uuid</uuid-namespace> {mend}"
             sentence += "; temporary queues get names that a setting can match by uuid-namespace"
@@ -124,21 +129,15 @@ def management_attempt(words: str, user: str, purpose: str) -> Attempt:
     return Attempt(destination=queue(MANAGEMENT), purpose=purpose, words=words)
 
 
-def _sentence(group: Sequence[tuple[Attempt, Refusal]]) -> str:
-    refused = " and ".join(
-        dict.fromkeys(f"{refusal.operation} {_place(refusal)}" for _, refusal in group)
-    )
+def _sentence(group: Sequence[tuple[Attempt, Refusal]], place: str) -> str:
+    operations = " and ".join(dict.fromkeys(refusal.operation for _, refusal in group))
     permissions = ", ".join(dict.fromkeys(refusal.permission for _, refusal in group))
     purposes = ", ".join(dict.fromkeys(one.purpose for one, _ in group))
     user = group[0][1].user
-    return f"user {user} may not {refused} (permission {permissions}), needed for {purposes}"
-
-
-def _place(refusal: Refusal) -> str:
-    name = refusal.destination.name
-    if name.startswith(TOKEN_PREFIX) or is_reply_queue(name):
-        return "it"
-    return str(refusal.destination)
+    return (
+        f"user {user} may not {operations} {place} (permission {permissions}), needed for "
+        f"{purposes}"
+    )
 
 
 def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:

@@ -1,15 +1,16 @@
 """Does in miniature what a run does to each queue, and keeps what the broker says."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, Link
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.diagnosis.permissions import read_refusal
+from amqsidecar.diagnosis.permissions import CREATE, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.diagnosis.trials import HasTrials, TellsRoles, Trials
 from amqsidecar.errors import BrokerRefused
-from amqsidecar.model.destination import Destination, final_queue
+from amqsidecar.model.destination import Destination, final_queue, queue
 
 _TRIED_MAX = 50
 
@@ -27,6 +28,8 @@ class RightsTrial:
         found: what is not a question of rights.
         existing: names of the queues (Artemis: addresses) that are there; None = not known.
         roles: Artemis: who may do what on an address of which something was refused.
+        is_made_for_us: Artemis: whether a run has queues made through management, so that a user
+            who may not manage yet will not need the right to create them.
     """
 
     def __init__(self, final_suffix: str) -> None:
@@ -35,15 +38,31 @@ class RightsTrial:
         self.found: list[Finding] = []
         self.existing: frozenset[str] | None = None
         self.roles: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self.is_made_for_us = False
 
     def note(
-        self, destination: Destination, purpose: str, words: str | None, exists: bool | None = None
+        self,
+        destination: Destination,
+        purpose: str,
+        words: str | None,
+        *,
+        exists: bool | None = None,
+        wanted: str = "",
     ) -> bool:
         """Keep one attempt; return whether it was allowed."""
+        refusal = read_refusal(words or "")
+        if self.is_made_for_us and refusal is not None and refusal.permission in CREATE:
+            return False
         if exists is None and self.existing is not None:
             exists = destination.address in self.existing
         self.attempts.append(
-            Attempt(destination=destination, purpose=purpose, words=words, exists=exists)
+            Attempt(
+                destination=destination,
+                purpose=purpose,
+                words=words,
+                exists=exists,
+                wanted=wanted,
+            )
         )
         return words is None
 
@@ -54,18 +73,18 @@ class RightsTrial:
         for source in sources:
             if not source.name.endswith(self._final_suffix):
                 words = trials.read(source) if trials is not None else _count_words(link, source)
-                self.note(source, "taking dead letters", words)
+                self.note(source, "taking dead letters", words, wanted="consume")
 
     def try_finals(self, link: Link, trials: Trials | None, sources: Sequence[Destination]) -> None:
         """Make the final queue of each dead-letter queue, and send nothing that stays."""
         for source in sources:
             final = final_queue(source, self._final_suffix)
-            problem = link.prepare_final(final)
+            problem = link.prepare_final(final) if _is_asked(link, trials) else None
             if problem is None and trials is not None:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
                 self._find(Check.FINAL_QUEUES, Severity.PROBLEM, final, problem)
-            elif self.note(final, "sending what is final", problem):
+            elif self.note(final, "sending what is final", problem, wanted="send"):
                 self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes what is final")
 
     def try_origins(
@@ -79,7 +98,7 @@ class RightsTrial:
                 self._find(Check.ORIGINS, Severity.WARNING, origin, what)
                 continue
             words = None if trials is None else trials.write(origin)
-            if self.note(origin, "sending redeliveries", words):
+            if self.note(origin, "sending redeliveries", words, wanted="send"):
                 self._find(Check.ORIGINS, Severity.OK, origin, "redeliveries get there")
 
     def try_token(self, link: Link, token: Destination) -> bool:
@@ -92,16 +111,41 @@ class RightsTrial:
             return True
         trials = link.trials()
         before = len(self.attempts)
-        problem = link.prepare_final(token) if _is_asked(link, trials) else None
+        # Why not on Classic: a queue that is missing tells whether the user may create it.
+        is_artemis = link.description.kind is BrokerKind.ARTEMIS
+        problem = link.prepare_final(token) if is_artemis and _is_asked(link, trials) else None
         if problem is not None:
             self.note(token, "making the token queue", problem)
-        self.note(token, "taking the token", trials.read(token))
-        self.note(token, "sending the token", trials.write(token))
-        if all(one.words is None for one in self.attempts[before:]):
+        self.note(token, "taking the token", trials.read(token), wanted="consume")
+        self.note(token, "sending the token", trials.write(token), wanted="send")
+        is_tried = len(self.attempts) >= before + 2
+        if is_tried and all(one.words is None for one in self.attempts[before:]):
             return True
         self.note_roles(trials)
         trials.remove(token)
         return False
+
+    def try_pattern(self, trials: Trials, pattern: Destination) -> None:
+        """Find out whether redeliveries get to queues that nobody can name now.
+
+        The queue that stands for them has a name of the doctor's own, and is removed at once.
+        """
+        own = f"amqsidecar-doctor-{secrets.token_hex(4)}"
+        parts = [own if part in ("*", ">") else part for part in pattern.name.split(".")]
+        stand_in = queue(".".join(parts))
+        words = trials.write(stand_in)
+        attempt = Attempt(
+            destination=stand_in,
+            purpose="sending redeliveries",
+            words=words,
+            exists=False,
+            scope=pattern,
+        )
+        self.attempts.append(attempt)
+        problem = trials.remove(stand_in) if words is None else None
+        if problem is not None:
+            what = f"was made to try the user's rights and can't be removed: {problem}"
+            self._find(Check.ORIGINS, Severity.NOTE, stand_in, what)
 
     def note_roles(self, trials: Trials) -> None:
         """Ask who may do what where something was refused."""
@@ -118,12 +162,10 @@ class RightsTrial:
         self.found.append(Finding(check=check, severity=severity, subject=str(subject), what=what))
 
 
-def _is_asked(link: Link, trials: Trials) -> bool:
-    """Tell whether the broker makes queues for us through management, as for the token."""
+def _is_asked(link: Link, trials: Trials | None) -> bool:
+    """Tell whether the link can make queues; where a user may not manage Artemis, a sender does."""
     tells = roles_teller(trials)
-    return (
-        link.description.kind is BrokerKind.ARTEMIS and tells is not None and not tells.refusals()
-    )
+    return link.description.kind is BrokerKind.CLASSIC or tells is None or not tells.refusals()
 
 
 def _count_words(link: Link, source: Destination) -> str | None:

@@ -1,0 +1,356 @@
+"""Each right that is missing is named, and the line that doctor prints grants it."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.brokers.openwire_link import OpenWireLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.destination import queue
+from support.broker_xml import artemis_xml, classic_xml
+from support.brokers import ArtemisBroker, ClassicBroker
+from support.doctor_run import Verdict, run_doctors
+from support.jms_peer import JmsPeer
+from support.maven import CLASSIC_5
+
+pytestmark = pytest.mark.broker
+
+# ---------------------------------------------------------------------------- Classic
+
+LEAST = frozenset(
+    {
+        *("dlq-read", "dlq-admin"),
+        *("final-write", "final-admin"),
+        *("origin-write", "origin-admin"),
+        *("token-read", "token-write", "token-admin"),
+        *("advisory-read", "advisory-admin"),
+    }
+)
+MISSING_QUEUE = "intake.queues=Missing.{user}"
+# What is said, and where the right is asked for only in a special case, the options for it.
+CLASSIC_CASES: Mapping[str, tuple[str, str, str]] = {
+    "origin-admin": ("create", "admin", ""),
+    "final-admin": ("create", "admin", MISSING_QUEUE),
+    "dlq-admin": ("create", "admin", MISSING_QUEUE),
+    "token-admin": ("create", "admin", ""),
+    "advisory-admin": ("create", "admin", MISSING_QUEUE),
+    "dlq-read": ("read from", "read", ""),
+    "final-write": ("write to", "write", ""),
+    "origin-write": ("write to", "write", ""),
+    "token-read": ("read from", "read", ""),
+    "token-write": ("write to", "write", ""),
+    "advisory-read": ("read from", "read", ""),
+}
+SCOPES = {
+    "origin": "queue://orders.",
+    "final": ("queue://DLQ.orders.", "queue://ActiveMQ.DLQ.exhausted", "queue://Missing."),
+    "dlq": ("queue://DLQ.orders.", "queue://ActiveMQ.DLQ", "queue://Missing."),
+    "token": "queue://amqsidecar.token.>",
+    "advisory": "topic://ActiveMQ.Advisory.>",
+}
+CLASSIC_USERS = {
+    "admin": {"admins"},
+    "sidecar": LEAST,
+    "nothing": set(),
+    **{f"no-{right}": LEAST - {right} for right in CLASSIC_CASES},
+}
+SECURITY = """
+    <simpleAuthenticationPlugin anonymousAccessAllowed="false"><users>
+      {users}
+    </users></simpleAuthenticationPlugin>
+    <authorizationPlugin><map><authorizationMap><authorizationEntries>
+      <authorizationEntry queue=">" read="admins" write="admins" admin="admins"/>
+      <authorizationEntry topic=">" read="admins" write="admins" admin="admins"/>
+      <authorizationEntry queue="orders.>" read="admins" write="origin-write" admin="origin-admin"/>
+      <authorizationEntry queue="ActiveMQ.DLQ" read="dlq-read" admin="dlq-admin"/>
+      <authorizationEntry queue="ActiveMQ.DLQ.exhausted" write="final-write" admin="final-admin"/>
+      <authorizationEntry queue="DLQ.orders.*" read="dlq-read" admin="dlq-admin"/>
+      <authorizationEntry queue="DLQ.orders.*.exhausted" write="final-write" admin="final-admin"/>
+      <authorizationEntry queue="Missing.*" read="dlq-read" admin="dlq-admin"/>
+      <authorizationEntry queue="Missing.*.exhausted" write="final-write" admin="final-admin"/>
+      <authorizationEntry queue="amqsidecar.token.>"
+          read="token-read" write="token-write" admin="token-admin"/>
+      <authorizationEntry topic="ActiveMQ.Advisory.>" read="advisory-read" admin="advisory-admin"/>
+    </authorizationEntries></authorizationMap></map></authorizationPlugin>
+"""
+STRATEGY = """
+    <policyEntry queue="orders.>"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DLQ." processNonPersistent="true"/>
+    </deadLetterStrategy></policyEntry>
+"""
+REDELIVERY = """
+    <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+      <redeliveryPolicy queue="orders.>" maximumRedeliveries="1"/>
+    </redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+"""
+ALIVE, GONE = "orders.alive", "orders.gone"
+
+
+class SecuredClassic(ClassicBroker):
+    """Classic that admits these users; authorization entries can be added."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version, destination_policy=STRATEGY, plugins="<!-- security -->")
+        self._template = self.activemq_xml
+
+    def _prepare(self) -> None:
+        users = "\n".join(
+            f'<authenticationUser username="{user}" password="{user}" '
+            f'groups="{",".join((user, *groups))}"/>'
+            for user, groups in CLASSIC_USERS.items()
+        )
+        security = SECURITY.format(users=users)
+        self.activemq_xml = self._template.replace("<!-- security -->", security)
+        super()._prepare()
+
+    def grant(self, lines: Sequence[str]) -> None:
+        """Add entries as doctor printed them, and start again."""
+        end = "</authorizationEntries>"
+        text = self.config_path.read_text(encoding="utf-8")
+        text = text.replace(end, "\n".join((*lines, end)))
+        self.config_path.write_text(text, encoding="utf-8")
+        self.restart()
+
+
+def classic_policy(folder: Path) -> Path:
+    path = folder / "activemq.xml"
+    path.write_text(classic_xml(destination_policy=STRATEGY, plugins=REDELIVERY), encoding="utf-8")
+    return path
+
+
+def die(broker: ClassicBroker, *queues: str) -> None:
+    """Leave a dead letter of each queue."""
+    peer = JmsPeer.of(broker, "openwire")
+    for name in queues:
+        peer.produce(name, "Text")
+        peer.fail(name, messages=1, deliveries=1)
+
+
+def remove_queue(broker: ClassicBroker, name: str) -> None:
+    link = OpenWireLink(
+        host="127.0.0.1",
+        port=broker.ports["OPENWIRE_PORT"],
+        user="admin",
+        password="admin",
+        clock=SystemClock(),
+        instance="test",
+    )
+    link.open(None)
+    assert link.trials().remove(queue(name)) is None
+    link.close()
+
+
+def lines_of(verdict: Verdict) -> list[str]:
+    return [one["mend"] for one in verdict.of("permissions", "problem")]
+
+
+def test_each_right_on_classic_is_named_and_the_line_grants_it(tmp_path: Path) -> None:
+    """One user per right that is missing; the printed lines are added, and nothing is missing."""
+    policy = classic_policy(tmp_path)
+
+    def ask(users: Iterable[str]) -> dict[str, Verdict]:
+        wishes = {}
+        for user in users:
+            case = CLASSIC_CASES.get(user.removeprefix("no-"), ("", "", ""))
+            sets = [case[2].format(user=user)] if case[2] else []
+            url = f"openwire://{user}:{user}@127.0.0.1:{broker.ports['OPENWIRE_PORT']}"
+            wishes[user] = (url, sets)
+        return run_doctors(wishes, tmp_path, policy)
+
+    with SecuredClassic(CLASSIC_5) as broker:
+        # 5.18 asks who logs in first for the right to make the advisory topic, and hangs up.
+        first = ask(["nothing"])["nothing"]
+        die(broker, ALIVE, GONE)
+        remove_queue(broker, GONE)
+        users = [f"no-{right}" for right in CLASSIC_CASES]
+        before = ask([*users, "nothing"])
+        complete = ask(["sidecar"])["sidecar"]
+        broker.grant([line for verdict in before.values() for line in lines_of(verdict)])
+        after = ask(before)
+
+    assert complete.problems == []
+    assert complete.code == 0
+    [advisory] = first.problems
+    assert advisory["mend"] == ('<authorizationEntry topic="ActiveMQ.Advisory.>" admin="nothing"/>')
+    for user in users:
+        right = user.removeprefix("no-")
+        operation, permission, _ = CLASSIC_CASES[right]
+        assert before[user].code == 78, user
+        for problem in before[user].problems:
+            assert problem["subject"].startswith(SCOPES[right.partition("-")[0]]), user
+            assert f"user {user} may not {operation} " in problem["what"], user
+            assert f"(permission {permission})" in problem["what"], user
+            assert f'{permission}="{user}"' in problem["mend"], user
+    everything = {one["subject"] for one in before["nothing"].problems}
+    assert everything == {
+        "topic://ActiveMQ.Advisory.>",
+        "queue://amqsidecar.token.>",
+        "queue://orders.>",
+    } | {one for one in everything if "DLQ" in one}
+    # What needs a right that was missing could not be seen before: the queues of the wildcard.
+    hidden = {one["subject"] for one in after.pop("nothing").problems}
+    assert hidden == {
+        f"queue://DLQ.{name}{suffix}" for name in (ALIVE, GONE) for suffix in ("", ".exhausted")
+    }
+    for user, verdict in after.items():
+        assert verdict.problems == [], user
+        assert verdict.code == 0, user
+
+
+# ---------------------------------------------------------------------------- Artemis
+
+KINDS = (
+    *("createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue"),
+    *("deleteDurableQueue", "createAddress", "deleteAddress"),
+    *("consume", "browse", "send", "manage"),
+)
+CREATE = ("createAddress", "createDurableQueue")
+MANAGED = {
+    "orders.#": ("send",),
+    "DLQ": ("consume",),
+    "DLQ.exhausted": ("send",),
+    "amqsidecar.token.#": ("send", "consume"),
+    "activemq.management": ("send", "manage"),
+    "uuid.#": ("createNonDurableQueue", "createAddress", "consume", "send"),
+}
+UNMANAGED = {
+    "orders.#": ("send",),
+    "DLQ": ("consume", "browse"),
+    "DLQ.exhausted": ("send", *CREATE),
+    "amqsidecar.token.#": ("send", "consume", *CREATE),
+}
+UNMANAGED_SETS = ("intake.queues=DLQ",)
+ARTEMIS_POLICY = """
+address_settings:
+  - match: "#"
+    dead_letter_address: "DLQ"
+    max_delivery_attempts: 2
+"""
+
+
+ARTEMIS_GROUPS = {
+    group: frozenset((match, kind) for match, kinds in rights.items() for kind in kinds)
+    for group, rights in (("managed", MANAGED), ("unmanaged", UNMANAGED))
+}
+ARTEMIS_LACKS = {
+    f"{group}-no-{match.replace('.', '-').replace('#', 'all')}-{kind}": (match, kind)
+    for group, held in ARTEMIS_GROUPS.items()
+    for match, kind in sorted(held)
+}
+ARTEMIS_USERS = {
+    **ARTEMIS_GROUPS,
+    **{
+        user: ARTEMIS_GROUPS[user.partition("-")[0]] - {lack}
+        for user, lack in ARTEMIS_LACKS.items()
+    },
+    "nothing": frozenset(),
+}
+
+
+class SecuredArtemis(ArtemisBroker):
+    """Artemis with a role for each user; security settings can be added."""
+
+    def __init__(self) -> None:
+        settings = {
+            match: {
+                kind: [
+                    "amq",
+                    *(user for user, held in ARTEMIS_USERS.items() if (match, kind) in held),
+                ]
+                for kind in KINDS
+            }
+            for match in MANAGED
+        }
+        self.settings = settings
+        text = artemis_xml(core="<uuid-namespace>uuid</uuid-namespace>")
+        super().__init__(text.replace("</security-settings>", "@SETTINGS@</security-settings>"))
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._write_settings()
+        for name, lines in {
+            "artemis-users.properties": [f"{user} = {user}" for user in ARTEMIS_USERS],
+            "artemis-roles.properties": [f"{user} = {user}" for user in ARTEMIS_USERS],
+        }.items():
+            path = self.config_path.parent / name
+            path.write_text(path.read_text(encoding="utf-8") + "\n".join(lines), encoding="utf-8")
+
+    def _write_settings(self) -> None:
+        text = "".join(
+            f'<security-setting match="{match}">'
+            + "".join(
+                f'<permission type="{kind}" roles="{",".join(roles)}"/>'
+                for kind, roles in kinds.items()
+            )
+            + "</security-setting>"
+            for match, kinds in self.settings.items()
+        )
+        template = self._filled(self.broker_xml).replace("@SETTINGS@", text)
+        self.config_path.write_text(template, encoding="utf-8")
+
+    def grant(self, lines: Sequence[str]) -> None:
+        """Add to each setting what doctor printed for it, and start again."""
+        for line in lines:
+            for match, inside in re.findall(
+                r'<security-setting match="([^"]+)">(.*?)</security-setting>', line
+            ):
+                kinds = self.settings.setdefault(match, {})
+                for kind, roles in re.findall(r'type="(\w+)" roles="([^"]+)"', inside):
+                    held = kinds.setdefault(kind, [])
+                    held += [role for role in roles.split(",") if role not in held]
+        self._write_settings()
+        self.restart()
+
+
+def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path) -> None:
+    """With the right to manage and without; the lines are added, and nothing is missing."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ARTEMIS_POLICY, encoding="utf-8")
+
+    def ask(users: Iterable[str]) -> dict[str, Verdict]:
+        wishes = {
+            user: (
+                f"amqp://{user}:{user}@127.0.0.1:{broker.ports['PORT']}",
+                UNMANAGED_SETS if user.startswith("unmanaged") else (),
+            )
+            for user in users
+        }
+        return run_doctors(wishes, tmp_path, policy)
+
+    with SecuredArtemis() as broker:
+        peer = JmsPeer.of(broker, "qpid")
+        peer.produce("orders.x", "Text")
+        peer.fail("orders.x", "reject", messages=1, deliveries=1, max_redeliveries=9)
+        users = [user for user in ARTEMIS_USERS if user not in ("managed", "unmanaged")]
+        # The final queue is made by the first who may: first who can't make its address.
+        makers = sorted(user for user in users if "exhausted-create" in user)
+        before = ask([*makers, *(user for user in users if user not in makers)])
+        complete = ask(["managed", "unmanaged"])
+        broker.grant([line for verdict in before.values() for line in lines_of(verdict)])
+        after = ask(before)
+
+    assert {user: verdict.problems for user, verdict in complete.items()} == {
+        "managed": [],
+        "unmanaged": [],
+    }
+    for user, (match, kind) in ARTEMIS_LACKS.items():
+        if kind == "browse":
+            assert before[user].code == 0  # a run does without
+            continue
+        assert before[user].code == 78, user
+        [problem] = before[user].of("permissions", "problem")
+        assert problem["subject"] == match.replace("orders.#", "orders.x"), user
+        assert f"user {user} may not " in problem["what"], user
+        # Without manage the broker answers with a fault of its own that names no permission.
+        assert f"permission {kind}" in problem["what"], user
+        assert re.search(rf'type="{kind}" roles="[^"]*\b{user}"', problem["mend"]), user
+    missing = {one["subject"] for one in before["nothing"].of("permissions", "problem")}
+    assert missing == {"activemq.management", "uuid.#", "DLQ", "DLQ.exhausted"}
+    # Only who may ask has a token queue made, and is told what waits for redelivery.
+    hidden = {one["subject"] for one in after.pop("nothing").problems}
+    assert hidden == {"amqsidecar.token.#", "orders.x"}
+    for user, verdict in after.items():
+        assert verdict.problems == [], user
+        assert verdict.code == 0, user
