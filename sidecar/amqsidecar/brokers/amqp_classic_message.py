@@ -23,6 +23,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.provenance import Provenance
@@ -30,12 +31,6 @@ from amqsidecar.model.provenance import Provenance
 CAUSE: Final = "dlqDeliveryFailureCause"
 ORIGINAL_EXPIRATION: Final = "originalExpiration"
 ORIGINAL_DELIVERY_MODE: Final = "originalDeliveryMode"
-EXPIRED_CAUSE: Final = "java.lang.Throwable: Message Expired. Expiration:"
-# Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
-STORE_DUPLICATE_CAUSES: Final = (
-    "duplicate from store for ",
-    "duplicate paged in from cursor for ",
-)
 TTL_MS_MAX: Final = 2**32 - 1
 
 _TO, _EXPIRY, _CREATED = 2, 8, 9
@@ -134,7 +129,7 @@ def read_provenance(
     cause = None if is_native_made else _text(properties.get(CAUSE))
     created_ms = _number_at(found.properties, _CREATED)
     if cause is not None:
-        expired = _tells_expiry(cause, created_ms)
+        expired = tells_expiry(cause, created_ms)
     elif is_native_made:
         expired = 0 < _expires_at_ms(found) < now_ms
     else:
@@ -145,7 +140,7 @@ def read_provenance(
         origin=origin,
         cause=cause,
         expired=expired,
-        is_store_duplicate=any(words in (cause or "") for words in STORE_DUPLICATE_CAUSES),
+        is_store_duplicate=tells_store_duplicate(cause or ""),
         message_id=_message_id(found.properties),
         redelivery_id=redelivery_id,
         # Why: a sidecar writes both; a count alone is a stranger's.
@@ -163,14 +158,6 @@ def _expires_at_ms(found: Found) -> int:
         ttl_ms = _number_at(_header(found), _TTL)
         return created_ms + ttl_ms if ttl_ms > 0 else 0
     return expires_at_ms
-
-
-def _tells_expiry(cause: str, created_ms: int) -> bool:
-    """Tell whether a cause says that this message expired, and not one that it was copied from."""
-    if not cause.startswith(EXPIRED_CAUSE):
-        return False
-    number = cause[len(EXPIRED_CAUSE) :].strip()[:20]
-    return not (number.isascii() and number.isdigit()) or int(number) > created_ms
 
 
 def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.brokers.openwire_properties import (
     PropertyValue,
     decode_text,
@@ -19,10 +20,6 @@ from amqsidecar.brokers.openwire_properties import (
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance
-
-EXPIRED_CAUSE = "java.lang.Throwable: Message Expired. Expiration:"
-# Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
-STORE_DUPLICATE_CAUSES = ("duplicate from store for ", "duplicate paged in from cursor for ")
 
 CAUSE = b"dlqDeliveryFailureCause"
 ORIGINAL_EXPIRATION = b"originalExpiration"
@@ -257,8 +254,8 @@ def _provenance(parts: MessageParts, died_in: bytes, now_ms: int) -> Provenance:
         is_expired = 0 < number_of(found.get(ORIGINAL_EXPIRATION)) < now_ms
         is_store_duplicate = False
     else:
-        is_expired = _tells_expiry(cause_text, parts.timestamp_ms)
-        is_store_duplicate = any(text in cause_text for text in STORE_DUPLICATE_CAUSES)
+        is_expired = tells_expiry(cause_text, parts.timestamp_ms)
+        is_store_duplicate = tells_store_duplicate(cause_text)
     redelivery_id = found.get(_REDELIVERY_ID)
     redelivery_id = redelivery_id if isinstance(redelivery_id, str) and redelivery_id else None
     return Provenance(
@@ -273,19 +270,6 @@ def _provenance(parts: MessageParts, died_in: bytes, now_ms: int) -> Provenance:
         persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
         problem=origin if isinstance(origin, str) else None,
     )
-
-
-def _tells_expiry(cause: str, timestamp_ms: int) -> bool:
-    """Tell whether a cause says that this message expired, and not one that it was copied from.
-
-    A poison ack without a cause leaves the property as it was, so an application that forwards
-    all properties of an expired message brings its cause along. What expires does so after it was
-    sent.
-    """
-    if not cause.startswith(EXPIRED_CAUSE):
-        return False
-    number = cause[len(EXPIRED_CAUSE) :].strip()
-    return not (number.isascii() and number.isdigit()) or int(number) > timestamp_ms
 
 
 def _message_id(data: bytes) -> bytes | None:

@@ -20,7 +20,7 @@ from amqsidecar.broker import (
     Loss,
     Resend,
 )
-from amqsidecar.brokers.openwire_dead_letter import EXPIRED_CAUSE, STORE_DUPLICATE_CAUSES
+from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.brokers.stomp_frame import (
     Frame,
     Header,
@@ -170,7 +170,7 @@ def provenance(message: Shown, origin: Destination | str, now_ms: int) -> Proven
     if cause_text is None:
         is_expired = 0 < _number(found.get(_ORIGINAL_EXPIRATION)) < now_ms
     else:
-        is_expired = _tells_expiry(cause_text, _number(found.get(b"timestamp")))
+        is_expired = tells_expiry(cause_text, _number(found.get(b"timestamp")))
     redelivery_id = found.get(_REDELIVERY_ID, b"").decode(errors="replace") or None
     count = _number(found.get(_REDELIVERY_COUNT))
     mode = found.get(_ORIGINAL_DELIVERY_MODE)
@@ -178,7 +178,7 @@ def provenance(message: Shown, origin: Destination | str, now_ms: int) -> Proven
         origin=None if isinstance(origin, str) else origin,
         cause=cause_text,
         expired=is_expired,
-        is_store_duplicate=any(text in (cause_text or "") for text in STORE_DUPLICATE_CAUSES),
+        is_store_duplicate=tells_store_duplicate(cause_text or ""),
         message_id=message.message_id.decode(errors="replace"),
         redelivery_id=redelivery_id,
         # Why: a sidecar writes both; a count alone is a stranger's.
@@ -193,14 +193,6 @@ def _number(value: bytes | None) -> int:
     if value is None or len(value) > 20 or not value.removeprefix(b"-").isdigit():
         return 0
     return int(value)
-
-
-def _tells_expiry(cause: str, timestamp_ms: int) -> bool:
-    """Tell whether a cause says that this message expired; see `openwire_dead_letter`."""
-    if not cause.startswith(EXPIRED_CAUSE):
-        return False
-    number = cause[len(EXPIRED_CAUSE) :].strip()
-    return not (number.isascii() and number.isdigit()) or int(number) > timestamp_ms
 
 
 def lost_by_taking(message: Shown, *, utf8_is_modified: bool) -> str | None:

@@ -1,0 +1,32 @@
+"""What the words in which Classic says why a message died tell about it, on every wire.
+
+Source: ActiveMQ Classic, RegionBroker.sendToDeadLetterQueue (property `dlqDeliveryFailureCause`).
+"""
+
+_EXPIRED = "java.lang.Throwable: Message Expired. Expiration:"
+# Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
+_STORE_DUPLICATES = ("duplicate from store for ", "duplicate paged in from cursor for ")
+# Bound: no time is longer, and Python refuses to read very long numbers.
+_DIGITS_MAX = 20
+
+
+def tells_expiry(cause: str, sent_ms: int) -> bool:
+    """Tell whether a cause says that this message expired, and not one that it was copied from.
+
+    A poison ack without a cause leaves the property as it was, so an application that forwards
+    all properties of an expired message brings its cause along. What expires does so after it was
+    sent.
+
+    Args:
+        cause: the broker's words.
+        sent_ms: when the message was sent.
+    """
+    if not cause.startswith(_EXPIRED):
+        return False
+    number = cause[len(_EXPIRED) :].strip()[:_DIGITS_MAX]
+    return not (number.isascii() and number.isdigit()) or int(number) > sent_ms
+
+
+def tells_store_duplicate(cause: str) -> bool:
+    """Tell whether a cause says that the broker's store had the id already."""
+    return any(words in cause for words in _STORE_DUPLICATES)
