@@ -12,7 +12,7 @@ from amqsidecar.brokers.amqp_classic_message import damage, is_native, read_prov
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.clock import Clock
-from amqsidecar.errors import LinkLost, QueueRefused, UndecodableMessage
+from amqsidecar.errors import LinkLost, UndecodableMessage
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance
 
@@ -75,15 +75,16 @@ class ClassicIntake:
         self._mean_bytes = 1024.0
         self._nudge_at_s = 0.0
 
-    def read_from(self, queues: Mapping[Destination, Destination], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these.
+    def read_from(
+        self, queues: Mapping[Destination, Destination], prefetch: int
+    ) -> dict[Destination, str]:
+        """Read from these queues, and only from these; return those that can't be read, and why.
 
         Args:
             queues: the origin of each queue's messages.
             prefetch: over all queues.
 
         Raises:
-            QueueRefused: one can't be read; the message names it.
             LinkLost: the connection is gone.
         """
         for queue in [queue for queue in self._readings if queue not in queues]:
@@ -108,14 +109,15 @@ class ClassicIntake:
         )
         # Why: a refused attach is answered first and closed a moment later.
         self._connection.pump(0)
+        refused: dict[Destination, str] = {}
         for queue, reading in list(self._readings.items()):
             if not reading.receiver.is_open:
                 self._retire(self._readings.pop(queue))
-                words = reading.receiver.refusal or f"no answer in {self._timeout_s:g} s"
-                raise QueueRefused(queue.name, f"{queue} can't be read: {words}")
+                refused[queue] = reading.receiver.refusal or f"no answer in {self._timeout_s:g} s"
         self._share = max(1, prefetch // len(queues)) if queues else 0
         self.top_up()
         self._connection.pump(0)
+        return refused
 
     @property
     def queues(self) -> tuple[Destination, ...]:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from amqsidecar.broker import (
     FINAL_SUFFIX,
+    REFUSED,
     BrokerDescription,
     BrokerKind,
     Delivery,
@@ -150,6 +151,7 @@ class AmqpClassicLink:
         self._intake: ClassicIntake | None = None
         self._watch: ClassicWatch | None = None
         self._named: dict[Destination, Destination] = {}
+        self._refused: dict[Destination, str] = {}
         self._prefetch = 0
         self._has_news = False
 
@@ -261,12 +263,16 @@ class AmqpClassicLink:
         self._named, self._prefetch = named, prefetch
         _opened(self._watch).follow(wildcards)
         self._read()
+        for destination, words in self._refused.items():
+            if destination in named:
+                raise QueueRefused(destination.name, f"{destination} can't be read: {words}")
 
     def _read(self) -> None:
         watch = _opened(self._watch)
         watch.has_changed = False
         # Why this order: what is said of one queue stands above what a wildcard finds.
-        _opened(self._intake).read_from(watch.members | self._named, self._prefetch)
+        queues = watch.members | self._named
+        self._refused = _opened(self._intake).read_from(queues, self._prefetch)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what is not taken out of the attached queues, and why; asks the broker."""
@@ -275,7 +281,12 @@ class AmqpClassicLink:
             self._connection.check()
             return ()
         intake = self._intake
-        found = (*intake.left_behind(), *_opened(self._watch).left_behind())
+        refused = (
+            LeftBehind(queue, REFUSED, 0, words, at_least=True)
+            for queue, words in self._refused.items()
+            if queue not in self._named
+        )
+        found = (*refused, *intake.left_behind(), *_opened(self._watch).left_behind())
         if not self._is_native_wire:
             return found
         others = []

@@ -21,7 +21,7 @@ from amqsidecar.brokers.amqp_classic_browse import Browser
 from amqsidecar.brokers.amqp_classic_message import named_destination, take_apart
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import Receiver
-from amqsidecar.brokers.openwire_queues import is_ours, pattern_of
+from amqsidecar.brokers.classic_queues import is_ours, pattern_of
 from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
 from amqsidecar.model.destination import Destination, queue
 
