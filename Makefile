@@ -37,7 +37,7 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/bench
+	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/matrix tests/bench
 
 .PHONY: demo
 demo: brokers ## poison messages on real brokers: watch them die, wait, come back
@@ -59,6 +59,12 @@ bench: brokers ## ratios against a Java mover and the in-broker plugin, as a tab
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
 	$(BIN)/python -m amqsidecar.telemetry.metrics > deploy/reference/metrics.md
+	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/reference/fidelity.md
+
+.PHONY: matrix
+matrix: brokers ## what each wire carries, measured on real brokers: the record and its page
+	PYTHONPATH=tests $(BIN)/python -m matrix.matrix
+	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/reference/fidelity.md
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from amqsidecar.config.reference import options_markdown
 from amqsidecar.config.schema import Config, known_options
+from amqsidecar.diagnosis.fidelity_page import fidelity_markdown
 from amqsidecar.telemetry.metrics import METRICS, Kind, Metrics, metrics_markdown
 
 REFERENCE = Path(__file__).parents[2] / "deploy" / "reference"
@@ -59,6 +60,7 @@ def test_what_is_served_is_what_the_table_says() -> None:
     [
         ("options.md", options_markdown(), "amqsidecar.config.reference"),
         ("metrics.md", metrics_markdown(), "amqsidecar.telemetry.metrics"),
+        ("fidelity.md", fidelity_markdown(), "amqsidecar.diagnosis.fidelity_page"),
     ],
 )
 def test_the_reference_is_fresh(name: str, text: str, module: str) -> None:

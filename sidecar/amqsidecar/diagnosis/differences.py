@@ -1,0 +1,87 @@
+"""In what a redelivered message may differ from the one that died: every difference there is.
+
+A run of the matrix fails at a difference that is not here, and at an entry that nothing needs.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Difference(NamedTuple):
+    """One difference.
+
+    Attributes:
+        alters: whether an application loses something that it wrote; False = a mark of the
+            redelivery, or of a conversion, beside what it wrote.
+        sentence: what is different, and why.
+    """
+
+    alters: bool
+    sentence: str
+
+
+DIFFERENCES: Mapping[str, Difference] = {
+    "marks": Difference(
+        False,
+        "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount` and `redeliveryDelay` are added.",
+    ),
+    "original-id": Difference(
+        False, "The original message id is added as `amqsidecarOriginalMessageId`."
+    ),
+    "new-id": Difference(
+        False,
+        "JMSMessageID is new: Classic drops the second death of an id that it has seen. The "
+        "original is in `amqsidecarOriginalMessageId`.",
+    ),
+    "redelivered": Difference(
+        False,
+        "JMSRedelivered is true and JMSXDeliveryCount goes on counting over the deaths, so that "
+        "clients' own limits count them.",
+    ),
+    "user": Difference(
+        False,
+        "JMSXUserID is the sidecar's user, where the broker is told to write the sender's "
+        "(`populateJMSXUserID`).",
+    ),
+    "ttl-anew": Difference(
+        False,
+        "The time to live starts anew, so JMSExpiration and, of such messages, JMSTimestamp are "
+        "later.",
+    ),
+    "ttl-gone": Difference(
+        True,
+        "JMSExpiration is 0: Artemis takes the time to live off when a message dies, and nobody "
+        "can tell it afterwards.",
+    ),
+    "duplicate-id": Difference(
+        False, "`_AMQ_DUPL_ID` is added: with it the broker refuses a second copy."
+    ),
+    "conversion": Difference(
+        False,
+        "`JMS_AMQP_*` and `NATIVE_MESSAGE_ID` are added, `__AMQ_CID` is gone, and JMSMessageID is "
+        "new to clients that do not speak AMQP: Artemis converts the message and says so.",
+    ),
+    "stomp-frame": Difference(
+        False,
+        "What Artemis copied out of the SEND frame (`destination`, `destination-type`, "
+        "`receipt`, `content-length`) is no property any more.",
+    ),
+    "no-body": Difference(
+        True,
+        "A message without body arrives as an empty BytesMessage: Artemis converts it so.",
+    ),
+    "empty-bytes": Difference(
+        True,
+        "An empty body comes without `content-length`, so that a STOMP consumer takes it for text.",
+    ),
+    "group-sequence": Difference(
+        True,
+        "JMSXGroupSeq of a STOMP producer becomes 0: Artemis keeps it as text and converts only "
+        "numbers.",
+    ),
+    "astral": Difference(
+        True,
+        "Characters beyond U+FFFF in a property: once the message was stored, Classic garbles them "
+        "for STOMP consumers and can't show them to AMQP consumers, also without a sidecar.",
+    ),
+}

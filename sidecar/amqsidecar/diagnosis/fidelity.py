@@ -1,0 +1,223 @@
+"""What each wire carries whole, alters or refuses: recorded from runs on real brokers.
+
+`fidelity.json` is written by `make matrix` and compared with real brokers by `make test`. Printed
+for operators as `deploy/reference/fidelity.md` by `fidelity_page.py`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from amqsidecar.broker import BrokerKind
+from amqsidecar.diagnosis.differences import DIFFERENCES
+
+REFUSED = "refused"
+"""The dead letter stays in its queue, whole, and is counted there."""
+NOT_SHOWN = "not shown"
+"""The broker itself can't show this message to this client, with or without a sidecar."""
+
+ADDED = "added properties"
+"""The subject that is about properties which nobody has sent."""
+
+BROKERS: Mapping[str, tuple[BrokerKind, str]] = {
+    "classic_5": (BrokerKind.CLASSIC, "Classic 5.18.3"),
+    "classic_6": (BrokerKind.CLASSIC, "Classic 6.3.1"),
+    "artemis": (BrokerKind.ARTEMIS, "Artemis 2.44.0"),
+}
+WIRES: Mapping[str, str] = {
+    "openwire": "OpenWire",
+    "amqp": "AMQP",
+    "amqp-jms": "AMQP, `transport.transformer=jms`",
+    "stomp": "STOMP",
+    "stomp-lossy": "STOMP, `intake.allow_lossy` with all losses, of what STOMP refuses else",
+}
+CLIENTS: Mapping[str, str] = {
+    "openwire": "OpenWire JMS",
+    "core": "Core JMS",
+    "qpid": "qpid-jms",
+    "qpid-jms": "qpid-jms (`transformer=jms`)",
+    "stomp": "STOMP",
+}
+
+Outcome = str | tuple[str, ...]
+"""REFUSED, NOT_SHOWN, or the ids of the differences; () = identical."""
+
+
+class Cell(NamedTuple):
+    """One cell of the matrix."""
+
+    broker: str
+    wire: str
+    producer: str
+    consumer: str
+    subject: str
+
+
+class Row(NamedTuple):
+    """Cells of one outcome: the product of what each column names."""
+
+    brokers: tuple[str, ...]
+    wire: str
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    subjects: tuple[str, ...]
+    outcome: Outcome
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield each cell."""
+        for broker in self.brokers:
+            for producer in self.producers:
+                for consumer in self.consumers:
+                    for subject in self.subjects:
+                        yield Cell(broker, self.wire, producer, consumer, subject)
+
+
+@lru_cache(maxsize=1)
+def recorded() -> tuple[Row, ...]:
+    """Return the recorded matrix."""
+    text = files("amqsidecar.diagnosis").joinpath("fidelity.json").read_text(encoding="utf-8")
+    return tuple(
+        Row(
+            tuple(brokers),
+            wire,
+            tuple(producers),
+            tuple(consumers),
+            tuple(subjects),
+            outcome if isinstance(outcome, str) else tuple(outcome),
+        )
+        for brokers, wire, producers, consumers, subjects, outcome in json.loads(text)
+    )
+
+
+def outcomes(rows: Iterable[Row]) -> dict[Cell, Outcome]:
+    """Return the outcome of each cell."""
+    return {cell: row.outcome for row in rows for cell in row.cells()}
+
+
+def rows_of(cells: Mapping[Cell, Outcome]) -> tuple[Row, ...]:
+    """Return few rows that say the same as the cells, in a fixed order."""
+    rows = [
+        Row((cell.broker,), cell.wire, (cell.producer,), (cell.consumer,), (cell.subject,), outcome)
+        for cell, outcome in sorted(cells.items())
+    ]
+    for column in (4, 0, 3, 2):
+        rows = _merged(rows, column)
+    return tuple(sorted(rows, key=lambda row: (row.wire, *row[:1], *row[2:5])))
+
+
+def _merged(rows: Iterable[Row], column: int) -> list[Row]:
+    """Return rows that differ in one column only as one row each."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        groups.setdefault((*row[:column], *row[column + 1 :]), []).extend(row[column])
+    return [
+        Row._make((*rest[:column], tuple(sorted(values)), *rest[column:]))
+        for rest, values in groups.items()
+    ]
+
+
+def written(rows: Iterable[Row]) -> str:
+    """Return the text of `fidelity.json`."""
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+class Summary(NamedTuple):
+    """What one wire of one broker does, over all clients.
+
+    Attributes:
+        whole: subjects that come back as they were for every client; marks of ours aside.
+        altered: subjects by id of the difference that some client sees.
+        refused: subjects that stay in the dead-letter queue, for some producer.
+    """
+
+    whole: tuple[str, ...]
+    altered: Mapping[str, tuple[str, ...]]
+    refused: tuple[str, ...]
+
+
+def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Summary:
+    """Return what is whole, altered and refused; empty where nothing is recorded."""
+    altered: dict[str, set[str]] = {}
+    refused: set[str] = set()
+    seen: set[str] = set()
+    for row in recorded() if rows is None else rows:
+        if row.wire != wire or broker not in row.brokers or row.outcome == NOT_SHOWN:
+            continue
+        seen.update(row.subjects)
+        if row.outcome == REFUSED:
+            refused.update(row.subjects)
+            continue
+        for name in row.outcome:
+            if DIFFERENCES[name].alters:
+                altered.setdefault(name, set()).update(row.subjects)
+    spoilt = refused.union(*altered.values())
+    return Summary(
+        whole=tuple(sorted(seen - spoilt)),
+        altered={name: tuple(sorted(found)) for name, found in sorted(altered.items())},
+        refused=tuple(sorted(refused)),
+    )
+
+
+def summary(kind: BrokerKind, wire: str) -> tuple[str, ...]:
+    """Return sentences on what a wire carries whole, alters and refuses; () = not recorded.
+
+    Args:
+        kind: the product; what is said holds for each recorded version of it.
+        wire: openwire, amqp or stomp; for Classic, amqp speaks of both kinds of connector.
+    """
+    names = [name for name, (known, _) in BROKERS.items() if known is kind]
+    wires = [name for name in WIRES if name == wire or name.startswith(f"{wire}-")]
+    sentences: list[str] = []
+    for name in wires:
+        for broker in names:
+            found = summarised(broker, name)
+            for sentence in _sentences(found):
+                text = f"{WIRES[name]}: {sentence}"
+                if text not in sentences:
+                    sentences.append(text)
+    return tuple(sentences)
+
+
+def _sentences(found: Summary) -> Iterator[str]:
+    if not (found.whole or found.altered or found.refused):
+        return
+    if not found.altered and not found.refused:
+        yield "every body type, property type and header comes back whole."
+        return
+    if found.refused:
+        yield f"left in the dead-letter queue, whole: {listed(found.refused)}."
+    for name, subjects in found.altered.items():
+        yield f"{listed(subjects)}: {DIFFERENCES[name].sentence}"
+
+
+def listed(subjects: Iterable[str], among: Iterable[str] = ()) -> str:
+    """Return subjects in short words: `body Map, Object; every property but int`.
+
+    Args:
+        subjects: such as `body Map`.
+        among: all that there are; a group that is nearly all there is told by what it lacks.
+    """
+    groups, whole = _grouped(subjects), _grouped(among)
+    words = []
+    for group, names in groups.items():
+        lacking = [name for name in whole.get(group, ()) if name not in names]
+        if not names[0]:
+            words.append(group)
+        elif len(lacking) > len(names) / 3 or group not in whole:
+            words.append(f"{group} {', '.join(names)}")
+        else:
+            words.append(f"every {group}" + (f" but {', '.join(lacking)}" if lacking else ""))
+    return "; ".join(words)
+
+
+def _grouped(subjects: Iterable[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for subject in sorted(subjects):
+        group, _, name = subject.partition(" ")
+        if subject == ADDED:
+            group, name = ADDED, ""
+        groups.setdefault(group, []).append(name)
+    return groups

@@ -1,0 +1,274 @@
+"""One run of the matrix on one broker: send, fail, let the sidecar re-send, take, compare."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from matrix.applications import Observation, application
+from matrix.specimens import STOMP, Specimen, specimens_of
+from matrix.stage import Wire, matrix_broker, policy, wires_of
+from support.brokers import Broker
+from support.jms_peer import JmsPeer
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+Pair = tuple[str, str]
+"""Producing client, consuming client."""
+MISSING = "missing"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field that a consumer sees otherwise after the death.
+
+    Attributes:
+        field: `type`, `body`, `JMSPriority`, `property p`.
+        how: `added`, `removed`, `Integer -> String`, `changed`, or both values where they are
+            short.
+        first: the value before.
+        second: the value after.
+    """
+
+    field: str
+    how: str
+    first: Any = MISSING
+    second: Any = MISSING
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.how}"
+
+
+@dataclass
+class Outcome:
+    """What became of one specimen.
+
+    Attributes:
+        first: as the consumer saw it before it died; None: the broker did not hand it over.
+        second: as it saw it after the sidecar; None: it never came.
+        place: where it was in the end: `back`, `dead-letter queue`, `its queue` or `nowhere`.
+        was_resent: whether the sidecar had it in hand.
+    """
+
+    specimen: Specimen
+    first: Observation | None = None
+    second: Observation | None = None
+    place: str = "nowhere"
+    was_resent: bool = False
+
+    def changes(self) -> list[Change]:
+        """Return the fields that differ."""
+        assert self.first is not None
+        assert self.second is not None
+        return [
+            _change(name, self.first.get(name, MISSING), self.second.get(name, MISSING))
+            for name in sorted(self.first.keys() | self.second.keys())
+            if self.first.get(name, MISSING) != self.second.get(name, MISSING)
+        ]
+
+
+def _change(name: str, first: Any, second: Any) -> Change:
+    if first == MISSING:
+        return Change(name, "added", first, second)
+    if second == MISSING:
+        return Change(name, "removed", first, second)
+    if name.startswith("property ") and isinstance(first, list) and isinstance(second, list):
+        how = "changed" if first[0] == second[0] else f"{first[0]} -> {second[0]}"
+        return Change(name, how, first, second)
+    if name in ("JMSMessageID", "JMSTimestamp", "JMSExpiration"):
+        return Change(name, "gone" if second in (None, 0, "0") else "changed", first, second)
+    short = f"{first!r} -> {second!r}"
+    return Change(name, short if len(short) < 40 else "changed", first, second)
+
+
+@dataclass
+class Played:
+    """All outcomes of one wire, by pair and test id, and what else was not as it should be."""
+
+    wire: Wire
+    outcomes: dict[Pair, dict[str, Outcome]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+def play(kind: str, pairs: Iterable[Pair], folder: Path) -> list[Played]:
+    """Play all wires of one broker; each sidecar keeps its files in the folder."""
+    wires = wires_of(kind)
+    pairs = list(pairs)
+    with matrix_broker(kind) as broker:
+        stage = {wire.name: Played(wire) for wire in wires if not wire.after}
+        for played in stage.values():
+            _send_and_fail(broker, played, pairs)
+        for wire in wires:
+            if wire.after:
+                stage[wire.name] = _left_by(stage[wire.after], wire)
+            _redeliver(broker, kind, stage[wire.name], folder)
+        for played in reversed(stage.values()):
+            _look_for_the_rest(broker, played)
+    return list(stage.values())
+
+
+def _queues(wire: Wire, pair: Pair) -> dict[str, dict[str, Specimen]]:
+    """Return what a pair sends by queue and test id; a test id is the queue and a number."""
+    name = f"{wire.prefix}{pair[0]}.{pair[1]}"
+    found: dict[str, dict[str, Specimen]] = {}
+    for number, specimen in enumerate(specimens_of(pair[0])):
+        queue = f"{name}.{number}" if specimen.is_alone else name
+        found.setdefault(queue, {})[f"{queue}-{number}"] = specimen
+    return found
+
+
+def _by_queue(played: Played) -> dict[str, tuple[Pair, dict[str, Outcome]]]:
+    found: dict[str, tuple[Pair, dict[str, Outcome]]] = {}
+    for pair, outcomes in played.outcomes.items():
+        for key, one in outcomes.items():
+            found.setdefault(key.rpartition("-")[0], (pair, {}))[1][key] = one
+    return found
+
+
+def _all_at_once(do: Callable[[T], None], items: Iterable[T]) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(do, items))
+
+
+def _send_and_fail(broker: Broker, played: Played, pairs: list[Pair]) -> None:
+    for pair in pairs:
+        messages = {k: v for some in _queues(played.wire, pair).values() for k, v in some.items()}
+        played.outcomes[pair] = {key: Outcome(one) for key, one in messages.items()}
+
+    def one(item: tuple[str, tuple[Pair, dict[str, Outcome]]]) -> None:
+        queue, ((producer, consumer), outcomes) = item
+        messages = {key: outcome.specimen for key, outcome in outcomes.items()}
+        application(broker, producer).send(queue, messages)
+        for key, seen in application(broker, consumer).fail(queue, len(messages)).items():
+            outcomes[key].first = seen
+        _fail_the_rest(broker, queue, consumer, outcomes)
+
+    _all_at_once(one, _by_queue(played).items())
+
+
+def _fail_the_rest(
+    broker: Broker, queue: str, consumer: str, outcomes: Mapping[str, Outcome]
+) -> None:
+    """Fail by another client what the consumer could not fail or was not shown."""
+    is_whole = all(one.first is not None for one in outcomes.values())
+    # Why not STOMP: Artemis counts the hang-up against one of all messages alone.
+    if is_whole and consumer != STOMP:
+        return
+    peer = JmsPeer.of(broker, "openwire" if broker.kind == "classic" else "qpid")
+    peer.fail(queue, "rollback" if broker.kind == "classic" else "reject", wait_ms=300)
+
+
+def _left_by(before: Played, wire: Wire) -> Played:
+    left = Played(wire)
+    for pair, outcomes in before.outcomes.items():
+        left.outcomes[pair] = {
+            key: Outcome(one.specimen, one.first)
+            for key, one in outcomes.items()
+            if one.second is None
+        }
+    return left
+
+
+def _redeliver(broker: Broker, kind: str, played: Played, folder: Path) -> None:
+    wire = played.wire
+    home = folder / f"{kind}-{wire.name}"
+    home.mkdir()
+    queues = [
+        f"DLQ.{queue}" if wire.individual else f"DLQ.{wire.dead_letters}"
+        for queue in _by_queue(played)
+    ]
+    count = sum(map(len, played.outcomes.values()))
+    sidecar = SidecarProcess(
+        home,
+        getattr(broker, wire.url),
+        policy=policy(kind, home),
+        sets=[
+            f"intake.queues=[{', '.join(dict.fromkeys(queues))}]",
+            "intake.backlog=process",
+            *wire.options,
+        ],
+    )
+    with sidecar:
+        sidecar.start()
+        try:
+            eventually(lambda: _is_done(sidecar, count), within_s=60, every_s=0.1)
+        except TimeoutError:
+            played.faults.append(
+                f"{kind}, {wire.name}: of {count} dead letters {_told(sidecar)}\n"
+                f"{sidecar.log()[-6000:]}"
+            )
+        for line in sidecar.log_lines():
+            if line.get("event") == "left_behind":
+                played.reasons[line["reason"]] = line["count"]
+        assert sidecar.stop() == 0, sidecar.log()
+    _take(broker, played)
+
+
+def _is_done(sidecar: SidecarProcess, count: int) -> bool:
+    resent, left = _progress(sidecar)
+    return resent + left >= count
+
+
+def _progress(sidecar: SidecarProcess) -> tuple[float, float]:
+    return sidecar.metric("amqsidecar_resent_total"), sidecar.metric("amqsidecar_left_behind")
+
+
+def _told(sidecar: SidecarProcess) -> str:
+    resent, left = _progress(sidecar)
+    return f"{resent:g} were re-sent and {left:g} reported as left behind"
+
+
+def _take(broker: Broker, played: Played) -> None:
+    def one(item: tuple[str, tuple[Pair, dict[str, Outcome]]]) -> None:
+        queue, (pair, outcomes) = item
+        for key, seen in application(broker, pair[1]).take(queue, len(outcomes)).items():
+            if key not in outcomes:
+                played.faults.append(f"{queue}: a message that nobody has sent: {seen}")
+                continue
+            outcomes[key].second = seen
+            outcomes[key].place = "back"
+            outcomes[key].was_resent = True
+
+    _all_at_once(one, _by_queue(played).items())
+
+
+def _look_for_the_rest(broker: Broker, played: Played) -> None:
+    """Find what never came: where it died, or where it was sent but can't be shown."""
+    wire = played.wire
+    outcomes = {key: one for all_of in played.outcomes.values() for key, one in all_of.items()}
+    if all(one.second for one in outcomes.values()):
+        return
+    own = {queue for queue, (_, some) in _by_queue(played).items() if _is_short(some)}
+    dead = {f"DLQ.{name}" for name in own} if wire.individual else {f"DLQ.{wire.dead_letters}"}
+    for names, place in ((own, "its queue"), (dead, "dead-letter queue")):
+        for name in names:
+            for key, seen in _everything(broker, name).items():
+                outcome = outcomes.get(key)
+                if outcome is not None and outcome.second is None:
+                    outcome.place = place
+                    outcome.was_resent = "property amqsidecarRedeliveryId" in seen
+    played.faults += [
+        f"{key}, {one.specimen.subject}: gone, {'after' if one.first else 'never seen, before'} "
+        "its death"
+        for key, one in outcomes.items()
+        if one.place == "nowhere"
+    ]
+
+
+def _everything(broker: Broker, queue: str) -> dict[str, Observation]:
+    # Why several: none can be shown everything, and each is stopped by what it can't be shown.
+    clients = ("openwire",) if broker.kind == "classic" else ("core", "qpid", "core")
+    found: dict[str, Observation] = {}
+    for client in clients:
+        found |= application(broker, client).take(queue, 1_000_000)
+    return found
+
+
+def _is_short(outcomes: Mapping[str, Outcome]) -> bool:
+    return any(one.second is None for one in outcomes.values())
+
+
+__all__ = ["MISSING", "Change", "Outcome", "Pair", "Played", "play"]

@@ -1,0 +1,89 @@
+"""What clients see of a message before and after its death is what is recorded, on real brokers."""
+
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.broker import BrokerKind
+from amqsidecar.diagnosis import fidelity
+from amqsidecar.diagnosis.differences import DIFFERENCES
+from matrix.explained import RULES
+from matrix.matrix import played
+from matrix.stage import KINDS, clients_of, wires_of
+
+# Each client as producer and as consumer, and what passes a conversion; `make matrix` plays all.
+PAIRS = {
+    "classic": [
+        ("openwire", "openwire"),
+        ("qpid", "qpid"),
+        ("qpid-jms", "openwire"),
+        ("stomp", "stomp"),
+        ("openwire", "qpid-jms"),
+    ],
+    "artemis": [("core", "core"), ("qpid", "qpid"), ("openwire", "core"), ("stomp", "openwire")],
+}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_redelivery_differs_only_as_recorded(kind: str, tmp_path: Path) -> None:
+    """Every field of every specimen; each difference has its entry, nothing is gone."""
+    pairs = PAIRS["artemis" if kind == "artemis" else "classic"]
+    cells, wrong = played(kind, pairs, tmp_path)
+    assert wrong == []
+    known = {
+        cell: outcome
+        for cell, outcome in fidelity.outcomes(fidelity.recorded()).items()
+        if cell.broker == kind and (cell.producer, cell.consumer) in pairs
+    }
+    differing = {
+        cell: f"{outcome!r}, recorded {known.get(cell)!r}"
+        for cell, outcome in cells.items()
+        if outcome != known.get(cell)
+    }
+    assert differing == {}
+    assert known.keys() == cells.keys()
+
+
+def test_every_difference_that_is_documented_occurs() -> None:
+    """An entry that no cell of the record needs is out of date."""
+    used = {
+        name
+        for outcome in fidelity.outcomes(fidelity.recorded()).values()
+        if not isinstance(outcome, str)
+        for name in outcome
+    }
+    assert used == set(DIFFERENCES) == {rule.entry for rule in RULES}
+
+
+def test_every_wire_and_pair_is_recorded() -> None:
+    """Each broker with each of its wires and clients."""
+    recorded = fidelity.outcomes(fidelity.recorded())
+    there = {(cell.broker, cell.wire, cell.producer, cell.consumer) for cell in recorded}
+    asked = {
+        (kind, wire.name, producer, consumer)
+        for kind in KINDS
+        for wire in wires_of(kind)
+        for producer in clients_of(kind)
+        for consumer in clients_of(kind)
+        if not wire.after
+    }
+    assert asked - there == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wire", "says"),
+    [
+        (BrokerKind.CLASSIC, "openwire", "astral"),
+        (BrokerKind.ARTEMIS, "amqp", "without body"),
+    ],
+)
+def test_the_summary_says_what_is_not_whole(kind: BrokerKind, wire: str, says: str) -> None:
+    """As sentences for `doctor`."""
+    sentences = fidelity.summary(kind, wire)
+    assert any(says in sentence for sentence in sentences)
+    assert all(sentence.endswith(".") for sentence in sentences)
+
+
+def test_nothing_is_said_of_what_is_not_recorded() -> None:
+    assert fidelity.summary(BrokerKind.ARTEMIS, "openwire") == ()
