@@ -5,7 +5,7 @@ import uuid
 import cproton
 from proton import Message
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import IntakeQueue, Loss
 from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
@@ -25,6 +25,7 @@ class AmqpClassicHarness(OpenWireHarness):
     name = "amqp-classic"
     port = "AMQP_JMS_PORT"
     amqp_producers_only = False
+    allowed_losses: frozenset[Loss] = frozenset()
 
     def make_link(  # type: ignore[override]
         self, instance: str, names: DeadLetterNames = NO_NAMES
@@ -39,6 +40,7 @@ class AmqpClassicHarness(OpenWireHarness):
             instance=f"{self.prefix}-{instance}",
             names=names,
             amqp_producers_only=self.amqp_producers_only,
+            allowed_losses=self.allowed_losses,
         )
 
     def intake(self) -> IntakeQueue:
