@@ -254,6 +254,14 @@ def _http(config: Config, health: Health, metrics: Metrics) -> Iterator[str]:
         server.stop()
 
 
+class _ObserverHealth(_Health):
+    """The same of an observer, which needs no token and no store."""
+
+    def link_up(self) -> None:
+        self._health.looking()
+        self._metrics.set_link_up(True)
+
+
 class _ObserverLog(ObserverLog):
     """Sends what was observed to log and metrics."""
 
@@ -289,7 +297,6 @@ def run_observer(config: Config) -> int:
     configure_logs(config.log.level, config.log.format)
     rules = _Rules(config)
     metrics, health = Metrics(), Health()
-    health.store_ok()  # none is needed, so none is in the way of being ready
     links = LinkMaker(config, clock, rules=rules.classic)
     observer = Observer(
         make_link=links.make,
@@ -311,7 +318,7 @@ def run_observer(config: Config) -> int:
             interval_s=config.observe.interval_s,
             max_messages=config.observe.max_messages,
         ),
-        health=_Health(health, metrics),
+        health=_ObserverHealth(health, metrics),
         tell=_ObserverLog(metrics, LogObserved(clock, config.observe.max_log_lines)),
         true_origin=rules.true_origin(),
     )

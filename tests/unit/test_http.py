@@ -116,6 +116,15 @@ def test_who_can_read_nothing_at_all_is_not_ready(start: StartServer, health: He
     assert json.loads(body)["intake"]["reason"] == "grant manage"
 
 
+def test_an_observer_is_ready_without_a_token_and_a_store(
+    start: StartServer, health: Health
+) -> None:
+    health.looking()
+    status, body, _ = ask(start(), "/readyz")
+    assert status == 200
+    assert json.loads(body)["token"] == {"state": "not needed", "reason": ""}
+
+
 def test_an_awaited_token_is_told(start: StartServer, health: Health) -> None:
     health.token_awaited("another process holds it")
     answer = json.loads(ask(start(), "/readyz")[1])

@@ -15,6 +15,7 @@ class TokenState(StrEnum):
     UNKNOWN = "unknown"
     AWAITED = "awaited"
     OURS = "ours"
+    NOT_NEEDED = "not needed"
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
@@ -49,9 +50,17 @@ class Health:
 
     def link_up(self) -> None:
         """The link is up, the token is ours, dead letters are read."""
+        self._up(TokenState.OURS)
+
+    def looking(self) -> None:
+        """The link of an observer is up: it takes nothing, and needs neither token nor store."""
+        self._up(TokenState.NOT_NEEDED)
+        self.store_ok()
+
+    def _up(self, token: TokenState) -> None:
         with self._lock:
             self._link = _Part(is_good=True, reason="")
-            self._token, self._token_reason = TokenState.OURS, ""
+            self._token, self._token_reason = token, ""
 
     def link_down(self, reason: str) -> None:
         """Nothing is read or sent for now."""
