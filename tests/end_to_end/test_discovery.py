@@ -6,7 +6,7 @@ between it was told by the broker.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.broker
 
 MANY = 150  # more than intake.backlog_threshold
 NEVER = "discovery.interval_s=600"
+LOSSY = "intake.allow_lossy=[body_type,property_types,group]"  # what is lost is not the question
 
 
 def told(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
@@ -237,23 +238,49 @@ def limited_classic() -> Iterator[ClassicBroker]:
         yield started
 
 
-def openwire_harness(broker: ClassicBroker, prefix: str, dead_letter_queue: str) -> OpenWireHarness:
-    """Return a harness that leaves dead letters where the strategies would."""
-    made = OpenWireHarness(broker, prefix)
-    made.dead_letter_queue = dead_letter_queue
-    return made
+MakeHarness = Callable[[ClassicBroker, str], OpenWireHarness]
+
+
+@pytest.fixture
+def openwire_harness(unique: str) -> Iterator[MakeHarness]:
+    """Makes harnesses that leave dead letters where the strategies would."""
+    made: list[OpenWireHarness] = []
+
+    def make(broker: ClassicBroker, dead_letter_queue: str) -> OpenWireHarness:
+        harness = OpenWireHarness(broker, f"{unique}-{len(made)}")
+        harness.dead_letter_queue = dead_letter_queue
+        made.append(harness)
+        return harness
+
+    yield make
+    for one in made:
+        one.close()
+
+
+WIRES = {"openwire": "OPENWIRE_PORT", "stomp": "STOMP_PORT"}
+
+
+@pytest.fixture(params=WIRES)
+def wire(request: pytest.FixtureRequest) -> str:
+    """Each wire that shows which queues Classic has."""
+    return str(request.param)
 
 
 def on_classic(
-    broker: ClassicBroker, folder: Path, *sets: str, user: str = "admin", policy: bool = True
+    broker: ClassicBroker,
+    folder: Path,
+    *sets: str,
+    user: str = "admin",
+    policy: bool = True,
+    wire: str = "openwire",
 ) -> SidecarProcess:
     path = folder / "activemq.xml"
     path.write_text(
         ClassicBroker(destination_policy=STRATEGIES, plugins=REDELIVERY).activemq_xml,
         encoding="utf-8",
     )
-    url = f"openwire://{user}:{user}@127.0.0.1:{broker.ports['OPENWIRE_PORT']}"
-    return SidecarProcess(folder, url, policy=path if policy else None, sets=sets)
+    url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports[WIRES[wire]]}"
+    return SidecarProcess(folder, url, policy=path if policy else None, sets=[*sets, LOSSY])
 
 
 @pytest.mark.parametrize(
@@ -262,25 +289,29 @@ def on_classic(
     ids=["wildcard", "prefix", "suffix"],
 )
 def test_classic_a_queue_is_read_when_it_is_born(
-    limited_classic: ClassicBroker, tmp_path: Path, unique: str, origin: str, dead: str
+    limited_classic: ClassicBroker,
+    openwire_harness: MakeHarness,
+    tmp_path: Path,
+    unique: str,
+    wire: str,
+    origin: str,
+    dead: str,
 ) -> None:
     """Also where no wildcard covers its name, and no message of a burst is taken for backlog."""
-    harness = openwire_harness(limited_classic, unique, dead.format(unique))
-    with on_classic(limited_classic, tmp_path, NEVER).start() as sidecar:
+    harness = openwire_harness(limited_classic, dead.format(unique))
+    with on_classic(limited_classic, tmp_path, NEVER, wire=wire).start() as sidecar:
         comes_back(harness, origin.format(unique), MANY)
         assert not told(sidecar, "intake_incomplete")
-    harness.close()
 
 
 def test_classic_old_dead_letters_that_are_found_later_are_held(
-    limited_classic: ClassicBroker, tmp_path: Path, unique: str
+    limited_classic: ClassicBroker, openwire_harness: MakeHarness, tmp_path: Path, unique: str
 ) -> None:
-    harness = openwire_harness(limited_classic, unique, f"D-dash.{unique}")
+    harness = openwire_harness(limited_classic, f"D-dash.{unique}")
     harness.put_dead_letters(f"dash.{unique}", MANY)
     with on_classic(limited_classic, tmp_path, NEVER).start() as sidecar:
         held = 'amqsidecar_waiting{destination="queue://dash.' + unique + '",state="held"}'
         eventually(lambda: sidecar.metric(held) == MANY, what="all are held")
-    harness.close()
 
 
 def test_classic_the_queue_of_a_durable_subscription_is_read(
@@ -298,9 +329,9 @@ def test_classic_the_queue_of_a_durable_subscription_is_read(
 
 
 def test_classic_without_rules_only_the_default_queue_is_read_and_the_log_says_so(
-    limited_classic: ClassicBroker, tmp_path: Path, unique: str
+    limited_classic: ClassicBroker, openwire_harness: MakeHarness, tmp_path: Path, unique: str
 ) -> None:
-    harness = openwire_harness(limited_classic, unique, "ActiveMQ.DLQ")
+    harness = openwire_harness(limited_classic, "ActiveMQ.DLQ")
     sidecar = on_classic(limited_classic, tmp_path, "intake.backlog=process", policy=False)
     with sidecar.start():
         eventually(lambda: told(sidecar, "intake"), what="it reads")
@@ -308,20 +339,22 @@ def test_classic_without_rules_only_the_default_queue_is_read_and_the_log_says_s
         eventually(lambda: harness.depth("ActiveMQ.DLQ") == 0, what="it is taken")
         [said] = told(sidecar, "intake_limited")
     assert "policy.source" in said["meaning"]
-    harness.close()
 
 
 def test_classic_without_advisories_named_queues_are_read(
-    limited_classic: ClassicBroker, tmp_path: Path, unique: str
+    limited_classic: ClassicBroker,
+    openwire_harness: MakeHarness,
+    tmp_path: Path,
+    unique: str,
+    wire: str,
 ) -> None:
     """Each wildcard is told once, with the line that mends it."""
-    harness = openwire_harness(limited_classic, unique, "DEAD.alone")
-    with on_classic(limited_classic, tmp_path, user="deaf").start() as sidecar:
+    harness = openwire_harness(limited_classic, "DEAD.alone")
+    with on_classic(limited_classic, tmp_path, user="deaf", wire=wire).start() as sidecar:
         comes_back(harness, "alone", 2)
         eventually(lambda: told(sidecar, "intake_incomplete"), what="the patterns are told")
         refused = told(sidecar, "intake_queue_refused")
         incomplete = told(sidecar, "intake_incomplete")
-    harness.close()
     queues = [line["queue"] for line in refused]
     assert "DLQ.>" in queues
     assert len(queues) == len(set(queues))
@@ -331,13 +364,17 @@ def test_classic_without_advisories_named_queues_are_read(
 
 
 def test_classic_one_queue_of_a_wildcard_that_is_refused_does_not_stop_the_others(
-    limited_classic: ClassicBroker, tmp_path: Path, unique: str
+    limited_classic: ClassicBroker,
+    openwire_harness: MakeHarness,
+    tmp_path: Path,
+    unique: str,
+    wire: str,
 ) -> None:
     """Neither when the sidecar starts nor when the queue is born later."""
-    opened = openwire_harness(limited_classic, unique, f"DLQ.point.open.{unique}")
-    closed = openwire_harness(limited_classic, f"{unique}-2", f"DLQ.point.shut.{unique}")
+    opened = openwire_harness(limited_classic, f"DLQ.point.open.{unique}")
+    closed = openwire_harness(limited_classic, f"DLQ.point.shut.{unique}")
     closed.put_dead_letters(f"point.shut.{unique}", 2)
-    with on_classic(limited_classic, tmp_path, user="limited").start() as sidecar:
+    with on_classic(limited_classic, tmp_path, user="limited", wire=wire).start() as sidecar:
         comes_back(opened, f"point.open.{unique}", 2)
         born = f"DLQ.point.born.{unique}"
         closed.dead_letter_queue = born
@@ -353,8 +390,6 @@ def test_classic_one_queue_of_a_wildcard_that_is_refused_does_not_stop_the_other
     assert len(refused) == len(set(refused))
     assert {f"DLQ.point.shut.{unique}", born} <= set(refused)
     assert closed.depth(born) == 2
-    opened.close()
-    closed.close()
 
 
 def delete_queue(harness: OpenWireHarness, name: str) -> None:
@@ -369,16 +404,20 @@ def delete_queue(harness: OpenWireHarness, name: str) -> None:
 
 @pytest.mark.parametrize("named", [False, True], ids=["found", "named"])
 def test_classic_a_queue_that_was_deleted_is_read_when_it_is_made_again(
-    classic: ClassicBroker, tmp_path: Path, unique: str, named: bool
+    classic: ClassicBroker,
+    openwire_harness: MakeHarness,
+    tmp_path: Path,
+    unique: str,
+    wire: str,
+    named: bool,
 ) -> None:
     """The connection stays, so that nothing else is disturbed."""
     dead = f"DLQ.point.{unique}"
-    harness = openwire_harness(classic, unique, dead)
+    harness = openwire_harness(classic, dead)
     sets = [f"intake.queues={dead}"] if named else []
-    with on_classic(classic, tmp_path, NEVER, *sets).start() as sidecar:
+    with on_classic(classic, tmp_path, NEVER, *sets, wire=wire).start() as sidecar:
         comes_back(harness, f"point.{unique}", 2)
         for _ in range(2):
             delete_queue(harness, dead)
             comes_back(harness, f"point.{unique}", 2)
         assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
-    harness.close()

@@ -12,6 +12,7 @@ the prefetch, so that a subscription with many of them is made anew with room fo
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -184,6 +185,14 @@ class QueueReader:
         for one, held in anew:
             self._begin(one, held)
 
+    def drop(self) -> None:
+        """End all subscriptions, whatever is in hand."""
+        for one in (*self._all, *self._retired):
+            if one.name is not None:
+                with suppress(Refused):
+                    self._consumers.remove(one.name)
+                one.forget()
+
     def _is_right(self, one: Subscription) -> bool:
         if one.name is None:
             return False
@@ -282,12 +291,18 @@ class Intake:
         self._make_reader = make_reader
         self._readers: dict[Destination, QueueReader] = {}
 
-    def read_from(self, destinations: Iterable[Destination], prefetch: int) -> None:
+    def read_from(
+        self, destinations: Iterable[Destination], prefetch: int
+    ) -> dict[Destination, str]:
         """Make these queues the intake, with so many deliveries ahead over all of them.
 
+        Returns:
+            Those that can't be read, with the broker's words; the others are read.
+
         Raises:
-            RefusedQueue: one can't be read.
+            RefusedQueue: one can't be read any more.
         """
+        refused: dict[Destination, str] = {}
         wanted = dict.fromkeys(destinations)
         for destination, reader in self._readers.items():
             reader.is_leaving = destination not in wanted
@@ -298,8 +313,16 @@ class Intake:
             try:
                 reader.read(share)
             except Refused as cause:
-                raise RefusedQueue(destination, cause) from cause
+                refused[destination] = str(cause)
+                self.drop(destination)
         self.mend()
+        return refused
+
+    def drop(self, destination: Destination) -> None:
+        """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
+        reader = self._readers.pop(destination, None)
+        if reader is not None:
+            reader.drop()
 
     def mend(self) -> None:
         """Let each reader make its subscriptions anew where it has to.

@@ -10,8 +10,8 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 
 import secrets
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from amqsidecar.broker import (
     FINAL_SUFFIX,
@@ -24,6 +24,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import stomp_classic_selectors as selectors
+from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_intake import (
     Intake,
@@ -103,8 +104,6 @@ class StompClassicLink:
         self._connection: StompConnection | None = None
         self._transaction_count = 0
         self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
-        self._wanted: tuple[Destination, ...] = ()
-        self._prefetch = 0
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
         self._encoder = ResendEncoder()
@@ -164,6 +163,13 @@ class StompClassicLink:
         self._intake = Intake(
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules)
         )
+        self._wildcards = WildcardIntake(
+            self._queues,
+            self._token_queue,
+            Refused,
+            read_from=self._intake.read_from,
+            drop=self._intake.drop,
+        )
         self._left = Leftovers(self._consumers, rules)
         self._token_or_none = None
         if self._token_queue is not None:
@@ -188,7 +194,6 @@ class StompClassicLink:
         if connection is not None:
             self._note_suspect(connection)
             connection.disconnect(_CLOSE_TIMEOUT_S)
-        self._wanted = ()
 
     def _note_suspect(self, connection: StompConnection) -> None:
         if connection.suspect is not None:
@@ -206,41 +211,55 @@ class StompClassicLink:
         """Read from these queues and no others; what was returned from others stays valid.
 
         A wildcard stands for all queues that it matches, now and later, but for those that the
-        sidecar itself writes to.
+        sidecar itself writes to, and those that can't be read: `left_behind` tells these.
 
         Raises:
-            QueueRefused: one can't be read; the message names it.
-            BrokerRefused: wildcards can't be expanded.
+            QueueRefused: a named one can't be read, or a wildcard can't be expanded.
         """
         self._live()
         assert self._token_queue is not None, "a link that only looks takes nothing"  # noqa: S101
-        self._wanted = tuple(intake.destination for intake in queues)
-        self._prefetch = prefetch
-        self._read_from_intake()
-
-    def _read_from_intake(self) -> None:
-        try:
-            expanded = self._queues.expand(self._wanted, self._token_queue)
-            self._intake.read_from(expanded, self._prefetch)
-        except RefusedQueue as cause:
-            raise QueueRefused(cause.name, str(cause)) from cause
+        with _named_refusals():
+            self._wildcards.attach([intake.destination for intake in queues], prefetch)
 
     def _route(self) -> None:
         self._consumers.route()
-        try:
+        if self._token_queue is None:
+            return
+        with _named_refusals():
             self._intake.mend()
-        except RefusedQueue as cause:
-            raise QueueRefused(cause.name, str(cause)) from cause
-        if self._queues.has_changed and self._token_queue is not None:
-            self._read_from_intake()
+            self._wildcards.follow()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what STOMP can't take out of the attached queues; asks the broker."""
+        """Return what STOMP can't take, or read at all, of the intake; asks the broker."""
         self._live()
         try:
-            return self._left.of(self._intake.readers)
+            return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
         except Refused as cause:
             raise BrokerRefused(f"can't look for what is left behind: {cause}") from cause
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues of the broker but ours; a change is told from now on.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell them.
+            LinkLost: the connection is gone.
+        """
+        self._live()
+        return self._wildcards.names()
+
+    def queues_changed(self) -> bool:
+        """Return whether a look may find others than the last one; wildcards need none."""
+        self._live()
+        return self._wildcards.has_changed()
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        self._live()
+        return tuple(reader.destination for reader in self._intake.readers)
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Tell whether a queue was made while this link listened, so that all in it is new."""
+        return self._queues.is_newborn(destination.name)
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before; in order for each origin.
@@ -491,6 +510,15 @@ class StompClassicLink:
     def prepare_final(self, destination: Destination) -> str | None:
         """Return None: Classic creates a queue on the first send and keeps what is sent there."""
         return None
+
+
+@contextmanager
+def _named_refusals() -> Iterator[None]:
+    """Raise `QueueRefused` for a queue whose subscriptions can't be made anew."""
+    try:
+        yield
+    except RefusedQueue as cause:
+        raise QueueRefused(cause.name, str(cause)) from cause
 
 
 def _writes_modified_utf8(version: str) -> bool:
