@@ -20,7 +20,7 @@ from amqsidecar.policy.classic_rules import (
     SharedDeadLetterStrategy,
 )
 from support.broker_xml import CLASSIC_CONNECTORS, classic_xml
-from support.brokers import ClassicBroker
+from support.brokers import Broker, ClassicBroker
 from support.jms_message import NOT_COMPARED, JmsMessage
 from support.jms_peer import ALL_TYPES, JmsPeer
 from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
@@ -28,6 +28,7 @@ from support.maven import CLASSIC_5, CLASSIC_6
 from support.redelivered import receipts
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
+from support.stomp_peer import StompPeer
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -187,6 +188,41 @@ def test_openwire_messages_come_back_whole_and_die_again(
         assert after.value("amqsidecarOriginalMessageId") in ids
         assert after.message_id not in ids
         assert after.delivery_count == 3
+
+
+def test_a_stomp_consumer_can_acknowledge_a_redelivery(
+    classic_6: Broker, unique: str, opened: Opened
+) -> None:
+    """It could not, had the first id come back as text."""
+    harness = AmqpClassicHarness(classic_6, unique)
+    name = f"{unique}.orders"
+    harness.put_dead_letters(name, 2)
+    link = opened(harness)
+    link.attach([harness.intake()], 10)
+    move(link, received(link, 2), 1)
+    with StompPeer(classic_6.ports["STOMP_PORT"]) as stomp:
+        stomp.subscribe(f"/queue/{name}")
+        stomp.ack(stomp.receive())
+        stomp.nack(stomp.receive())
+    assert harness.depth(name) == 0
+    harness.close()
+
+
+def test_amqp_messages_come_back_whole_over_a_mapping_connector(
+    mapped: AmqpClassicHarness, opened: Opened
+) -> None:
+    """Ids too, and the type that the broker can't map; the client's own limit sees no count."""
+    name = f"{mapped.prefix}.orders"
+    peer = JmsPeer.of(mapped.broker, "qpid-jms")
+    sent = peer.produce(name, test_id="t")
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
+    for count in (1, 2):
+        peer.fail(name, messages=len(ALL_TYPES))
+        move(link, received(link, len(ALL_TYPES)), count)
+    for before, after in zip(sent, peer.consume(name, len(ALL_TYPES)), strict=True):
+        assert differences(before, after, *OURS) == []
+        assert (after.message_id, after.delivery_count) == (before.message_id, 1)
 
 
 def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Opened) -> None:

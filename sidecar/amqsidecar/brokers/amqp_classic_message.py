@@ -46,8 +46,9 @@ _SCHEDULE = frozenset(
         *("AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
     )
 )
-# Why: ids that the broker makes end in producer id and sequence; foreign ones are text to it.
-_REAL_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+", re.DOTALL)
+# Why: connection, which a client may name as it likes, session, producer, sequence. An id of another
+# form was text from the start.
+_REAL_ID = re.compile(r".+:-?\d+:-?\d+:-?\d+", re.DOTALL)
 _REMEMBERED_NAME_BYTES: Final = 256
 
 
