@@ -36,6 +36,9 @@ STRATEGY = """
     <policyEntry queue="own.>"><deadLetterStrategy>
       <individualDeadLetterStrategy queuePrefix="DLQ."/>
     </deadLetterStrategy></policyEntry>
+    <policyEntry queue="odd.>"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="Dead-"/>
+    </deadLetterStrategy></policyEntry>
 """
 RULES = f"""
     <discardingDLQBrokerPlugin dropAll="false" dropOnly="drop\\..*"/>
@@ -141,6 +144,7 @@ SECURITY = """
       <authorizationEntry topic=">" read="admins" write="admins" admin="admins"/>
       <authorizationEntry queue="ActiveMQ.DLQ" read="readers" write="admins" admin="admins"/>
       <authorizationEntry queue="DLQ.>" read="readers" write="admins" admin="admins"/>
+      <authorizationEntry queue="Dead-odd.>" read="readers" write="admins" admin="admins"/>
       <authorizationEntry topic="ActiveMQ.Advisory.>" read="hearers" write="admins"
           admin="admins,readers,hearers,strangers"/>
     </authorizationEntries></authorizationMap></map></authorizationPlugin>
@@ -186,6 +190,7 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
     for name, count in (("drop.these", 10), ("orders", 379), ("last", 10), ("unruled", 20)):
         let_die(peer, name, count)
     let_die(peer, "own.a", 20)
+    let_die(peer, "odd.a", 5)
     before = peer.browse("ActiveMQ.DLQ")
     names = queue_names(classic)
 
@@ -195,17 +200,17 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
         Observer(tmp_path / "one", url, policy=policy, sets=sets).start() as one,
         Observer(tmp_path / "two", url, policy=policy, sets=sets).start() as two,
     ):
-        eventually(lambda: one.seen() == two.seen() == 420, what="400 and the 20 of own.a")
+        eventually(lambda: one.seen() == two.seen() == 425, what="400 and 25 of their own")
         let_die(peer, "orders", 20)
         let_die(peer, "last", 5)
         let_die(peer, "own.new", 5)
-        eventually(lambda: one.seen() == two.seen() == 450, what="the deaths are heard of")
+        eventually(lambda: one.seen() == two.seen() == 455, what="the deaths are heard of")
         after = peer.browse("ActiveMQ.DLQ")
         assert queue_names(classic) - names == {"own.new", "DLQ.own.new"}
         with SidecarProcess(tmp_path, classic.openwire_url, policy=policy, sets=sets) as sidecar:
             sidecar.start()
             taken = "amqsidecar_dead_letters_received_total"
-            eventually(lambda: sidecar.metric(taken) == 470, what="all are taken")
+            eventually(lambda: sidecar.metric(taken) == 475, what="all are taken")
             assert sidecar.stop() == 0
         said = one.decisions()
         assert one.stop() == two.stop() == 0
@@ -214,8 +219,8 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
         (item.message_id, item.headers, item.delivery_count) for item in before
     ]
     assert said == two.decisions()
-    done = decisions_of(sidecar, 470)
-    assert len(said) in range(450, 471)
+    done = decisions_of(sidecar, 475)
+    assert len(said) in range(455, 476)
     assert {name: done[name] for name in said} == said
     kinds = [decision[0] for decision in said.values()]
     assert {kind: kinds.count(kind) for kind in set(kinds)}["park"] == 1

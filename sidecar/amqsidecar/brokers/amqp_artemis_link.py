@@ -291,6 +291,9 @@ class AmqpArtemisLink:
         name = queue.destination.name
         if management.missing is None:
             return min(management.message_count(name.split("::")[-1]) or 0, at_most)
+        if self._token is None:
+            # Why: a link that only looks must not make copies (`amqp_browse`).
+            return len(self.browse(queue, at_most))
         return self._browse_count(queue, at_most)
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:

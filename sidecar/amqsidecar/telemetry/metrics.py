@@ -167,7 +167,8 @@ METRICS: Final = (
         ("destination", "reason"),
         "Dead letters that stay in their queue (the label's destination), since this wire would "
         "damage them or can't acknowledge them. Reason: body_type, property_types, group, "
-        "not_acknowledgeable, not_convertible or other. At least so many.",
+        "not_acknowledgeable, not_convertible, not_listed (`run --observe` can't look at them) or "
+        "other. At least so many.",
         "the link",
     ),
     MetricSpec(
