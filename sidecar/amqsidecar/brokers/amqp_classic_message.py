@@ -46,8 +46,8 @@ _SCHEDULE = frozenset(
         *("AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
     )
 )
-# Why: connection, which a client may name as it likes, session, producer, sequence. An id of another
-# form was text from the start.
+# Why: connection, which a client may name as it likes, session, producer, sequence. An id of
+# another form was text from the start.
 _REAL_ID = re.compile(r".+:-?\d+:-?\d+:-?\d+", re.DOTALL)
 _REMEMBERED_NAME_BYTES: Final = 256
 

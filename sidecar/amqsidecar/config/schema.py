@@ -476,7 +476,8 @@ class IntakeOptions(Section):
         "STOMP, which can't carry everything: what messages may lose. `body_type` = Map, Object "
         "and Stream bodies, and whether it was Text or Bytes; `property_types` = numbers and "
         "booleans among the application properties become strings; `group` = `JMSXGroupID` and "
-        "`JMSXGroupSeq`. What would lose anything else is not taken.",
+        "`JMSXGroupSeq`. What would lose anything else is not taken. Classic over AMQP: "
+        "`body_type` = what deploy/reference/amqp-on-classic.md names.",
         why="nothing is altered without a word",
     )
     prefetch: StrictInt = option(
