@@ -10,9 +10,12 @@ from amqsidecar.cli.printing import one_line, print_json, print_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from amqsidecar.config.broker_url import BrokerUrl
     from amqsidecar.config.schema import Config
-    from amqsidecar.diagnosis.doctor import DoctorSettings
     from amqsidecar.diagnosis.finding import Finding
+    from amqsidecar.diagnosis.settings import DoctorSettings
+    from amqsidecar.policy.artemis_rules import ArtemisRules
+    from amqsidecar.policy.classic_rules import ClassicRules
 
 EXIT_PROBLEMS = 78
 
@@ -31,12 +34,9 @@ def doctor(
     "warning" | "problem", "subject", "what", "mend"}]}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
-    from amqsidecar.config.load import check_files  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.doctor import Doctor  # noqa: PLC0415 - as above
+    from amqsidecar.config.load import check_files  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.diagnosis.finding import has_problem  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
     from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - as above
 
     problems = check_files(config)
@@ -47,8 +47,7 @@ def doctor(
         raise ConfigError(problems)
     # Why: what is worth a line here is a finding.
     configure_logs("error", config.log.format)
-    clock = SystemClock()
-    findings = Doctor(LinkMaker(config, clock).make, clock, _settings(config)).examine()
+    findings = _examine(config)
     verdict = "problems" if has_problem(findings) else "fit"
     if output is OutputFormat.JSON:
         print_json({"verdict": verdict, "findings": findings})
@@ -57,22 +56,69 @@ def doctor(
     raise typer.Exit(EXIT_PROBLEMS if verdict == "problems" else 0)
 
 
-def _settings(config: "Config") -> "DoctorSettings":
-    from amqsidecar.app import BROKER_DEFAULTS, load_rules  # noqa: PLC0415 - as above
+def _examine(config: "Config") -> "tuple[Finding, ...]":
+    """Examine the first of the brokers that answers.
+
+    Raises:
+        LinkLost: none does.
+    """
+    from amqsidecar.app import load_rules  # noqa: PLC0415 - as above
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.diagnosis.doctor import Doctor  # noqa: PLC0415 - as above
+    from amqsidecar.diagnosis.finding import (  # noqa: PLC0415 - as above
+        Check,
+        Finding,
+        Severity,
+        in_order,
+    )
+    from amqsidecar.errors import LinkLost  # noqa: PLC0415 - as above
+    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
+    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
+    from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.discovery import Discovery  # noqa: PLC0415 - as above
+
+    clock = SystemClock()
+    rules = load_rules(config, load_plugins())
+    classic = rules if isinstance(rules, ClassicRules) else None
+    maker = LinkMaker(config, clock, rules=classic)
+    away: list[Finding] = []
+    for number, url in enumerate(config.broker.url, start=1):
+        settings = _settings(config, url, rules)
+        doctor = Doctor(maker.make, Discovery(classic).find, clock, settings)
+        try:
+            return in_order((*away, *doctor.examine()))
+        except LinkLost as lost:
+            if number == len(config.broker.url):
+                raise
+            what = f"does not answer, the next of broker.url is asked: {lost}"
+            away.append(
+                Finding(
+                    check=Check.BROKER, severity=Severity.NOTE, subject=settings.place, what=what
+                )
+            )
+            maker.go_on()
+    raise AssertionError("a configuration without a URL was refused before")
+
+
+def _settings(
+    config: "Config", url: "BrokerUrl", rules: "ClassicRules | ArtemisRules | None"
+) -> "DoctorSettings":
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.config.schema import Backlog  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.doctor import DoctorSettings  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.schedule import (  # noqa: PLC0415 - as above
         ScheduleFacts,
         look_at_schedule,
         place_problem,
     )
+    from amqsidecar.diagnosis.settings import DoctorSettings  # noqa: PLC0415 - as above
+    from amqsidecar.engine.dead_letter_names import (  # noqa: PLC0415 - as above
+        DeadLetterNames,
+    )
     from amqsidecar.engine.intake import named_queues  # noqa: PLC0415 - as above
-    from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
+    from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
     from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
     from amqsidecar.stores.sqlite_store import path_of_url  # noqa: PLC0415 - as above
 
-    url = config.broker.url[0]
     path = path_of_url(config.store.url)
     problem = place_problem(path)
     if problem or not path.exists():
@@ -85,8 +131,11 @@ def _settings(config: "Config") -> "DoctorSettings":
         user=url.user or "",
         expected_kind=config.broker.expected_kind,
         intake_queues=named_queues(config.intake.queues),
-        rules=load_rules(config, load_plugins()),
-        default_rules=BROKER_DEFAULTS,
+        rules=rules,
+        needs_names=url.scheme.startswith("amqp"),
+        names=DeadLetterNames(
+            rules if isinstance(rules, ClassicRules) else None, config.intake.origin
+        ),
         holds_backlog=config.intake.backlog is Backlog.HOLD,
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
 from amqsidecar.broker import BrokerKind, IntakeQueue, Link
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
@@ -22,81 +20,58 @@ from amqsidecar.diagnosis.artemis_layout import (
     dropping_origins,
     token_findings,
 )
-from amqsidecar.diagnosis.classic_layout import layout_findings, named_origins
+from amqsidecar.diagnosis.classic_layout import layout_findings
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
     backlog_finding,
-    is_wildcard,
     kind_finding,
     loop_findings,
     policy_findings,
+    unknown_origin_findings,
 )
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, read_refusal
 from amqsidecar.diagnosis.rights import management_attempt, permission_findings
 from amqsidecar.diagnosis.rights_trial import RightsTrial, roles_teller
-from amqsidecar.diagnosis.schedule import ScheduleFacts, schedule_findings
+from amqsidecar.diagnosis.schedule import schedule_findings
+from amqsidecar.diagnosis.settings import DoctorSettings
+from amqsidecar.diagnosis.sources import ADVISORIES, FindQueues, Sources
 from amqsidecar.diagnosis.transactions import transaction_findings
 from amqsidecar.diagnosis.trials import HasTrials, TellsSettings, Trials
-from amqsidecar.diagnosis.wires import version_finding, wire_findings
-from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of
+from amqsidecar.diagnosis.wires import recorded_findings, version_finding, wire_findings
+from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
 )
-from amqsidecar.model.destination import Destination, queue, topic
-from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.model.destination import Destination, queue
 from amqsidecar.policy.classic_rules import ClassicRules
 
 MakeLink = Callable[[str], Link]
 """Makes a link, not yet opened, for an instance of that name."""
 
-_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
-_BROWSED_MAX = 100
+# What a link advises to write into the broker's configuration.
+_LINE_IN_WORDS = re.compile(r"<transportConnector[^>]*/>")
 _ADDRESSES_MAX = 2000
-
-
-class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the configuration matters.
-
-    Attributes:
-        scheme: of the broker's URL.
-        place: host and port.
-        user: who logs in; "" = nobody.
-        expected_kind: None = whichever it is.
-        intake_queues: named by the operator; () = discover.
-        rules: given ones; None = none.
-        default_rules: what acts on Classic where none are given.
-        holds_backlog: whether dead letters that were there before are held.
-        backlog_threshold: not where they are no more than this.
-        final_suffix: of final queues.
-        store_url: for telling.
-        schedule: what the store holds.
-    """
-
-    scheme: str
-    place: str
-    user: str = ""
-    expected_kind: BrokerKind | None = None
-    intake_queues: tuple[IntakeQueue, ...] = ()
-    rules: ClassicRules | ArtemisRules | None = None
-    default_rules: ClassicRules = ClassicRules()
-    holds_backlog: bool = True
-    backlog_threshold: int = 100
-    final_suffix: str
-    store_url: str
-    schedule: ScheduleFacts = ScheduleFacts()
 
 
 class Doctor:
     """One examination."""
 
-    def __init__(self, make_link: MakeLink, clock: Clock, settings: DoctorSettings) -> None:
+    def __init__(
+        self,
+        make_link: MakeLink,
+        find_queues: FindQueues,
+        clock: Clock,
+        settings: DoctorSettings,
+    ) -> None:
         self._make_link = make_link
+        self._find_queues = find_queues
         self._clock = clock
         self._settings = settings
         self._found: list[Finding] = []
         self._rights = RightsTrial(settings.final_suffix)
+        self._found_of_sources: list[Finding] = []
         self._kind = BrokerKind.CLASSIC
         self._encoding = ""
         self._settings_of: dict[str, Mapping[str, Any]] = {}
@@ -128,7 +103,7 @@ class Doctor:
             self._refuse_log_in(refused)
         settings, rights = self._settings, self._rights
         self._found += policy_findings(settings.rules, is_layout_known=self._is_layout_known)
-        self._found += rights.found
+        self._found += (*rights.found, *self._found_of_sources)
         self._found += permission_findings(
             self._kind, settings.user, rights.attempts, lambda name: rights.roles.get(name, ())
         )
@@ -158,7 +133,7 @@ class Doctor:
         if read_refusal(words) is None:
             self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, words)
             return
-        self._rights.note(_ADVISORIES, "logging in", words)
+        self._rights.note(ADVISORIES, "logging in", words)
         self._find(
             Check.PERMISSIONS,
             Severity.NOTE,
@@ -178,22 +153,30 @@ class Doctor:
         trials = link.trials() if isinstance(link, HasTrials) else None
         self._note_management(link, trials)
         rights = self._rights
-        if trials is not None:
-            rights.existing = self._note_existing(trials)
-        intake = self._find_intake(link)
-        sources = self._expand(trials, intake)
-        origins = self._known_origins(link, intake)
+        if trials is None or not self._may_ask:
+            # Why: what can't be removed is used again by this user's next doctor on this wire.
+            own = re.sub(r"[^A-Za-z0-9_-]", "_", f"{settings.scheme}-{settings.user}")
+            self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{own}")
+        look = Sources(settings, self._kind, self._find_queues, rights, may_ask=self._may_ask)
+        self._found_of_sources = look.found
+        look.note_existing(link, self._settings_of)
+        intake = look.find_intake(link)
+        sources = look.expand(trials, intake)
+        origins = look.known_origins(link, intake)
         self._judge_layout(intake, origins)
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )
         self._found += kind_finding(self._kind, settings.rules)
-        sources = sources or self._guessed_sources()
+        if settings.needs_names and self._kind is BrokerKind.CLASSIC:
+            self._found += unknown_origin_findings(intake, settings.names, rights.existing)
+        self._found += recorded_findings(self._kind, settings.scheme)
+        sources = sources or look.guessed_sources()
         rights.try_sources(link, trials, sources)
         rights.try_finals(link, trials, sources)
         names = IntakeNames(self._kind)
         names.replace(intake)
-        named = self._policy_origins(trials)
+        named = look.policy_origins(trials)
         rights.try_origins(
             link, trials, [one for one in (*origins, *named) if not names.covers(one)]
         )
@@ -212,9 +195,6 @@ class Doctor:
             self._settings_of = dict(zip(names, link.address_settings(names), strict=True))
         except BrokerRefused as refused:
             self._may_ask = False
-            # Why the fixed name: what can't be removed is used again by the next doctor.
-            user = re.sub(r"[^A-Za-z0-9_-]", "_", self._settings.user)
-            self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{user}")
             self._note_unasked(refused, trials)
 
     def _note_unasked(self, refused: BrokerRefused, trials: Trials | None) -> None:
@@ -237,95 +217,6 @@ class Doctor:
                 "can't see what routes",
                 finding.mend,
             )
-
-    def _note_existing(self, trials: Trials) -> frozenset[str] | None:
-        if self._kind is BrokerKind.ARTEMIS:
-            return frozenset(self._settings_of) if self._may_ask else None
-        try:
-            names = frozenset(one.name for one in trials.expand([queue(">")]))
-        except BrokerRefused:
-            return None
-        return names or None
-
-    def _find_intake(self, link: Link) -> tuple[IntakeQueue, ...]:
-        settings = self._settings
-        if settings.intake_queues:
-            return settings.intake_queues
-        if self._kind is BrokerKind.ARTEMIS:
-            found = (
-                tuple(one for one in link.discover() if not one.expires) if self._may_ask else ()
-            )
-        else:
-            is_classic = isinstance(settings.rules, ClassicRules)
-            rules = settings.rules if is_classic else settings.default_rules
-            assert isinstance(rules, ClassicRules)  # noqa: S101 - the line above
-            found, doubts = dead_letter_queues_of(rules)
-            for doubt in doubts:
-                mend = "intake: {queues: [NAME]}"
-                self._find(Check.DEAD_LETTERS, Severity.WARNING, "intake.queues", doubt, mend)
-        if found:
-            names = ", ".join(one.destination.name for one in found)
-            what = f"dead letters are read from {names}"
-            self._find(Check.DEAD_LETTERS, Severity.OK, "intake.queues", what)
-        else:
-            self._find(
-                Check.DEAD_LETTERS,
-                Severity.PROBLEM,
-                "intake.queues",
-                "no dead-letter queue is known, so that nothing would be taken",
-                "intake: {queues: [DLQ]}",
-            )
-        return found
-
-    def _guessed_sources(self) -> tuple[Destination, ...]:
-        """Return dead-letter addresses of the rules, to try the rights that will be needed."""
-        rules = self._settings.rules
-        if self._may_ask or not isinstance(rules, ArtemisRules):
-            return ()
-        names = dict.fromkeys(entry.settings.dead_letter_address for entry in rules.entries)
-        return tuple(queue(name) for name in names if name)
-
-    def _expand(
-        self, trials: Trials | None, intake: Sequence[IntakeQueue]
-    ) -> tuple[Destination, ...]:
-        found: dict[Destination, None] = {}
-        for item in intake:
-            destination = item.destination
-            if not is_wildcard(destination, self._kind):
-                found[destination] = None
-            elif trials is not None:
-                found.update(dict.fromkeys(self._expand_one(trials, destination)))
-        return tuple(found)
-
-    def _expand_one(self, trials: Trials, destination: Destination) -> tuple[Destination, ...]:
-        try:
-            return trials.expand([destination])
-        except BrokerRefused as refused:
-            words = str(refused)
-            if read_refusal(words) is not None:
-                purpose = f"finding the queues of {destination.name}"
-                self._rights.note(_ADVISORIES, purpose, words, exists=False)
-            else:
-                mend = "intake: {queues: [NAME]}"
-                self._find(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
-        return ()
-
-    def _known_origins(self, link: Link, intake: Sequence[IntakeQueue]) -> tuple[Destination, ...]:
-        """Return where messages wait for being sent to: of the schedule and of dead letters."""
-        found = dict.fromkeys(self._settings.schedule.destinations)
-        for item in intake:
-            try:
-                for delivery in link.browse(item, _BROWSED_MAX):
-                    if delivery.provenance.origin is not None:
-                        found[delivery.provenance.origin] = None
-            except BrokerRefused as refused:
-                what = f"the origins of its dead letters can't be looked at: {refused}"
-                self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
-        for left in link.left_behind():
-            more = " or more" if left.at_least else ""
-            what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
-            self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
-        return tuple(found)
 
     # ------------------------------------------------------------------ judging
 
@@ -354,25 +245,6 @@ class Doctor:
             return
         ahead_ms = difference_ms(broker_ms, self._began_ms, self._clock.now_ms())
         self._found.append(clock_finding(self._kind, ahead_ms))
-
-    def _policy_origins(self, trials: Trials | None) -> tuple[Destination, ...]:
-        """Return the origins that rules name and that exist; Classic only.
-
-        Where it can't be known which exist, try queues of our own in their place.
-        """
-        rules, existing = self._settings.rules, self._rights.existing
-        if not isinstance(rules, ClassicRules) or trials is None:
-            return ()
-        found: list[Destination] = []
-        for pattern in named_origins(rules):
-            # Why not `>`: it names every queue, also those whose dead letters nobody reads.
-            if not pattern.is_queue or pattern.name == ">" or "," in pattern.name:
-                continue
-            if existing is not None:
-                found += [one for one in trials.expand([pattern]) if one.name in existing]
-            elif is_wildcard(pattern, self._kind):
-                self._rights.try_pattern(trials, pattern)
-        return tuple(found)
 
     def _count(self, link: Link, sources: Sequence[Destination]) -> None:
         settings, total = self._settings, 0
@@ -414,7 +286,10 @@ class Doctor:
             if read_refusal(words) is not None:
                 self._rights.note(token, "using the token queue", words)
             else:
-                self._find(Check.TRANSACTIONS, Severity.PROBLEM, token.name, words)
+                line = _LINE_IN_WORDS.search(words)
+                what = f"a run could not start: {words}"
+                mend = "" if line is None else line[0]
+                self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
 
     def _at_work(self, link: Link) -> None:
         if isinstance(link, HasTrials) and self._kind is BrokerKind.CLASSIC:

@@ -1,10 +1,11 @@
 """Judges what was read of a broker and a configuration together: loops, backlog, policy."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.model.destination import Destination
 from amqsidecar.policy.artemis_rules import ArtemisRules
@@ -129,6 +130,36 @@ def backlog_finding(
         subject=str(source),
         what=f"holds {count} dead letters: a run decides them like new ones",
     )
+
+
+def unknown_origin_findings(
+    intake: Sequence[IntakeQueue], names: DeadLetterNames, existing: Collection[str] | None
+) -> Iterator[Finding]:
+    """Yield dead-letter queues whose messages don't tell where they died, nor does the name.
+
+    Args:
+        intake: what is read over a wire that does not show origins.
+        names: what tells origins by name.
+        existing: names of the queues that there are; None = not known.
+    """
+    for item in intake:
+        name = item.destination.name
+        is_pattern = is_wildcard(item.destination, BrokerKind.CLASSIC)
+        if item.origin is not None or (not is_pattern and names.origin_of(item.destination)):
+            continue
+        if is_pattern and names.explains_patterns:
+            continue
+        is_absent = existing is not None and name not in existing and not is_pattern
+        where = "; it does not exist yet" if is_absent else ""
+        yield Finding(
+            check=Check.ORIGINS,
+            severity=Severity.PROBLEM,
+            subject=str(item.destination),
+            what="AMQP does not show where its messages died, and its name does not tell, so that "
+            f"a run refuses to read it{where}: attach by openwire://, name the origin, or give "
+            "each queue a dead-letter queue of its own and the activemq.xml as policy.source",
+            mend=f"intake: {{origin: {{{name}: ORIGIN}}}}",
+        )
 
 
 def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from amqsidecar.broker import BrokerDescription, BrokerKind
+from amqsidecar.diagnosis.fidelity import summary
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 
 TESTED = {
@@ -40,11 +41,7 @@ def version_finding(
 
 def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding]:
     """Yield what this wire can't carry, and which one can."""
-    wire = (
-        scheme.partition("+")[0].removesuffix("s")
-        if scheme == "amqps"
-        else scheme.partition("+")[0]
-    )
+    wire = _wire(scheme)
     best = _BEST[kind]
     if wire == best:
         what = f"{best}:// is the recommended wire for {_PRODUCT[kind]}"
@@ -59,6 +56,17 @@ def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding
             f"damaged is not taken; {best}:// carries all",
             f"broker: {{url: {best}://{host}:{_BEST_PORT[kind]}}}",
         )
+
+
+def recorded_findings(kind: BrokerKind, scheme: str) -> Iterator[Finding]:
+    """Yield what was recorded of this wire on real brokers."""
+    for sentence in summary(kind, _wire(scheme)):
+        yield _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", sentence)
+
+
+def _wire(scheme: str) -> str:
+    """Return the wire that a scheme speaks, encrypted or not."""
+    return "amqp" if scheme == "amqps" else scheme.partition("+")[0]
 
 
 def _finding(check: Check, severity: Severity, subject: str, what: str, mend: str = "") -> Finding:

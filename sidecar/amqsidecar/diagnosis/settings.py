@@ -1,0 +1,44 @@
+"""What an examination needs to know of the configuration."""
+
+import msgspec
+
+from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.diagnosis.schedule import ScheduleFacts
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+
+
+class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the configuration matters.
+
+    Attributes:
+        scheme: of the broker's URL.
+        place: host and port.
+        user: who logs in; "" = nobody.
+        expected_kind: None = whichever it is.
+        intake_queues: named by the operator; () = discover.
+        rules: given ones; None = none.
+        needs_names: whether the wire shows no origins, so that a queue's name has to tell them
+            (Classic over AMQP).
+        names: what tells them by name.
+        holds_backlog: whether dead letters that were there before are held.
+        backlog_threshold: not where they are no more than this.
+        final_suffix: of final queues.
+        store_url: for telling.
+        schedule: what the store holds.
+    """
+
+    scheme: str
+    place: str
+    user: str = ""
+    expected_kind: BrokerKind | None = None
+    intake_queues: tuple[IntakeQueue, ...] = ()
+    rules: ClassicRules | ArtemisRules | None = None
+    needs_names: bool = False
+    names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))
+    holds_backlog: bool = True
+    backlog_threshold: int = 100
+    final_suffix: str
+    store_url: str
+    schedule: ScheduleFacts = ScheduleFacts()

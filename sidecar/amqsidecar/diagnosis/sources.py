@@ -1,0 +1,192 @@
+"""Looks for what a run would read, and where the messages there come from."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from amqsidecar.broker import BrokerKind, IntakeQueue, Link, ListsQueues
+from amqsidecar.diagnosis.classic_layout import named_origins
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.judging import is_wildcard
+from amqsidecar.diagnosis.permissions import read_refusal
+from amqsidecar.diagnosis.rights_trial import RightsTrial
+from amqsidecar.diagnosis.settings import DoctorSettings
+from amqsidecar.diagnosis.trials import Trials
+from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+
+FindQueues = Callable[[Link], Sequence[IntakeQueue]]
+"""Finds the dead-letter queues that a service would read, where none are named."""
+
+ADVISORIES = topic("ActiveMQ.Advisory.Queue")
+_BROWSED_MAX = 100
+
+
+class Sources:
+    """A look at the dead-letter queues of one broker.
+
+    Attributes:
+        found: what came out.
+    """
+
+    def __init__(
+        self,
+        settings: DoctorSettings,
+        kind: BrokerKind,
+        find_queues: FindQueues,
+        rights: RightsTrial,
+        *,
+        may_ask: bool,
+    ) -> None:
+        """Begin.
+
+        Args:
+            settings: of the examination.
+            kind: of the broker.
+            find_queues: as a service finds them.
+            rights: keeps what is refused.
+            may_ask: Artemis: whether the user may manage the broker.
+        """
+        self._settings = settings
+        self._kind = kind
+        self._find_queues = find_queues
+        self._rights = rights
+        self._may_ask = may_ask
+        self.found: list[Finding] = []
+
+    def _find(
+        self, check: Check, severity: Severity, subject: str, what: str, mend: str = ""
+    ) -> None:
+        self.found.append(
+            Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
+        )
+
+    def note_existing(self, link: Link, addresses: Collection[str]) -> None:
+        """Keep which queues (Artemis: addresses) there are, where the broker tells."""
+        self._rights.existing = self._existing(link, addresses)
+
+    def _existing(self, link: Link, addresses: Collection[str]) -> frozenset[str] | None:
+        if self._kind is BrokerKind.ARTEMIS:
+            return frozenset(addresses) if self._may_ask else None
+        if not isinstance(link, ListsQueues):
+            return None
+        try:
+            return frozenset(link.queue_names())
+        except BrokerRefused:
+            return None
+
+    def find_intake(self, link: Link) -> tuple[IntakeQueue, ...]:
+        """Return what a run would read."""
+        settings = self._settings
+        if settings.intake_queues:
+            return settings.intake_queues
+        found: tuple[IntakeQueue, ...] = ()
+        if self._may_ask:
+            found = tuple(self._find_queues(link))
+        if self._kind is BrokerKind.CLASSIC:
+            self._note_doubts(link)
+        if found:
+            names = ", ".join(one.destination.name for one in found)
+            what = f"dead letters are read from {names}"
+            self._find(Check.DEAD_LETTERS, Severity.OK, "intake.queues", what)
+        else:
+            self._find(
+                Check.DEAD_LETTERS,
+                Severity.PROBLEM,
+                "intake.queues",
+                "no dead-letter queue is known, so that nothing would be taken",
+                "intake: {queues: [DLQ]}",
+            )
+        return found
+
+    def _note_doubts(self, link: Link) -> None:
+        """Tell of dead-letter queues of the rules that can't be found."""
+        rules = self._settings.rules
+        if not isinstance(rules, ClassicRules):
+            return
+        doubts = [*dead_letter_queues_of(rules)[1]]
+        if self._rights.existing is None:
+            doubts += [
+                f"{pattern} can't be found: the broker does not tell this user over this wire "
+                "which queues there are"
+                for pattern in name_patterns_of(rules)
+            ]
+        for doubt in doubts:
+            mend = "intake: {queues: [NAME]}"
+            self._find(Check.DEAD_LETTERS, Severity.WARNING, "intake.queues", doubt, mend)
+
+    def guessed_sources(self) -> tuple[Destination, ...]:
+        """Return dead-letter addresses of the rules, to try the rights that will be needed."""
+        rules = self._settings.rules
+        if self._may_ask or not isinstance(rules, ArtemisRules):
+            return ()
+        names = dict.fromkeys(entry.settings.dead_letter_address for entry in rules.entries)
+        return tuple(queue(name) for name in names if name)
+
+    def expand(
+        self, trials: Trials | None, intake: Sequence[IntakeQueue]
+    ) -> tuple[Destination, ...]:
+        """Return the queues that names and wildcards stand for now."""
+        found: dict[Destination, None] = {}
+        for item in intake:
+            destination = item.destination
+            if not is_wildcard(destination, self._kind):
+                found[destination] = None
+            elif trials is not None:
+                found.update(dict.fromkeys(self._expand_one(trials, destination)))
+            elif self._rights.existing is not None:
+                names = IntakeNames(self._kind)
+                names.replace([item])
+                queues = [queue(name) for name in sorted(self._rights.existing)]
+                found.update(dict.fromkeys(one for one in queues if names.covers(one)))
+        return tuple(found)
+
+    def _expand_one(self, trials: Trials, destination: Destination) -> tuple[Destination, ...]:
+        try:
+            return trials.expand([destination])
+        except BrokerRefused as refused:
+            words = str(refused)
+            if read_refusal(words) is not None:
+                purpose = f"finding the queues of {destination.name}"
+                self._rights.note(ADVISORIES, purpose, words, exists=False)
+            else:
+                mend = "intake: {queues: [NAME]}"
+                self._find(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
+        return ()
+
+    def known_origins(self, link: Link, intake: Sequence[IntakeQueue]) -> tuple[Destination, ...]:
+        """Return where messages wait for being sent to: of the schedule and of dead letters."""
+        found = dict.fromkeys(self._settings.schedule.destinations)
+        for item in intake:
+            try:
+                for delivery in link.browse(item, _BROWSED_MAX):
+                    if delivery.provenance.origin is not None:
+                        found[delivery.provenance.origin] = None
+            except BrokerRefused as refused:
+                what = f"the origins of its dead letters can't be looked at: {refused}"
+                self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
+        for left in link.left_behind():
+            more = " or more" if left.at_least else ""
+            what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
+            self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
+        return tuple(found)
+
+    def policy_origins(self, trials: Trials | None) -> tuple[Destination, ...]:
+        """Return the origins that rules name and that exist; Classic only.
+
+        Where it can't be known which exist, try queues of our own in their place.
+        """
+        rules, existing = self._settings.rules, self._rights.existing
+        if not isinstance(rules, ClassicRules) or trials is None:
+            return ()
+        found: list[Destination] = []
+        for pattern in named_origins(rules):
+            # Why not `>`: it names every queue, also those whose dead letters nobody reads.
+            if not pattern.is_queue or pattern.name == ">" or "," in pattern.name:
+                continue
+            if existing is not None:
+                found += [one for one in trials.expand([pattern]) if one.name in existing]
+            elif is_wildcard(pattern, self._kind):
+                self._rights.try_pattern(trials, pattern)
+        return tuple(found)
