@@ -1,4 +1,4 @@
-"""The harness of the STOMP link to Artemis: its producers speak STOMP, the rest is asked by AMQP."""
+"""The harness of the STOMP link to Artemis: its producers speak STOMP, it asks by AMQP."""
 
 import socket
 from collections.abc import Collection
@@ -9,6 +9,7 @@ from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from support.brokers import Broker
+from support.jms_peer import JmsPeer
 from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_harness import Drained
 from support.stomp_peer import StompPeer
@@ -53,11 +54,15 @@ class StompArtemisHarness(AmqpArtemisHarness):
 
     def drain(self, queue_name: str) -> list[Drained]:
         """Consume and return all that a queue holds; STOMP has turned numbers into text."""
+        depth = self.depth(queue_name)
+        found = JmsPeer.of(self.broker, "core").consume(queue_name, count=depth) if depth else []
         return [
-            one._replace(
-                properties={name: _number(value) for name, value in one.properties.items()}
+            Drained(
+                one.test_id or "",
+                str(one.body),
+                {name: _number(one.value(name)) for name in one.properties},
             )
-            for one in super().drain(queue_name)
+            for one in found
         ]
 
     def drop(self, link: Link) -> None:

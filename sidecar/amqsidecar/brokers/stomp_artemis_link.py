@@ -21,9 +21,9 @@ What remains as a window: a named dead letter that is moved before it comes agai
 operator, or the broker after too many failed deliveries) has a new number, and is a copy there;
 and another sidecar that reads the same dead-letter queue doesn't know the names.
 
-Three connections, since the broker ends a connection with each ERROR: the token's, which carries
+Four connections, since the broker ends a connection with each ERROR: the token's, which carries
 the transactions, so that the token fences them; that of the dead letters, which therefore stay in
-hand when a send is refused; and the management's.
+hand when a send is refused; the management's; and one that hears of new queues.
 """
 
 import json
@@ -45,6 +45,7 @@ from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.stomp_artemis_intake import Intake
 from amqsidecar.brokers.stomp_artemis_management import StompManagement
+from amqsidecar.brokers.stomp_artemis_notifications import StompNotifications
 from amqsidecar.brokers.stomp_artemis_token import Token, TokenKeeper
 from amqsidecar.brokers.stomp_artemis_transaction import Transactions
 from amqsidecar.brokers.stomp_connection import StompConnection
@@ -105,6 +106,8 @@ class StompArtemisLink:
         self._allowed = frozenset(allowed_losses)
         self._crash_point = crash_point
         self._management = StompManagement(self._connect, clock, instance)
+        self._notifications = StompNotifications(self._connect)
+        self._read: tuple[Destination, ...] = ()
         self._connection: StompConnection | None = None
         self._routes: ArtemisRoutes | None = None
         self._intake: Intake | None = None
@@ -157,6 +160,7 @@ class StompArtemisLink:
         if self._keeper is not None:
             self._keeper.close()
         self._management.close()
+        self._notifications.close()
 
     # Intake
 
@@ -164,7 +168,10 @@ class StompArtemisLink:
         """Read from these queues from now on, and only from these; may be called again."""
         _opened(self._keeper)
         _opened(self._routes).set_intake(queues)
+        # Why before: a queue that is made meanwhile is told.
+        self._notifications.begin()
         _opened(self._intake).attach(queues, prefetch)
+        self._read = tuple(queue.destination for queue in queues)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what the link does not take out of the attached queues, and why."""
@@ -173,6 +180,7 @@ class StompArtemisLink:
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
         intake = _opened(self._intake)
+        self._keep_alive()
         deliveries = intake.receive(limit, _opened(self._routes).read_origin)
         intake.look()
         return deliveries
@@ -242,7 +250,7 @@ class StompArtemisLink:
         keeper, intake = _opened(self._keeper), _opened(self._intake)
         transactions = _opened(self._transactions)
         # Why here: with the dead letters' connection gone they are in their queues again.
-        _opened(self._connection).poll()
+        self._keep_alive()
         held = intake.in_hand(accepts)
         keeper.take_for_commit()
         following = Token(keeper.token.lineage, token, intake.accepted_with(held))
@@ -281,6 +289,22 @@ class StompArtemisLink:
             DiscoveryRefused: this user may not ask.
         """
         return _opened(self._routes).discover()
+
+    def queues_changed(self) -> bool:
+        """Return whether a look for queues may find others than the last one; forgets it."""
+        watch = _opened(self._routes).watch
+        for name, address, is_added in self._notifications.take():
+            watch.bound(name, address, is_added=is_added)
+        return watch.has_changed()
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return self._read
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Tell whether a queue was made while this link was open, so that all in it is new."""
+        name = destination.name.rpartition("::")[2]
+        return _opened(self._routes).watch.is_newborn(name)
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages a dead-letter queue holds, counting up to `at_most`.

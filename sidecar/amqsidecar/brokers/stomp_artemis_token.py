@@ -217,30 +217,33 @@ class TokenKeeper:
         """
         if self._held is None:
             return
-        connection = self.connection
-        self.send(token, None)
+        try:
+            self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
+        except BrokerRefused as refused:
+            raise LinkLost(str(refused)) from refused
         self._acknowledge(self._held[0])
         self._held = None
-        connection.flush()
+        self.connection.flush()
         self._expected = token.cycle
         self.take_for_commit()
 
-    def send(self, token: Token, transaction: Header | None) -> None:
-        """Send a token: in a transaction without waiting, else durable when this returns.
+    def send_next(self, token: Token, transaction: Header) -> str:
+        """Send a token in a transaction; return the receipt, which tells that all was taken.
 
         Raises:
-            LinkLost: it is not known whether the broker has it.
+            LinkLost: the connection is gone.
         """
-        headers = [*self._headers(), (b"persistent", b"true")]
-        if transaction is None:
-            try:
-                self._call("SEND", headers, encode(token))
-            except BrokerRefused as refused:
-                raise LinkLost(str(refused)) from refused
-            return
         duplicate_id = f"{token.lineage}:{token.cycle}".encode()
-        headers += [transaction, (b"_AMQ_DUPL_ID", duplicate_id)]
-        self.connection.send("SEND", headers, encode(token))
+        return self.connection.ask(
+            "SEND",
+            [
+                *self._headers(),
+                (b"persistent", b"true"),
+                transaction,
+                (b"_AMQ_DUPL_ID", duplicate_id),
+            ],
+            encode(token),
+        )
 
     def take_for_commit(self) -> None:
         """Make sure that the token is in hand, and that it is the one we sent last.

@@ -3,10 +3,15 @@
 Quirk (Artemis): after an ERROR the broker answers nothing more on that connection, so a refused
 send or commit costs a connection. It is the token's, not that of the dead letters, which stay in
 hand; that the same token comes again proves that nothing of the transaction happened.
+
+Quirk (Artemis): a COMMIT that follows a refused SEND is answered with an ERROR, but what was sent
+before the refused one is committed; and the ERROR may come after the receipt of a later SEND. So
+every SEND has a receipt, and COMMIT is sent only when all of them are there.
 """
 
 from collections.abc import Sequence
 from itertools import count
+from typing import NamedTuple
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.stomp_artemis_message import resend_frame
@@ -18,6 +23,24 @@ from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
 
 
+class _Begun(NamedTuple):
+    """A transaction that was begun.
+
+    Attributes:
+        sends: of the caller.
+        header: its name.
+        receipts: of the sends that were put, in order; "" = it was not put.
+        undecodable: by index, why one was not.
+        refused: what the broker has refused already, as `_await` returns it.
+    """
+
+    sends: Sequence[Resend]
+    header: Header
+    receipts: list[str]
+    undecodable: dict[int, str]
+    refused: tuple[int, str] | None = None
+
+
 class Transactions:
     """One transaction at a time over the connection of the token."""
 
@@ -26,7 +49,7 @@ class Transactions:
         self._clock = clock
         self._crash_point = crash_point
         self._numbers = count(1)
-        self._begun: tuple[Sequence[Resend], Header, dict[int, str]] | None = None
+        self._begun: _Begun | None = None
 
     def begin(self, sends: Sequence[Resend]) -> None:
         """Begin a transaction and put its sends; nobody sees them before the commit.
@@ -35,25 +58,27 @@ class Transactions:
             LinkLost: the connection is gone.
         """
         self.abandon()
-        transaction = (b"transaction", b"cycle-%d" % next(self._numbers))
         connection = self._keeper.connection
-        connection.send("BEGIN", [transaction])
-        undecodable: dict[int, str] = {}
+        begun = _Begun(sends, (b"transaction", b"cycle-%d" % next(self._numbers)), [], {})
         now_ms = self._clock.now_ms()
         try:
+            connection.send("BEGIN", [begun.header])
             for index, resend in enumerate(sends):
                 try:
                     headers, body = resend_frame(resend, now_ms)
                 except UndecodableMessage as cause:
-                    undecodable[index] = str(cause)
+                    begun.undecodable[index] = str(cause)
+                    begun.receipts.append("")
                     continue
-                connection.send("SEND", [transaction, *headers], body)
+                begun.receipts.append(connection.ask("SEND", [begun.header, *headers], body))
             connection.flush()
         except LinkLost:
-            if not connection.errors:
+            # Why: the broker hangs up after an ERROR; the commit tells of which send.
+            refused = self._refusal(begun)
+            if refused is None:
                 raise
-            # Why: the broker has refused a send and hung up; the commit finds out which.
-        self._begun = (sends, transaction, undecodable)
+            begun = begun._replace(refused=refused)
+        self._begun = begun
 
     def abandon(self) -> None:
         """Undo what was begun; no matter whether anything was.
@@ -64,10 +89,10 @@ class Transactions:
         begun, self._begun = self._begun, None
         if begun is None:
             return
-        if self._keeper.connection.errors:
+        if self._await(begun) is not None:
             self._keeper.reopen()
             return
-        self._keeper.connection.send("ABORT", [begun[1]])
+        self._keeper.connection.send("ABORT", [begun.header])
         self._keeper.connection.flush()
 
     def commit(self, sends: Sequence[Resend], token: Token, *, accepts: int) -> None:
@@ -83,71 +108,66 @@ class Transactions:
             CommitRefused: nothing happened, or with `is_duplicate` the one send has happened.
             LinkLost: unknown whether it happened; the token will tell.
         """
-        if self._begun is None or self._begun[0] is not sends:
+        if self._begun is None or self._begun.sends is not sends:
             self.begin(sends)
-        if self._begun is None:
+        begun = self._begun
+        if begun is None:
             raise LinkLost("no transaction was begun")
-        _, transaction, undecodable = self._begun
-        if undecodable:
+        if begun.undecodable:
             self.abandon()
-            raise SendsRefused(undecodable)
-        connection = self._keeper.connection
-        try:
-            if not connection.errors:
-                self._keeper.send(token, transaction)
-                connection.flush()
-                connection.poll()
-        except LinkLost:
-            if not connection.errors:
-                raise
-        if connection.errors:
-            self._refused(sends, error_text(connection.errors[0]))
-        self._crash_point("sent")
+            raise SendsRefused(begun.undecodable)
         self._begun = None
-        receipt = connection.ask("COMMIT", [transaction])
+        connection = self._keeper.connection
+        refusal = self._await(begun, token)
+        if refusal is not None:
+            self._keeper.reopen()
+            index, words = refusal
+            if index < len(sends):
+                raise SendsRefused({index: words})
+            raise CommitRefused(f"the token was refused: {words}")
+        self._crash_point("sent")
+        receipt = connection.ask("COMMIT", [begun.header])
         connection.flush()
         self._crash_point("committing")
-        try:
-            answer = connection.answer_or_error(receipt)
-        except LinkLost:
-            if not connection.errors:
-                raise
-            answer = None
-        if answer is None:
-            self._refused(sends, error_text(connection.errors[0]))
-        elif answer.command == "ERROR":
-            self._commit_refused(sends, error_text(answer), accepts)
+        answer = connection.answers([receipt])[0]
+        if answer.command == "ERROR":
+            self._refused(sends, error_text(answer), accepts)
 
-    def _refused(self, sends: Sequence[Resend], words: str) -> None:
-        """Find out which sends the broker refuses, and raise it."""
-        self._begun = None
-        self._keeper.reopen()
-        refusals = self._find_refused(sends)
-        if refusals:
-            raise SendsRefused(refusals)
-        raise CommitRefused(f"the broker refused a send: {words}")
+    def _await(self, begun: _Begun, token: Token | None = None) -> tuple[int, str] | None:
+        """Wait until the broker has taken all sends, and a token where one is given.
 
-    def _find_refused(self, sends: Sequence[Resend]) -> dict[int, str]:
-        """Send all again with receipts, in a transaction that is never committed.
+        Returns:
+            None, or the index of what it refused (that of the token comes last), and its words.
 
-        Why not with receipts at first: the header would stay on the message for ever.
+        Raises:
+            LinkLost: the connection is gone for another reason.
         """
         connection = self._keeper.connection
-        transaction = (b"transaction", b"cycle-%d" % next(self._numbers))
-        connection.send("BEGIN", [transaction])
-        now_ms = self._clock.now_ms()
-        for index, resend in enumerate(sends):
-            headers, body = resend_frame(resend, now_ms)
-            try:
-                connection.call("SEND", [transaction, *headers], body)
-            except Refused as refused:
-                self._keeper.reopen()
-                return {index: str(refused)}
-        connection.send("ABORT", [transaction])
-        connection.flush()
-        return {}
+        if begun.refused is not None:
+            return begun.refused
+        try:
+            if token is not None:
+                begun.receipts.append(self._keeper.send_next(token, begun.header))
+            for index, receipt in enumerate(begun.receipts):
+                answer = connection.answers([receipt])[0] if receipt else None
+                if answer is not None and answer.command == "ERROR":
+                    return index, error_text(answer)
+        except LinkLost:
+            refusal = self._refusal(begun)
+            if refusal is None:
+                raise
+            return refusal
+        return None
 
-    def _commit_refused(self, sends: Sequence[Resend], words: str, accepts: int) -> None:
+    def _refusal(self, begun: _Begun) -> tuple[int, str] | None:
+        """Return which send was answered with an ERROR; None = none so far."""
+        for index, receipt in enumerate(begun.receipts):
+            answer = self._keeper.connection.answered(receipt)
+            if answer is not None and answer.command == "ERROR":
+                return index, error_text(answer)
+        return None
+
+    def _refused(self, sends: Sequence[Resend], words: str, accepts: int) -> None:
         """Raise what a refused commit means.
 
         The broker does not say that a duplicate id was the reason. A single send is therefore sent

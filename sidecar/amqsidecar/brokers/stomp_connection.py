@@ -382,19 +382,10 @@ class StompConnection:
                 self._wait_for_answer(receipt, deadline_s)
         return [self._answers.pop(receipt) for receipt in receipts]
 
-    def answer_or_error(self, receipt: str, timeout_s: float = _ANSWER_TIMEOUT_S) -> Frame | None:
-        """Return what answers a frame; None = an ERROR came that answers no receipt.
-
-        Raises:
-            LinkLost: neither came.
-        """
-        self.flush()
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while receipt not in self._answers:
-            if self.errors:
-                return None
-            self._wait_for_answer(receipt, deadline_s)
-        return self._answers.pop(receipt)
+    def answered(self, receipt: str) -> Frame | None:
+        """Return what has answered a frame, without waiting; None = nothing yet."""
+        self._sort()
+        return self._answers.pop(receipt, None)
 
     def _wait_for_answer(self, receipt: str, deadline_s: float) -> None:
         try:
