@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink
+from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.broker_xml import artemis_xml
 from support.brokers import ArtemisBroker, ClassicBroker
@@ -193,6 +195,44 @@ def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
     assert '"secret.DLQ":' in ready
     assert sidecar.log().count("consume on activemq.notifications") == 1
     assert harness.depth("secret.DLQ") == 3
+
+
+def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_letter(
+    limited_artemis: ArtemisBroker,
+    artemis_harness: AmqpArtemisHarness,
+    unique: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without the right to hear of it the next look finds it, and one line says so."""
+    caplog.set_level("INFO")
+    hearing, deaf = (
+        StompArtemisLink(
+            host="127.0.0.1",
+            port=limited_artemis.ports["PORT"],
+            user=user,
+            password=user,
+            clock=SystemClock(),
+            instance=f"{unique}-{user}",
+        )
+        for user in ("admin", "limited")
+    )
+    for link in (hearing, deaf):
+        link.open(f"amqsidecar.token.{unique}.{link is deaf}")
+        link.discover()
+        link.attach([], 10)
+        link.attach([], 10)
+        link.queues_changed()
+    artemis_harness.put_dead_letters(f"auto.{unique}", 1)
+
+    eventually(lambda: hearing.wait(0.1) or hearing.queues_changed(), what="it is told")
+
+    born = f"auto.DLA::dead-auto.{unique}"
+    assert not deaf.queues_changed()
+    for link in (hearing, deaf):
+        assert queue(born) in [one.destination for one in link.discover()]
+        assert link.is_newborn(queue(born))
+        link.close()
+    assert caplog.text.count("consume on activemq.notifications") == 1
 
 
 # ---------------------------------------------------------------------------------- Classic
