@@ -77,9 +77,10 @@ class LinkMaker:
             }
         else:
             kind = self._config.broker.expected_kind or self._ask_over_stomp(url)
-            makers = {BrokerKind.CLASSIC: self._stomp_classic}
-            if kind not in makers:
-                raise BrokerRefused(f"no link speaks {url.scheme} to {kind.value} yet")
+            makers = {
+                BrokerKind.ARTEMIS: self._stomp_artemis,
+                BrokerKind.CLASSIC: self._stomp_classic,
+            }
         return makers[kind](url, instance)
 
     def _openwire(self, url: BrokerUrl, instance: str) -> Link:
@@ -158,6 +159,25 @@ class LinkMaker:
             final_suffix=config.redelivery.final_suffix,
             allowed_losses=frozenset(config.intake.allow_lossy),
             unreadable=self._unreadable,
+            crash_point=self._crash_point,
+        )
+
+    def _stomp_artemis(self, url: BrokerUrl, instance: str) -> Link:
+        from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink  # noqa: PLC0415
+
+        config = self._config
+        return StompArtemisLink(
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            password=self._password(url),
+            clock=self._clock,
+            instance=instance,
+            ssl_context=self._tls(url),
+            connect_timeout_s=config.broker.connect_timeout_s,
+            idle_timeout_s=config.broker.idle_timeout_s,
+            final_suffix=config.redelivery.final_suffix,
+            allowed_losses=frozenset(config.intake.allow_lossy),
             crash_point=self._crash_point,
         )
 
