@@ -160,8 +160,8 @@ def _crash_point(environ: Mapping[str, str]) -> CrashPoint:
     name, _, when = wish.partition(":")
     count, _, how = when.partition(":")
     crash = _CRASHES.get(how)
-    if name not in crash_points.NAMES or not count.isdigit() or crash is None:
-        known = ", ".join(crash_points.NAMES)
+    if name not in crash_points.ALL_NAMES or not count.isdigit() or crash is None:
+        known = ", ".join(crash_points.ALL_NAMES)
         expected = f"expected one of {known} and a count, such as stored:3 or stored:3:SIGSTOP"
         raise ConfigError([Problem(CRASH_POINT_VARIABLE, expected)])
     left = int(count)

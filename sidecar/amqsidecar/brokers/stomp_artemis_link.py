@@ -51,7 +51,7 @@ from amqsidecar.brokers.stomp_artemis_transaction import Transactions
 from amqsidecar.brokers.stomp_connection import StompConnection
 from amqsidecar.brokers.stomp_frame import ENCODING
 from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.crash_points import ACCEPTING, CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
@@ -255,7 +255,7 @@ class StompArtemisLink:
         keeper.take_for_commit()
         following = Token(keeper.token.lineage, token, intake.accepted_with(held))
         transactions.commit(sends, following, accepts=len(held))
-        self._crash_point("accepting")
+        self._crash_point(ACCEPTING)
         keeper.exchanged(token)
         intake.accept(held)
 
