@@ -301,7 +301,8 @@ class StompConnection:
                 if self._tls_problem is not None:
                     raise self._tls_problem from lost
                 if self._reader.problem is None:
-                    raise
+                    tls = "with" if self._ssl_context else "without"
+                    raise LinkLost(f"{lost}; is that connector {tls} TLS?") from lost
                 raise BrokerRefused(str(lost)) from lost
         return self._greeting or self.errors.popleft()
 
