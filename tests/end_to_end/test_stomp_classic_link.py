@@ -234,7 +234,7 @@ def test_what_stomp_can_not_carry_stays_where_it_is(
     jms.produce(unique, ["Text"], count=5, properties=STRINGS, **plain)
     jms.fail(unique, messages=19)
     link = make_link()
-    link.attach([intake(unique)], 4)
+    link.attach([intake(unique)], 50)
 
     move_all(link, 4)
     move_all(link, 1)
@@ -303,19 +303,22 @@ def test_a_page_full_of_what_a_selector_keeps_out_is_told(
 def test_an_origin_is_proven_and_not_believed(
     unique: str, make_link: MakeLink, stomp: StompPeer
 ) -> None:
-    """A producer's `original-destination` hides the true one, which the broker still knows."""
+    """A producer's `original-destination` hides the true one; such a message is not sent there."""
     victim = {"original-destination": f"/queue/{unique}.victim"}
     stomp.send(f"/queue/{unique}", {}, b"honest")
     stomp.send(f"/queue/{unique}", victim, b"lying")
-    die(stomp, unique, 2)
+    truth = {"original-destination": f"/queue/{unique}"}
+    stomp.send(f"/queue/{unique}", truth, b"repeating")
+    die(stomp, unique, 3)
     stomp.send(f"/queue/DLQ.{unique}", victim, b"put here")
     link = make_link()
     link.attach([intake(unique)], 10)
-    found = {one.message.rpartition(b"\n")[2]: one.provenance for one in receive(link, 3)}
-    assert found[b"honest"].origin == found[b"lying"].origin == queue(unique)
-    assert found[b"lying"].problem is None
-    assert found[b"put here"].origin is None
-    assert f"{unique}.victim" in str(found[b"put here"].problem)
+    found = {one.message.rpartition(b"\n")[2]: one.provenance for one in receive(link, 4)}
+    assert found[b"honest"].origin == found[b"repeating"].origin == queue(unique)
+    assert found[b"honest"].problem is None
+    for liar in (b"lying", b"put here"):
+        assert found[liar].origin is None
+        assert f"{unique}.victim" in str(found[liar].problem)
 
 
 @pytest.mark.parametrize(

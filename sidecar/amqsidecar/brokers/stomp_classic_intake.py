@@ -2,15 +2,14 @@
 
 A property can hide the true origin of a dead letter (`original-destination`, which every STOMP
 client that forwards all headers sends along), and no selector can name that property. But a
-selector on `JMSDestination` knows the truth. So each origin has a subscription of its own, and one
-for the rest finds new origins: what it is handed is not believed, goes back, and comes again over
-the subscription of its origin. What comes again over the rest is a lie.
+selector on `JMSDestination` knows the truth: of what has arrived, a browser is asked for those
+messages that did not die where they say.
 
 What would lose something by being taken stays unacknowledged in hand. The broker counts it against
 the prefetch, so that a subscription with many of them is made anew with room for as many more.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -34,14 +33,12 @@ from amqsidecar.model.destination import Destination
 HELD_MAX = 1000
 """Messages of one origin that are held in hand since they can't be taken."""
 
-ORIGINS_MAX = 500
-"""Origins of one dead-letter queue; what died elsewhere is parked."""
-
 LIE = (
     "a property of its own says where it died ({}), which is not true, and hides the truth: STOMP "
     "can't show it; look at it over openwire://"
 )
-TOO_MANY = f"its dead-letter queue has messages of more than {ORIGINS_MAX} origins"
+# Why: a selector is a header, of which Classic takes 10 KiB, and each colon of an id is escaped.
+_IDS_BYTES_MAX = 6000
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -62,31 +59,29 @@ class Subscription:
     """One subscription to a dead-letter queue.
 
     Attributes:
-        origin: where all of it died; None = elsewhere.
         name: its id; None = it is not made.
-        in_hand: deliveries that were returned and not accepted.
         spare: the part of the prefetch that is meant for messages that are held.
+        in_hand: deliveries that were returned and not accepted.
         held: reasons why messages in hand can't be taken, by message id.
-        unproven: messages in hand whose origin is not believed yet.
+        unproven: what can be taken and was not asked about yet.
+        proven: what can be returned, with where it died, or why that can't be told.
     """
 
-    def __init__(self, origin: Destination | None) -> None:
-        self.origin = origin
+    def __init__(self) -> None:
         self.name: bytes | None = None
         self.prefetch = 0
         self.spare = 0
-        self.selector = ""
         self.in_hand = 0
         self.held: dict[bytes, str] = {}
-        self.unproven = 0
-        self.arrived: deque[tuple[Shown, Destination | str]] = deque()
+        self.unproven: deque[Shown] = deque()
+        self.proven: deque[tuple[Shown, Destination | str]] = deque()
 
     def forget(self) -> None:
         """Note that the broker has everything back."""
         self.name = None
         self.held.clear()
-        self.unproven = 0
-        self.arrived.clear()
+        self.unproven.clear()
+        self.proven.clear()
 
 
 class Handle(msgspec.Struct, frozen=True, gc=False):
@@ -108,34 +103,29 @@ class QueueReader:
         self._consumers = consumers
         self._clock = clock
         self._rules = rules
-        self._base = selectors.takes(rules.allowed_losses, rules.unreadable)
+        self._selector = selectors.takes(rules.allowed_losses, rules.unreadable)
         self._share = 1
-        self._rest = Subscription(None)
-        self._by_origin: dict[Destination, Subscription] = {}
+        self._current = Subscription()
         self._retired: list[Subscription] = []
-
-    @property
-    def _all(self) -> Iterable[Subscription]:
-        return (*self._by_origin.values(), self._rest)
 
     @property
     def in_hand(self) -> int:
         """Deliveries that were returned and not accepted."""
-        return sum(one.in_hand for one in (*self._all, *self._retired))
+        return sum(one.in_hand for one in (self._current, *self._retired))
 
     @property
     def has_arrived(self) -> bool:
         """Whether `receive` has something to return."""
-        return not self.is_leaving and any(one.arrived for one in self._all)
+        return not self.is_leaving and bool(self._current.proven or self._current.unproven)
 
     def held(self) -> Counter[str]:
         """Return how many messages are held in hand, by reason."""
-        return Counter(reason for one in self._all for reason in one.held.values())
+        return Counter(self._current.held.values())
 
     @property
     def is_full(self) -> bool:
         """Whether so many are held that nothing more is handed over."""
-        return any(len(one.held) >= one.prefetch > 0 for one in self._all)
+        return len(self._current.held) >= self._current.prefetch > 0
 
     def read(self, share: int) -> None:
         """Read with so many deliveries ahead.
@@ -143,25 +133,16 @@ class QueueReader:
         Raises:
             Refused: the broker does not allow it.
         """
-        is_more, self._share = share > self._share, share
         self.is_leaving = False
-        if is_more:
-            self._retire()
+        is_more, self._share = share > self._share, share
+        if is_more and self._current.in_hand and not self._is_right(self._current):
+            # Why beside it: what is in hand of it is acknowledged over it.
+            self._retired.append(self._current)
+            self._current = Subscription()
         self.mend()
 
-    def _retire(self) -> None:
-        """Put others beside subscriptions that are too small and have something in hand."""
-        for one in tuple(self._all):
-            if one.name is None or not one.in_hand or self._is_right(one):
-                continue
-            self._retired.append(one)
-            if one.origin is None:
-                self._rest = Subscription(None)
-            else:
-                self._by_origin[one.origin] = Subscription(one.origin)
-
     def mend(self) -> None:
-        """Make subscriptions anew that have to be other than they are, if nothing is in hand.
+        """Make the subscription anew where it has to be another, once nothing of it is in hand.
 
         Raises:
             Refused: the broker does not allow it.
@@ -170,24 +151,17 @@ class QueueReader:
             self._end(one)
             if one.name is None:
                 self._retired.remove(one)
+        current = self._current
         if self.is_leaving:
-            for one in self._all:
-                self._end(one)
-            return
-        anew = [
-            (one, min(len(one.held), HELD_MAX))
-            for one in self._all
-            if not self._is_right(one) and not one.in_hand
-        ]
-        # Why all before any begins: what goes back is older than what would be handed over now.
-        for one, _ in anew:
-            self._end(one)
-        for one, held in anew:
-            self._begin(one, held)
+            self._end(current)
+        elif not self._is_right(current) and not current.in_hand:
+            held = min(len(current.held), HELD_MAX)
+            self._end(current)
+            self._begin(current, held)
 
     def drop(self) -> None:
         """End all subscriptions, whatever is in hand."""
-        for one in (*self._all, *self._retired):
+        for one in (self._current, *self._retired):
             if one.name is not None:
                 with suppress(Refused):
                     self._consumers.remove(one.name)
@@ -196,20 +170,8 @@ class QueueReader:
     def _is_right(self, one: Subscription) -> bool:
         if one.name is None:
             return False
-        is_roomy = one.prefetch - len(one.held) >= self._room / 2 or one.spare >= HELD_MAX
-        is_bounded = one.prefetch - one.spare <= 2 * self._room
-        is_known = not one.unproven and one.selector == self._selector(one)
-        return is_roomy and is_bounded and is_known
-
-    @property
-    def _room(self) -> int:
-        return max(1, self._share // max(1, len(self._by_origin)))
-
-    def _selector(self, one: Subscription) -> str:
-        if one.origin is not None:
-            return f"{self._base} AND {selectors.died_in(one.origin)}"
-        elsewhere = selectors.died_elsewhere(self._by_origin)
-        return f"{self._base} AND {elsewhere}" if elsewhere else self._base
+        is_roomy = one.prefetch - len(one.held) >= self._share / 2 or one.spare >= HELD_MAX
+        return is_roomy and one.prefetch - one.spare == self._share
 
     def _end(self, one: Subscription) -> None:
         if one.name is not None and not one.in_hand:
@@ -217,56 +179,95 @@ class QueueReader:
             one.forget()
 
     def _begin(self, one: Subscription, held: int) -> None:
-        one.selector = self._selector(one)
         one.spare = held
-        one.prefetch = self._room + held
+        one.prefetch = self._share + held
         one.name = self._consumers.add(
             self.destination,
             one.prefetch,
             lambda frame: self._take(one, frame),
-            selector=one.selector,
+            selector=self._selector,
         )
 
     def _take(self, one: Subscription, frame: Frame) -> None:
         message = shown(frame)
-        origin = one.origin or self._prove(message)
-        if origin is None:
-            one.unproven += 1
-            return
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
         if reason is not None and reason not in self._rules.allowed_losses:
             one.held[message.message_id] = reason
-            return
-        one.arrived.append((message, origin))
-
-    def _prove(self, message: Shown) -> Destination | str | None:
-        """Return the origin of what the rest was handed; None = not believed yet."""
-        claim = message.origin
-        if isinstance(claim, str):
-            return claim
-        if claim in self._by_origin:
-            # Why: of an origin that came up a moment ago the rest may still hand out messages.
-            is_proven = selectors.died_elsewhere(self._by_origin) in self._rest.selector
-            return LIE.format(claim) if is_proven else None
-        if len(self._by_origin) >= ORIGINS_MAX:
-            return TOO_MANY
-        self._by_origin[claim] = Subscription(claim)
-        return None
+        else:
+            one.unproven.append(message)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before."""
+        """Return what has arrived and was not returned before, in order.
+
+        Raises:
+            Refused: the broker does not let us browse.
+        """
         deliveries: list[Delivery] = []
         if self.is_leaving:
             return deliveries
+        one = self._current
+        while len(one.proven) < limit and one.unproven:
+            self._prove(one)
         now_ms = self._clock.now_ms()
-        for one in self._all:
-            while one.arrived and len(deliveries) < limit and one.name is not None:
-                message, origin = one.arrived.popleft()
-                one.in_hand += 1
-                told = provenance(message, origin, now_ms)
-                handle = Handle(one, one.name, message.ack)
-                deliveries.append(Delivery(handle, self.destination, message.kept, told))
+        while one.proven and len(deliveries) < limit and one.name is not None:
+            message, origin = one.proven.popleft()
+            one.in_hand += 1
+            told = provenance(message, origin, now_ms)
+            handle = Handle(one, one.name, message.ack)
+            deliveries.append(Delivery(handle, self.destination, message.kept, told))
         return deliveries
+
+    def _prove(self, one: Subscription) -> None:
+        """Ask the broker which of the next messages did not die where they say."""
+        batch = _batch(one.unproven)
+        # Why one that is to be found if it tells the truth: it shows that the broker has looked.
+        honest = min(
+            (message for message in batch if isinstance(message.origin, Destination)),
+            key=lambda message: len(message.body),
+            default=None,
+        )
+        liars: set[bytes] = set()
+        if honest is not None:
+            selector = selectors.liars(_claims(batch, honest), *_claim(honest))
+            frames = self._consumers.browse(self.destination, len(batch), selector)
+            liars = {shown(frame).message_id for frame in frames}
+            if honest.message_id in liars:
+                liars.remove(honest.message_id)
+            else:
+                one.unproven.remove(honest)
+                one.proven.append((honest, LIE.format(honest.origin)))
+                return
+        for message in batch:
+            is_lie = message.message_id in liars
+            origin = LIE.format(message.origin) if is_lie else message.origin
+            one.unproven.popleft()
+            one.proven.append((message, origin))
+
+
+def _batch(messages: Iterable[Shown]) -> list[Shown]:
+    """Return the first messages, so many that one selector can name them."""
+    batch: list[Shown] = []
+    size = 0
+    for message in messages:
+        size += len(message.message_id) + 20
+        if batch and size > _IDS_BYTES_MAX:
+            break
+        batch.append(message)
+    return batch
+
+
+def _claim(message: Shown) -> tuple[str, str]:
+    return message.message_id.decode(errors="replace"), str(message.origin)
+
+
+def _claims(batch: Iterable[Shown], honest: Shown) -> dict[str, list[str]]:
+    """Return the ids of all but one, by where they say that they died."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for message in batch:
+        if isinstance(message.origin, Destination) and message is not honest:
+            name, origin = _claim(message)
+            found[origin].append(name)
+    return found
 
 
 def in_hand(deliveries: Sequence[Delivery]) -> list[Handle]:
@@ -349,10 +350,17 @@ class Intake:
         return any(reader.has_arrived for reader in self._readers.values())
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived and was not returned before; in order for each origin."""
+        """Return what has arrived and was not returned before, in order for each queue.
+
+        Raises:
+            RefusedQueue: one can't be browsed any more.
+        """
         deliveries: list[Delivery] = []
-        for reader in self._readers.values():
-            deliveries += reader.receive(limit - len(deliveries))
+        for destination, reader in self._readers.items():
+            try:
+                deliveries += reader.receive(limit - len(deliveries))
+            except Refused as cause:
+                raise RefusedQueue(destination, cause) from cause
         return deliveries
 
 

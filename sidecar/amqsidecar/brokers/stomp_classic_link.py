@@ -269,7 +269,8 @@ class StompClassicLink:
         """
         self._live().poll()
         self._route()
-        return self._intake.receive(limit)
+        with _named_refusals():
+            return self._intake.receive(limit)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over.

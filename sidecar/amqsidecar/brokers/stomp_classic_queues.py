@@ -7,10 +7,9 @@ import json
 
 from amqsidecar.brokers.classic_queues import ADVISORY_PREFETCH, QUEUE_ADVISORIES, ClassicQueues
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
-from amqsidecar.brokers.stomp_connection import Refused, StompConnection
+from amqsidecar.brokers.stomp_connection import StompConnection
 from amqsidecar.brokers.stomp_frame import Frame
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 
 _KNOWN_TIMEOUT_S = 5.0
@@ -19,7 +18,10 @@ _REMOVED = 1
 
 
 class QueueWatch(ClassicQueues):
-    """Expands wildcards, now and whenever a queue comes or goes."""
+    """Expands wildcards, now and whenever a queue comes or goes.
+
+    What reading advisories is refused with is the connection's `Refused`.
+    """
 
     def __init__(
         self, connection: StompConnection, consumers: Consumers, clock: Clock, final_suffix: str
@@ -30,13 +32,7 @@ class QueueWatch(ClassicQueues):
         self._clock = clock
 
     def _listen(self, known: Destination | None) -> None:
-        try:
-            self._consumers.add(QUEUE_ADVISORIES, ADVISORY_PREFETCH, self._take_in, acks=False)
-        except Refused as cause:
-            raise BrokerRefused(
-                f"can't find out which queues exist: {cause}; allow the user to read and admin "
-                "(create) topic ActiveMQ.Advisory.>, or name the dead-letter queues one by one"
-            ) from cause
+        self._consumers.add(QUEUE_ADVISORIES, ADVISORY_PREFETCH, self._take_in, acks=False)
         self._await(known)
 
     def _await(self, known: Destination | None) -> None:

@@ -4,11 +4,10 @@ Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter 
 `JMSMessageID` the id as text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from amqsidecar.broker import Loss
 from amqsidecar.brokers.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
-from amqsidecar.model.destination import Destination
 
 # Source: activemq-amqp, InboundTransformer and its subclasses: each sets some of these.
 _AMQP_MARKS = (
@@ -77,12 +76,16 @@ def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str
     return found
 
 
-def died_in(origin: Destination) -> str:
-    """Return the selector of what died in one destination."""
-    return f"JMSDestination = {_quoted(str(origin))}"
+def liars(claims: Mapping[str, Iterable[str]], honest: str, origin: str) -> str:
+    """Return the selector of messages that did not die where they say, and of one that did.
 
-
-def died_elsewhere(origins: Iterable[Destination]) -> str:
-    """Return the selector of what died in none of these; "" = of all."""
-    names = ", ".join(_quoted(str(origin)) for origin in origins)
-    return f"NOT (JMSDestination IN ({names}))" if names else ""
+    Args:
+        claims: ids by where they say that they died.
+        honest: the id of the one that is found if it did.
+        origin: where that one says that it died.
+    """
+    parts = [f"(JMSMessageID = {_quoted(honest)} AND JMSDestination = {_quoted(origin)})"]
+    for claim, ids in claims.items():
+        names = ", ".join(map(_quoted, ids))
+        parts.append(f"(JMSMessageID IN ({names}) AND JMSDestination <> {_quoted(claim)})")
+    return " OR ".join(parts)
