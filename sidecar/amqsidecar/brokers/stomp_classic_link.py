@@ -24,6 +24,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import stomp_classic_selectors as selectors
+from amqsidecar.brokers.classic_queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_intake import (
@@ -496,8 +497,17 @@ class StompClassicLink:
             LinkLost: the connection is gone.
         """
         self._live()
+        try:
+            sources = self._queues.existing(queue.destination)
+        except Refused as cause:
+            if is_wildcard(queue.destination.name):
+                raise BrokerRefused(
+                    f"can't find out which queues {queue.destination} stands for: {cause}; "
+                    f"{MENDS_ADVISORIES}"
+                ) from cause
+            sources = [queue.destination]
         found = []
-        for source in self._queues.existing(queue.destination):
+        for source in sources:
             try:
                 frames = self._consumers.browse(source, at_most, self._readable)
             except Refused as cause:
