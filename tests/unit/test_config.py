@@ -325,6 +325,18 @@ def test_mechanisms_fit_the_url(url: str, mechanisms: str, expected: str) -> Non
     assert expected in problem.what
 
 
+def test_certificates_without_tls_are_no_protection() -> None:
+    files = ("broker.tls.ca_file=/ca", "broker.tls.cert_file=/cert")
+    problems = problems_of(sets=("broker.url=openwire://b", *files))
+    assert [problem.where for problem in problems] == [
+        f"--set {one.partition('=')[0]}" for one in files
+    ]
+    assert {problem.what.partition(": ")[2] for problem in problems} == {
+        "does nothing, since `url` is without TLS; use openwire+ssl://"
+    }
+    load_config(None, ["broker.url=amqps://b", *files], {})
+
+
 def test_each_url_has_its_own_password() -> None:
     broker = load_config(None, ["broker.url=[amqps://u:one@a, amqps://v:two@b]"], {}).broker
     assert [broker.password(url) for url in broker.url] == [Secret("one"), Secret("two")]

@@ -384,8 +384,18 @@ class BrokerOptions(Section):
             if any(url.user is None for url in self.url):
                 yield "password_file", "needs the user in `url`, such as amqp://user@host:5672"
         yield from self._identity_problems()
+        yield from self._idle_tls_problems()
         for key, problem in self.tls.problems():
             yield f"tls.{key}", problem
+
+    def _idle_tls_problems(self) -> Iterator[KeyedProblem]:
+        """Yield files that nobody looks at, since the operator believes that they protect."""
+        if not self.url or any(url.uses_tls for url in self.url):
+            return
+        for key in ("ca_file", "cert_file"):
+            if getattr(self.tls, key) is not None:
+                scheme = _WITH_TLS[self.url[0].scheme]
+                yield f"tls.{key}", f"does nothing, since `url` is without TLS; use {scheme}://"
 
     def _identity_problems(self) -> Iterator[KeyedProblem]:
         mechanisms = self.sasl_mechanisms
