@@ -1,0 +1,324 @@
+"""What doctor says of real brokers, and that it leaves what it looks at as it was."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
+from amqsidecar.brokers.openwire_link import OpenWireLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.destination import queue
+from support.broker_xml import STOCK_ADDRESSES, artemis_xml, classic_xml
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.doctor_run import run_doctor
+from support.jms_peer import JmsPeer
+from support.maven import CLASSIC_5, CLASSIC_6
+from support.ports import free_port
+from support.sidecar_process import COMMAND
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def classic_5() -> Iterator[Broker]:
+    """A broker of our own: others leave dead letters and settings in theirs."""
+    with ClassicBroker(CLASSIC_5) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def classic_6() -> Iterator[Broker]:
+    with ClassicBroker(CLASSIC_6) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def artemis() -> Iterator[Broker]:
+    with ArtemisBroker() as started:
+        yield started
+
+
+def best_url(broker: Broker) -> str:
+    return broker.amqp_url if broker.kind == "artemis" else broker.openwire_url
+
+
+def peer_of(broker: Broker) -> JmsPeer:
+    return JmsPeer.of(broker, "qpid" if broker.kind == "artemis" else "openwire")
+
+
+def die(broker: Broker, queue: str, count: int = 1) -> None:
+    """Leave dead letters of a queue."""
+    peer = peer_of(broker)
+    peer.produce(queue, "Text", count=count, test_id=queue)
+    if broker.kind == "artemis":
+        peer.fail(queue, "reject", messages=count, deliveries=1, max_redeliveries=9)
+    else:
+        peer.fail(queue, messages=count, deliveries=1)
+
+
+def own_queues(broker: Broker) -> list[str]:
+    """Return what doctors have left in a broker, by the broker's own word."""
+    login = {"user": broker.user, "password": broker.password, "clock": SystemClock()}
+    if broker.kind == "artemis":
+        port = broker.ports["PORT"]
+        link = AmqpArtemisLink(host="127.0.0.1", port=port, instance="test", **login)
+        link.open(None)
+        names = link.trials().addresses()
+    else:
+        port = broker.ports["OPENWIRE_PORT"]
+        link = OpenWireLink(host="127.0.0.1", port=port, instance="test", **login)
+        link.open(None)
+        link.trials().expand([queue(">")])
+        names = tuple(link._queues._names)
+        assert "ActiveMQ.DLQ" in names
+    link.close()
+    return [name for name in names if "doctor" in name]
+
+
+def test_a_stock_broker_is_fit(broker: Broker, tmp_path: Path) -> None:
+    """Over its recommended wire: nothing is a problem, everything was looked at."""
+    verdict = run_doctor(best_url(broker), tmp_path)
+    assert verdict.problems == []
+    assert verdict.code == 0
+    for check in ("broker", "permissions", "transactions", "loops", "clock", "final queues"):
+        assert [one["severity"] for one in verdict.of(check)] == ["ok"], check
+    assert broker.version in verdict.of("broker")[0]["what"]
+
+
+def test_dead_letters_are_as_before_and_nothing_is_left(
+    broker: Broker, tmp_path: Path, unique: str
+) -> None:
+    """Order, redelivered flag, delivery count, headers, properties, bodies: as if not looked at."""
+    die(broker, unique, count=3)
+    dead_letter_queue = "DLQ" if broker.kind == "artemis" else "ActiveMQ.DLQ"
+    peer = peer_of(broker)
+    before = peer.browse(dead_letter_queue)
+    verdict = run_doctor(best_url(broker), tmp_path, "intake.backlog_threshold=1")
+    after = peer.browse(dead_letter_queue)
+    taken = peer.consume(
+        dead_letter_queue, count=3, selector=f"testId LIKE '{unique}-%'", transacted=True
+    )
+
+    assert verdict.problems == []
+    [backlog] = verdict.of("backlog")
+    assert backlog["severity"] == "warning"
+    assert backlog["mend"] == "intake: {backlog: process}"
+    assert {"check": "origins", "severity": "ok", "subject": f"queue://{unique}"}.items() <= {
+        key: value
+        for one in verdict.of("origins")
+        if unique in one["subject"]
+        for key, value in one.items()
+    }.items()
+    assert len(before) >= 3
+    assert len(before) == len(after)
+    for one, other in zip(before, after, strict=True):
+        assert one.differences(other, without_headers=()) == []
+        assert one.delivery_count == other.delivery_count
+    seen = [one for one in before if (one.test_id or "").startswith(f"{unique}-")]
+    for one, other in zip(seen, taken, strict=True):
+        assert one.differences(other, without_headers=()) == []
+        assert one.delivery_count == other.delivery_count
+    for name in (unique, f"{dead_letter_queue}.exhausted"):
+        assert peer.browse(name) == []
+    assert own_queues(broker) == []
+
+
+def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
+    """Exit code 69, and nothing on standard output."""
+    done = subprocess.run(
+        [*COMMAND, "doctor", "--set", f"broker.url=openwire://127.0.0.1:{free_port()}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 69
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "can't be reached" in done.stderr
+
+
+SETTINGS = {
+    "#": {"dead-letter-address": "DLQ", "max-size-bytes": "-1"},
+    "DLQ": {"expiry-delay": "3600000", "redelivery-delay": "500"},
+    "amqsidecar.token.#": {"expiry-delay": "3600000"},
+    "gone.#": {"dead-letter-address": "Nowhere"},
+    "full.#": {"max-size-bytes": "1000000", "address-full-policy": "DROP"},
+    "kept.#": {"dead-letter-address": ""},
+}
+ADDRESSES = STOCK_ADDRESSES + "".join(
+    f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>'
+    for name in ("gone.a", "full.a", "kept.a")
+)
+
+
+class SetArtemis(ArtemisBroker):
+    """Artemis with address settings that can be mended."""
+
+    def __init__(self) -> None:
+        self.settings = {match: dict(values) for match, values in SETTINGS.items()}
+        self.addresses = ADDRESSES
+        super().__init__()
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.write()
+
+    def write(self) -> None:
+        settings = "".join(
+            f'<address-setting match="{match}">'
+            + "".join(f"<{name}>{value}</{name}>" for name, value in values.items())
+            + "</address-setting>"
+            for match, values in self.settings.items()
+        )
+        text = artemis_xml(address_settings=settings, addresses=self.addresses)
+        self.config_path.write_text(self._filled(text), encoding="utf-8")
+
+    def mend(self, line: str) -> None:
+        """Put a line of doctor's where it says."""
+        found = re.fullmatch(r'<address-setting match="(.*?)">(.*)</address-setting>', line)
+        if found is None:
+            self.addresses += line
+            return
+        for name, value in re.findall(r"<([\w-]+)>(.*?)</\1>", found[2]):
+            self.settings.setdefault(found[1], {})[name] = value
+
+
+def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_mends_them(
+    tmp_path: Path,
+) -> None:
+    """Each line is put where it says; then the broker is fit."""
+    with SetArtemis() as broker:
+        die(broker, "kept.b")
+        peer_of(broker).produce("full.a", "Text")
+        before = run_doctor(broker.amqp_url, tmp_path)
+        for one in before.findings:
+            if one["mend"] and one["severity"] in ("problem", "warning"):
+                broker.mend(one["mend"])
+        broker.write()
+        broker.restart()
+        after = run_doctor(broker.amqp_url, tmp_path)
+
+    said = {(one["subject"], one["mend"]) for one in before.problems}
+    assert said == {
+        (
+            "DLQ",
+            '<address-setting match="DLQ"><expiry-delay>-1</expiry-delay></address-setting>',
+        ),
+        (
+            "Nowhere",
+            '<address name="Nowhere"><anycast><queue name="Nowhere"/></anycast></address>',
+        ),
+        (
+            "full.a",
+            '<address-setting match="full.a"><address-full-policy>PAGE</address-full-policy>'
+            "</address-setting>",
+        ),
+        *(
+            (one["subject"], one["mend"])
+            for one in before.of("token queue", "problem")
+            if 'match="amqsidecar.token.#"><expiry-delay>-1' in one["mend"]
+        ),
+    }
+    assert before.code == 78
+    assert len(before.of("token queue", "problem")) == 1
+    [kept] = [one for one in before.of("dead letters", "warning") if "kept.a" in one["subject"]]
+    assert "destroys" in kept["what"]
+    assert after.problems == []
+    # Only now is it an address, and is asked for.
+    assert [one["subject"] for one in after.of("dead letters", "warning")] == ["Nowhere"]
+    assert after.code == 0
+
+
+STRATEGIES = """
+    <policyEntry queue="quick.>"><deadLetterStrategy>
+      <discarding/>
+    </deadLetterStrategy></policyEntry>
+    <policyEntry queue="orders.>"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DLQ." expiration="60000"/>
+    </deadLetterStrategy></policyEntry>
+"""
+REDELIVERY = """
+    <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+      <redeliveryPolicy queue="orders" maximumRedeliveries="1"/>
+    </redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+"""
+
+
+def test_rules_of_classic_that_lose_messages_and_loops_are_named(
+    classic_6: ClassicBroker, tmp_path: Path
+) -> None:
+    """Discarding and expiring strategies, and queues that are read as well as written."""
+    policy = tmp_path / "activemq.xml"
+    text = classic_xml(destination_policy=STRATEGIES, plugins=REDELIVERY)
+    policy.write_text(text, encoding="utf-8")
+    verdict = run_doctor(
+        classic_6.openwire_url,
+        tmp_path,
+        "intake.queues=[orders, DLQ.a.exhausted]",
+        policy=policy,
+    )
+    assert verdict.code == 78
+    assert {(one["check"], one["subject"], one["mend"]) for one in verdict.problems} == {
+        ("dead letters", 'queue="orders.>"', 'expiration="0"'),
+        ("loops", "queue://orders", "intake: {queues: [DLQ]}  # dead-letter queues only"),
+        ("loops", "DLQ.a.exhausted", "intake: {queues: [DLQ]}  # dead-letter queues only"),
+    }
+    [discarding] = [one for one in verdict.findings if one["subject"] == 'queue="quick.>"']
+    assert discarding["severity"] == "warning"
+    assert "redeliveryPlugin" in verdict.of("policy", "note")[0]["what"]
+
+
+def test_every_wire_of_a_stock_classic_is_judged(classic_5: ClassicBroker, tmp_path: Path) -> None:
+    """STOMP and AMQP with what they can't do; openwire:// is the line that mends it."""
+    by_wire = {
+        name: run_doctor(url, tmp_path)
+        for name, url in {
+            "stomp": classic_5.stomp_url,
+            "amqp": classic_5.amqp_url,
+            "amqp-jms": classic_5.amqp_jms_url,
+        }.items()
+    }
+    for verdict in by_wire.values():
+        [fidelity] = verdict.of("fidelity", "warning")
+        assert fidelity["mend"] == "broker: {url: openwire://127.0.0.1:61616}"
+    assert (by_wire["stomp"].code, by_wire["stomp"].problems) == (0, [])
+    for name in ("amqp", "amqp-jms"):
+        [origin] = by_wire[name].of("origins", "problem")
+        assert origin["mend"] == "intake: {origin: {ActiveMQ.DLQ: ORIGIN}}"
+        assert by_wire[name].code == 78
+    [connector] = by_wire["amqp"].of("broker", "problem")
+    assert "transport.transformer=jms" in connector["mend"]
+    assert by_wire["amqp-jms"].of("broker", "problem") == []
+
+
+def test_the_broker_that_answers_is_examined(artemis: ArtemisBroker, tmp_path: Path) -> None:
+    """Of several URLs; the others are told."""
+    away = f"amqp://admin:admin@127.0.0.1:{free_port()}"
+    verdict = run_doctor(f"[{away}, {artemis.amqp_url}]", tmp_path)
+    assert verdict.code == 0
+    assert [one["severity"] for one in verdict.of("broker")] == ["note", "ok"]
+
+
+def test_as_text_each_line_to_be_copied_stands_alone(
+    artemis: ArtemisBroker, tmp_path: Path
+) -> None:
+    sets = (f"broker.url={artemis.amqp_url}", f"store.url=sqlite:///{tmp_path / 'schedule.db'}")
+    done = subprocess.run(
+        [*COMMAND, "doctor", *(part for one in sets for part in ("--set", one))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert (
+        '<address-setting match="DLQ"><max-delivery-attempts>-1</max-delivery-attempts>'
+        "</address-setting>"
+    ) in lines
+    assert lines[-1].startswith("fit: 0 problems, ")
+    assert done.stderr == ""
