@@ -230,6 +230,16 @@ def test_what_is_refused(said: bytes, expected: str) -> None:
     assert "geheim" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "who"), [("EXTERNAL", "the certificate"), ("ANONYMOUS", "us without a user")]
+)
+def test_who_has_no_user_is_told_so(mechanism: str, who: str) -> None:
+    client = exchange(mechanism, user="", password="")
+    client.feed(HEADER + mechanisms(mechanism))
+    with pytest.raises(BrokerRefused, match=f"does not accept {who}"):
+        client.feed(outcome(1))
+
+
 def test_another_protocol_is_named_as_such() -> None:
     with pytest.raises(BrokerRefused, match="connector for AMQP"):
         exchange("PLAIN").feed(b"\x00\x00\x01\x2c\x01ActiveMQ")

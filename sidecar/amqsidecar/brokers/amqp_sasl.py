@@ -192,12 +192,13 @@ class SaslExchange:
                 self._scram.verify(_binary(additional))
             self.is_done = True
             return
-        who = f"user {self._user}" if self._user else "who we are"
+        nobody = "the certificate" if self.mechanism == "EXTERNAL" else "us without a user"
+        who = f"user {self._user}" if self._user else nobody
         if code == _WRONG_CREDENTIALS:
             mend = (
                 "check the user in broker.url, and the password there or in broker.password_file"
                 if self._user
-                else "name a user in broker.url, or check what the broker makes of our certificate"
+                else "name a user in broker.url, or check whose certificates the broker knows"
             )
             raise BrokerRefused(
                 f"{self.place} does not accept {who} (SASL {self.mechanism}): {mend}"
