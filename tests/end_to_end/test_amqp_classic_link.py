@@ -302,6 +302,32 @@ def test_others_than_amqp_made_are_left_alone_on_the_stock_connector(
 
 
 @pytest.mark.parametrize("wire", ["mapped", "native"])
+def test_a_message_that_only_claims_to_be_amqp_stays(
+    wire: str, broker: ClassicBroker, unique: str, opened: Opened
+) -> None:
+    """The broker hands over its body and nothing else, so that the rest would be lost."""
+    make = AmqpClassicHarness if wire == "mapped" else AmqpClassicNativeHarness
+    harness = make(broker, unique)
+    peer = JmsPeer.of(broker, "openwire")
+    claims = {"JMS_AMQP_NATIVE": True, "own": "kept"}
+    peer.produce(f"{unique}.orders", "Bytes", properties=claims)
+    peer.fail(f"{unique}.orders", messages=1)
+    link = opened(harness)
+    link.attach([IntakeQueue(queue(f"DLQ.{unique}.orders"))], 10)
+
+    def is_told() -> bool:
+        link.wait(0.1)
+        assert link.receive(10) == []
+        return [one.reason for one in link.left_behind()] == ["not_convertible"]
+
+    eventually(is_told, within_s=20)
+    link.close()
+    [stayed] = peer.browse(f"DLQ.{unique}.orders")
+    assert stayed.value("own") == "kept"
+    harness.close()
+
+
+@pytest.mark.parametrize("wire", ["mapped", "native"])
 def test_a_wildcard_finds_queues_old_and_new(
     wire: str, broker: ClassicBroker, unique: str, opened: Opened
 ) -> None:

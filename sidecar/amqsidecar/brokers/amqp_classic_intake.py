@@ -4,6 +4,7 @@ What this wire would damage is never given back one by one: Classic hands a rele
 again at once. It stays in hand, unsettled, and goes back when the link is closed.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 
@@ -28,10 +29,13 @@ _HELD_BYTES_MAX = 128 * 1024 * 1024
 # Bound: damaged messages of a queue that are held out of the way of the others.
 _SET_ASIDE_MAX = 1000
 _NUDGE_EVERY_S = 2.0
-_DAMAGED = (
-    "they would come back as something else: as another type of JMS message, or mapped where they "
-    "came in unmapped; read them over openwire://, or allow it by intake.allow_lossy: [body_type]"
-)
+NOT_CONVERTIBLE = "not_convertible"
+_MEANINGS: dict[str, str] = {
+    Loss.BODY_TYPE: "they would come back as something else: as another type of JMS message, or "
+    "mapped where they came in unmapped; read them over openwire://, or allow it by "
+    "intake.allow_lossy: [body_type]",
+    NOT_CONVERTIBLE: "the broker hands over no AMQP message for them; read them over openwire://",
+}
 
 
 class _Reading:
@@ -40,12 +44,14 @@ class _Reading:
     Attributes:
         origin: where its messages died.
         set_aside: what is held back from the engine.
+        reasons: why, and how many of them.
     """
 
     def __init__(self, receiver: Receiver, origin: Destination) -> None:
         self.receiver = receiver
         self.origin = origin
         self.set_aside: list[InHand] = []
+        self.reasons: Counter[str] = Counter()
 
 
 class ClassicIntake:
@@ -156,8 +162,9 @@ class ClassicIntake:
                 [(in_hand, message)] = reading.receiver.take_arrived(1)
                 self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
                 provenance = self._read(message, queue, reading.origin, now_ms)
-                if provenance is None:
+                if isinstance(provenance, str):
                     reading.set_aside.append(in_hand)
+                    reading.reasons[provenance] += 1
                     had_set_aside = True
                     continue
                 self._held_bytes += in_hand.size_bytes
@@ -168,17 +175,19 @@ class ClassicIntake:
 
     def _read(
         self, message: bytes, queue: Destination, origin: Destination, now_ms: int
-    ) -> Provenance | None:
-        """Return what a message tells; None = it must not be taken."""
+    ) -> Provenance | str:
+        """Return what a message tells, or the reason why it must not be taken."""
         try:
             found = take_apart(message)
             if not self._is_native_wire and not self._may_damage and damage(found, queue):
-                return None
+                return Loss.BODY_TYPE
             return read_provenance(
                 found, origin=origin, now_ms=now_ms, is_native_made=is_native(found, queue)
             )
-        except UndecodableMessage as undecodable:
-            return Provenance(problem=f"it can't be taken apart: {undecodable}")
+        except UndecodableMessage:
+            # Quirk (Classic): it hands on the body of any message that has the property
+            # JMS_AMQP_NATIVE, and nothing else of it; the whole message can't be had.
+            return NOT_CONVERTIBLE
 
     @staticmethod
     def in_hand(deliveries: Sequence[Delivery]) -> list[InHand]:
@@ -250,13 +259,13 @@ class ClassicIntake:
         return tuple(
             LeftBehind(
                 queue,
-                Loss.BODY_TYPE,
-                len(reading.set_aside),
-                _DAMAGED,
+                reason,
+                count,
+                _MEANINGS[reason],
                 at_least=len(reading.set_aside) >= _SET_ASIDE_MAX,
             )
             for queue, reading in self._readings.items()
-            if reading.set_aside
+            for reason, count in reading.reasons.items()
         )
 
     def close(self) -> None:
