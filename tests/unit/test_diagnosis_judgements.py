@@ -1,0 +1,273 @@
+"""Settings, rules, clocks and schedules are judged by what they do to messages."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue
+from amqsidecar.diagnosis.artemis_layout import (
+    dead_letter_findings,
+    dropping_origins,
+    token_findings,
+)
+from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
+from amqsidecar.diagnosis.judging import (
+    backlog_finding,
+    kind_finding,
+    loop_findings,
+    unknown_origin_findings,
+)
+from amqsidecar.diagnosis.schedule import ScheduleFacts, place_problem, schedule_findings
+from amqsidecar.diagnosis.transactions import transaction_findings
+from amqsidecar.diagnosis.wires import version_finding, wire_findings
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.errors import CommitRefused, SendsRefused
+from amqsidecar.model.destination import queue
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+
+STOCK = {"deadLetterAddress": "DLQ", "expiryAddress": "ExpiryQueue", "redeliveryDelay": 0}
+DLQ = (IntakeQueue(queue("DLQ")),)
+
+
+def severities(findings: Iterator[Finding] | tuple[Finding, ...]) -> list[tuple[str, str]]:
+    return [(one.subject, one.severity.value) for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "element"),
+    [
+        ("expiryDelay", 0, "<expiry-delay>-1<"),
+        ("maxExpiryDelay", 5, "<max-expiry-delay>-1<"),
+        ("minExpiryDelay", 5, "<min-expiry-delay>-1<"),
+        ("defaultRingSize", 10, "<default-ring-size>-1<"),
+        ("defaultLastValueQueue", True, "<default-last-value-queue>false<"),
+        ("defaultNonDestructive", True, "<default-non-destructive>false<"),
+        ("defaultPurgeOnNoConsumers", True, "<default-purge-on-no-consumers>false<"),
+    ],
+)
+def test_what_may_take_the_token_away_is_a_problem(key: str, value: Any, element: str) -> None:
+    [finding] = token_findings("amqsidecar.token.a", {**STOCK, key: value})
+    assert finding.severity is Severity.PROBLEM
+    assert element in finding.mend
+    assert 'match="amqsidecar.token.#"' in finding.mend
+
+
+def test_stock_settings_keep_the_token() -> None:
+    assert severities(token_findings("amqsidecar.token.a", STOCK)) == [("amqsidecar.token.a", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_harm"),
+    [
+        ({"addressFullMessagePolicy": "DROP", "maxSizeBytes": 1}, True),
+        ({"addressFullMessagePolicy": "DROP", "maxSizeMessages": 1}, True),
+        ({"addressFullMessagePolicy": "DROP", "maxSizeBytes": -1}, False),
+        ({"addressFullMessagePolicy": "PAGE", "maxSizeBytes": 1}, False),
+    ],
+)
+def test_an_origin_that_drops_when_full_is_a_problem(
+    settings: Mapping[str, Any], is_harm: bool
+) -> None:
+    assert bool(list(dropping_origins({"orders": settings}))) is is_harm
+
+
+def layout(settings_of: Mapping[str, Mapping[str, Any]], *origins: str) -> list[tuple[str, str]]:
+    return severities(dead_letter_findings(settings_of, DLQ, origins))
+
+
+def test_a_dead_letter_address_without_limit_is_right() -> None:
+    unlimited = {**STOCK, "maxDeliveryAttempts": -1}
+    assert layout({"#": STOCK, "DLQ": unlimited}) == [("DLQ", "ok")]
+    assert layout({"#": STOCK, "DLQ": STOCK}) == [("DLQ", "warning")]
+    assert layout({"#": STOCK, "DLQ": {**unlimited, "redeliveryDelay": 5}}) == [("DLQ", "warning")]
+
+
+def test_messages_without_a_dead_letter_address_are_destroyed() -> None:
+    """A problem where dead letters are known, else what somebody may have wanted."""
+    unlimited = {**STOCK, "maxDeliveryAttempts": -1}
+    settings = {"#": STOCK, "DLQ": unlimited, "a": {}, "b": {"maxDeliveryAttempts": 0}}
+    assert layout(settings) == [("a", "warning"), ("DLQ", "ok")]
+    assert layout(settings, "a") == [("a", "problem"), ("DLQ", "ok")]
+    assert ("#", "problem") in layout({"#": {}})
+
+
+def test_a_dead_letter_address_without_queue_drops_unless_queues_are_made() -> None:
+    lost = {"deadLetterAddress": "Nowhere"}
+    assert ("Nowhere", "problem") in layout({"#": lost})
+    makes = {**lost, "autoCreateDeadLetterResources": True}
+    assert ("Nowhere", "problem") not in layout({"#": makes})
+
+
+def test_the_brokers_own_addresses_are_not_judged() -> None:
+    assert layout({"#": STOCK, "activemq.notifications": {}, "amqsidecar.token.a": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "ahead_ms", "severity"),
+    [
+        (BrokerKind.CLASSIC, 999, Severity.OK),
+        (BrokerKind.CLASSIC, -1_000, Severity.WARNING),
+        (BrokerKind.CLASSIC, 10_000, Severity.PROBLEM),
+        (BrokerKind.CLASSIC, -10_000, Severity.PROBLEM),
+        # The broker counts times to live there, whatever our clock says.
+        (BrokerKind.ARTEMIS, 3_600_000, Severity.WARNING),
+    ],
+)
+def test_clocks_that_differ_make_messages_expire_on_classic(
+    kind: BrokerKind, ahead_ms: int, severity: Severity
+) -> None:
+    finding = clock_finding(kind, ahead_ms)
+    assert finding.severity is severity
+    assert ("ahead of" in finding.what) is (ahead_ms > 0 and severity is not Severity.OK)
+
+
+def test_a_clock_is_off_by_what_can_not_be_explained_by_waiting() -> None:
+    assert difference_ms(1_500, 1_000, 2_000) == 0
+    assert difference_ms(2_500, 1_000, 2_000) == 500
+    assert difference_ms(500, 1_000, 2_000) == -500
+
+
+def test_what_is_read_must_not_be_written() -> None:
+    origins = [queue("orders"), queue("bills")]
+    intake = [IntakeQueue(queue("DLQ.>")), IntakeQueue(queue("orders"))]
+    found = severities(
+        tuple(loop_findings(intake, BrokerKind.CLASSIC, None, origins, ".exhausted"))
+    )
+    assert found == [("queue://orders", "problem")]
+    final = [IntakeQueue(queue("DLQ.exhausted"))]
+    assert severities(tuple(loop_findings(final, BrokerKind.ARTEMIS, None, [], ".exhausted"))) == [
+        ("DLQ.exhausted", "problem")
+    ]
+
+
+def test_rules_of_the_other_product_are_a_problem() -> None:
+    assert [*kind_finding(BrokerKind.CLASSIC, ClassicRules())] == []
+    [finding] = kind_finding(BrokerKind.CLASSIC, ArtemisRules())
+    assert finding.mend == "policy: {source: activemq.xml}"
+
+
+def test_a_queue_that_does_not_tell_its_origin_is_refused_over_amqp() -> None:
+    names = DeadLetterNames(None, {"DLQ.b": queue("b")})
+    intake = [IntakeQueue(queue("DLQ.a")), IntakeQueue(queue("DLQ.b"))]
+    [finding] = unknown_origin_findings(intake, names, None)
+    assert finding.mend == "intake: {origin: {DLQ.a: ORIGIN}}"
+
+
+@pytest.mark.parametrize(
+    ("count", "holds", "is_seen", "severity"),
+    [
+        (101, True, False, Severity.WARNING),
+        (100, True, False, Severity.NOTE),
+        (101, False, False, Severity.NOTE),
+        (101, True, True, Severity.NOTE),
+    ],
+)
+def test_a_backlog_that_would_be_held_is_told(
+    count: int, holds: bool, is_seen: bool, severity: Severity
+) -> None:
+    finding = backlog_finding(queue("DLQ"), count, holds=holds, threshold=100, is_seen=is_seen)
+    assert finding.severity is severity
+
+
+def test_rows_of_another_wire_can_not_be_sent() -> None:
+    facts = ScheduleFacts(total=3, encodings={"openwire/12": 2, "amqp/1.0": 1})
+    [finding] = schedule_findings("sqlite:///a", facts, "amqp/1.0")
+    assert finding.severity is Severity.PROBLEM
+    assert "2 messages" in finding.what
+    assert "openwire://" in finding.what
+    assert severities(tuple(schedule_findings("sqlite:///a", facts, ""))) == []
+
+
+def test_a_schedule_needs_a_folder(tmp_path: Path) -> None:
+    assert place_problem(tmp_path / "schedule.db") == ""
+    assert "does not exist" in place_problem(tmp_path / "missing" / "schedule.db")
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if not os.access(locked, os.W_OK):  # root may write everywhere
+        assert "may not write" in place_problem(locked / "schedule.db")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "severity"),
+    [
+        (BrokerKind.CLASSIC, "openwire+ssl", Severity.OK),
+        (BrokerKind.ARTEMIS, "amqps", Severity.OK),
+        (BrokerKind.CLASSIC, "amqps", Severity.WARNING),
+        (BrokerKind.ARTEMIS, "stomp+ssl", Severity.WARNING),
+    ],
+)
+def test_each_product_has_its_best_wire(kind: BrokerKind, scheme: str, severity: Severity) -> None:
+    [finding] = wire_findings(kind, scheme, "host:1")
+    assert finding.severity is severity
+
+
+def test_the_other_product_than_expected_is_a_problem() -> None:
+    description = BrokerDescription(BrokerKind.CLASSIC, "5.17.0", "openwire/12")
+    [note] = version_finding(description, "host:1", None)
+    [problem] = version_finding(description, "host:1", BrokerKind.ARTEMIS)
+    assert (note.severity, problem.severity) == (Severity.NOTE, Severity.PROBLEM)
+
+
+def test_findings_are_told_by_check_and_the_worst_first() -> None:
+    def finding(check: Check, severity: Severity) -> Finding:
+        return Finding(check=check, severity=severity, subject="", what="")
+
+    clock = finding(Check.CLOCK, Severity.PROBLEM)
+    ok, warning = (finding(Check.BROKER, one) for one in (Severity.OK, Severity.WARNING))
+    assert in_order([clock, ok, warning, ok]) == (warning, ok, clock)
+    assert has_problem([ok, clock])
+    assert not has_problem([ok, warning])
+
+
+class TokenLink:
+    """A link to a broker with one token queue, whose transactions can be made not to hold."""
+
+    def __init__(self, queue_of: list[int], *, commits: bool = True, keeps: bool = True) -> None:
+        self._queue = queue_of
+        self._commits = commits
+        self._keeps = keeps
+
+    def token_exists(self) -> bool:
+        return bool(self._queue)
+
+    def create_token(self, cycle: int) -> None:
+        self._queue.append(cycle)
+
+    def take_token(self, timeout_s: float) -> int | None:
+        return self._queue[-1] if self._queue else None
+
+    def commit_cycle(self, accepts: Any, sends: Any, token: int) -> None:
+        if sends:
+            if not self._keeps:
+                self._queue[:] = [token]
+            raise SendsRefused({0: "can't be taken apart"})
+        if not self._commits:
+            raise CommitRefused("no")
+        self._queue[:] = [token]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ({}, ""),
+        ({"commits": False}, "was not committed"),
+        ({"keeps": False}, "token 2 was committed, but the broker hands out 3"),
+    ],
+)
+def test_transactions_that_do_not_hold_are_found(behaviour: dict[str, bool], words: str) -> None:
+    held: list[int] = []
+
+    @contextmanager
+    def opened(token_queue: str | None) -> Iterator[Any]:
+        yield TokenLink(held, **behaviour)
+
+    findings = [*transaction_findings(opened, queue("t"), lambda _: None)]
+    [finding] = [one for one in findings if one.check is Check.TRANSACTIONS]
+    assert (finding.severity is Severity.PROBLEM) is bool(words)
+    assert words in finding.what
