@@ -40,6 +40,7 @@ from amqsidecar.errors import LinkLost, QueueRefused
 _LOOK_EVERY_S = 1.0
 _LOOK_PAUSES = 20
 _FETCH_MAX = 100
+_FETCH_LOOKS_MAX = 3
 _LEFT_MAX = 2000
 _BYTES_EACH = 1024
 _WINDOW_BYTES_MIN = 4 << 10
@@ -65,6 +66,7 @@ class Reading:
         queue: that it reads.
         wanted: the messages that it fetches by number; None = all that STOMP made.
         in_hand: how many were returned and are not accepted yet.
+        looks: how often it was found idle without a break.
         is_retired: it ends once nothing of it is in hand.
     """
 
@@ -75,6 +77,7 @@ class Reading:
         self.queue = queue
         self.wanted = wanted
         self.in_hand = 0
+        self.looks = 0
         self.is_retired = False
 
 
@@ -143,9 +146,13 @@ class Intake:
             trial.call("SUBSCRIBE", self._headers(queue, "trial", "1 = 0"))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])
             trial.disconnect(2.0)
-        except Refused as refused:
+        except (Refused, LinkLost) as refused:
+            # Why: the ERROR that refuses a subscription does not always name its receipt.
+            if isinstance(refused, LinkLost) and not trial.errors:
+                raise
+            words = error_text(trial.errors[-1]) if trial.errors else str(refused)
             name = queue.destination.name
-            raise QueueRefused(name, f"queue {name} can't be read: {refused}") from refused
+            raise QueueRefused(name, f"queue {name} can't be read: {words}") from refused
         finally:
             trial.close()
 
@@ -234,6 +241,8 @@ class Intake:
                 # A cycle before a crash has accepted it, and could not say so any more.
                 connection.send("ACK", [(b"id", arrived.ack)])
                 self._silenced.append((name, arrived.number))
+                if reading.wanted is not None:
+                    reading.wanted.pop(arrived.number, None)
             elif self._is_whole(reading, arrived):
                 self._buffer.append(InHand(self._named(reading, arrived), reading))
 
@@ -305,6 +314,9 @@ class Intake:
             if one.reading.wanted is not None:
                 one.reading.wanted.pop(one.arrived.number, None)
         for reading in {one.reading for one in held}:
+            if reading.wanted is not None and not reading.wanted and not reading.is_retired:
+                self._retire(reading)
+                self._look_at_s = 0.0
             self._end_if_empty(reading)
         self._connection.flush()
 
@@ -358,14 +370,21 @@ class Intake:
             return
         fetching = {one.queue for one in self._live() if one.wanted}
         for reading in self._live():
-            if reading.wanted is not None and not reading.wanted:
-                self._retire(reading)
+            if reading.wanted is not None:
+                self._age(reading)
             elif reading.wanted is None and reading.queue not in fetching:
                 self._look_into(reading.queue)
         self._connection.flush()
         # Why: the broker goes through whole queues for it.
         ended_s = self._clock.monotonic_s()
         self._look_at_s = ended_s + max(_LOOK_EVERY_S, (ended_s - now_s) * _LOOK_PAUSES)
+
+    def _age(self, reading: Reading) -> None:
+        """End a fetch that has all, or whose rest does not come: others have taken it."""
+        is_idle = not reading.in_hand and all(one.reading is not reading for one in self._buffer)
+        reading.looks = reading.looks + 1 if is_idle else 0
+        if not reading.wanted or reading.looks > _FETCH_LOOKS_MAX:
+            self._retire(reading)
 
     def _look_into(self, queue: IntakeQueue) -> None:
         name = queue.destination.name

@@ -1,0 +1,333 @@
+"""The STOMP link on a real Artemis: exactly once without transacted ACKs, and whole messages."""
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.app import CRASH_POINT_VARIABLE
+from amqsidecar.broker import Delivery, Link, Loss, Resend
+from amqsidecar.brokers.stomp_artemis_management import REPLY_PREFIX
+from amqsidecar.engine import crash_points
+from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost
+from amqsidecar.model.destination import queue, topic
+from support.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers import ArtemisBroker, Broker
+from support.jms_peer import ALL_TYPES, JmsPeer
+from support.link_stomp_artemis import StompArtemisHarness
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
+SETTINGS = (
+    STOCK_ADDRESS_SETTINGS
+    + """
+<address-setting match="DLQ">
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+"""
+)
+STRINGS = {"plain": "no number", "odd": "hé €: \\ \n\r.", "spaces": "  two  "}
+LEFT_BEHIND_ROUNDS = 13
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[ArtemisBroker]:
+    """A broker of our own, for it is killed."""
+    with ArtemisBroker(address_settings=SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def harness(artemis: Broker, unique: str) -> Iterator[StompArtemisHarness]:
+    made = StompArtemisHarness(artemis, unique)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def link(harness: StompArtemisHarness) -> Iterator[Link]:
+    made = harness.make_link("e2e")
+    opened(made, harness)
+    yield made
+    made.close()
+
+
+def opened(link: Link, harness: StompArtemisHarness, token: int | None = 0) -> Link:
+    link.open(f"{harness.prefix}.token")
+    if token is not None:
+        link.create_token(token)
+        assert link.take_token(10) == token
+    return link
+
+
+def receive(link: Link, count: int) -> list[Delivery]:
+    found: list[Delivery] = []
+
+    def is_all() -> bool:
+        link.wait(0.2)
+        found.extend(link.receive(count - len(found)))
+        return len(found) == count
+
+    eventually(is_all, within_s=20, what=f"{count} deliveries")
+    return found
+
+
+def nothing_comes(link: Link, harness: StompArtemisHarness) -> bool:
+    """Tell that a link is handed nothing although all that is there has arrived."""
+    for _ in range(5):
+        link.count(harness.intake(), 1)
+        link.wait(0.1)
+    return link.receive(1000) == []
+
+
+def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
+    assert delivery.provenance.origin is not None, delivery.provenance.problem
+    identity = delivery.provenance.redelivery_id or str(delivery.provenance.message_id)
+    values: dict[str, object] = {
+        "destination": delivery.provenance.origin,
+        "message": delivery.message,
+        "duplicate_id": f"{identity}:{count}",
+        "is_final": False,
+        "redelivery_id": identity,
+        "redelivery_count": count,
+        "redelivery_delay_ms": 1500,
+        **options,
+    }
+    return Resend(**values)  # type: ignore[arg-type]
+
+
+def move(link: Link, harness: StompArtemisHarness, count: int, cycle: int = 1) -> list[Delivery]:
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, count)
+    link.commit_cycle(deliveries, [resend(one, cycle) for one in deliveries], cycle)
+    return deliveries
+
+
+def test_what_stomp_made_comes_back_as_it_was(
+    artemis: Broker, harness: StompArtemisHarness, link: Link
+) -> None:
+    """Text stays Text, Bytes stay Bytes; a producer can forge neither origin, id nor our marks."""
+    name = f"{harness.prefix}.orders"
+    headers = {**STRINGS, "priority": "7", "correlation-id": "c:1", "type": "t", "reply-to": "r"}
+    forged = {
+        "message-id": "1,2",
+        "ack": "1,2",
+        "subscription": "evil",
+        "_AMQ_ORIG_ADDRESS": "elsewhere",
+        "_AMQ_ORIG_QUEUE": "elsewhere",
+        "_AMQ_ORIG_MESSAGE_ID": "1",
+        "_AMQ_DUPL_ID": f"{name}:of the producer",
+        "amqsidecarRedeliveryCount": "99",
+    }
+    harness.put(name, "h\u00e9 \U0001f600\r\n".encode(), **headers, _AMQ_GROUP_ID="g")
+    harness.put(name, b"a\0b\n", **{"content-length": "4"}, **forged)
+    harness.put(name, b"")
+    harness.kill(name)
+    deliveries = move(link, harness, 3)
+    assert {one.provenance.origin for one in deliveries} == {queue(name)}
+    assert {one.provenance.redelivery_count for one in deliveries} == {0}
+
+    found = {one.type + one.body: one for one in JmsPeer.of(artemis, "core").consume(name, 3)}
+    text = found["Texth\u00e9 \U0001f600\r\n"]
+    assert {key: text.value(key) for key in STRINGS} == STRINGS
+    assert text.headers["JMSPriority"] == 7
+    assert text.headers["JMSCorrelationID"] == "c:1"
+    assert text.group_id == "g"
+    assert (text.value("amqsidecarRedeliveryCount"), text.delivery_count) == ("1", 1)
+    assert not [key for key in text.properties if key.startswith("_AMQ_ORIG")]
+    data = found["Bytes61006" + "20a"]
+    assert data.value("amqsidecarOriginalDuplicateId") == f"{name}:of the producer"
+    assert data.value("amqsidecarRedeliveryCount") == "1"
+    assert "Text" in found
+    assert harness.management.routing_types(name) == {"ANYCAST"}
+
+
+def test_of_other_clients_only_what_is_whole_is_taken(
+    artemis: Broker, harness: StompArtemisHarness, link: Link
+) -> None:
+    """The rest stays, counted, however often we come and go, and keeps nobody from coming."""
+    name = f"{harness.prefix}.orders"
+    core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
+    core.produce(name, ALL_TYPES)
+    qpid.produce(name, ("Text", "Stream"))
+    plain = {"sample_properties": False, "properties": STRINGS}
+    sent = core.produce(name, "Text", text="a text of Core", **plain)
+    sent += core.produce(name, "Bytes", **plain)
+    core.produce(name, "Map", **plain)
+    harness.put(name, b"of STOMP", testId="stomp")
+    harness.kill(name)
+    link.attach([harness.intake()], 5)
+    deliveries = receive(link, 3)
+    assert nothing_comes(link, harness)
+    link.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
+    counts = {one.reason: one.count for one in link.left_behind()}
+    assert sum(counts.values()) == len(ALL_TYPES) + 3
+    assert counts[Loss.PROPERTY_TYPES] == 4
+    link.close()
+    for _ in range(LEFT_BEHIND_ROUNDS):
+        again = opened(harness.make_link("e2e"), harness, None)
+        assert again.take_token(10) == 1
+        again.attach([harness.intake()], 5)
+        again.wait(0.05)
+        again.receive(5)
+        harness.drop(again)
+    got = {one.test_id: one for one in core.consume(name, 3)}
+    for one in sent:
+        assert not one.differences(
+            got[one.test_id],
+            without_headers={"JMSMessageID", "JMSTimestamp", "JMSDestination"},
+            without_properties=[key for key in got[one.test_id].properties if key not in STRINGS],
+        )
+        assert got[one.test_id].value("amqsidecarOriginalMessageId") == one.message_id
+    stayed = harness.ask(
+        f"queue.{harness.dead_letter_queue}", "countMessages", f"_AMQ_ORIG_ADDRESS = '{name}'"
+    )
+    assert stayed.value == len(ALL_TYPES) + 3
+
+
+class Died(Exception):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("who", ["sidecar", "broker"])
+def test_a_death_between_commit_and_acknowledgement(
+    own: ArtemisBroker, unique: str, who: str
+) -> None:
+    """The heir acknowledges what the token names, and hands none of it over; so does its heir."""
+
+    def die(name: str) -> None:
+        if name == crash_points.ACCEPTING:
+            if who == "sidecar":
+                raise Died
+            own.kill()
+
+    harness = StompArtemisHarness(own, unique)
+    name = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(name, 50)
+    dying = opened(harness.make_link("dying", crash_point=die), harness)
+    dying.attach([harness.intake()], 100)
+    deliveries = receive(dying, 50)
+    with pytest.raises((Died, LinkLost)):
+        dying.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
+    if who == "broker":
+        harness.peer.close()
+        with suppress(LinkLost):
+            harness.connection.close()
+        own.start()
+        harness = StompArtemisHarness(own, unique)
+    else:
+        harness.drop(dying)
+    dying.close()
+
+    heir = opened(harness.make_link("heir"), harness, None)
+    assert heir.take_token(20) == 1
+    heir.commit_cycle([], [], 2)
+    harness.drop(heir)
+    last = opened(harness.make_link("last"), harness, None)
+    assert last.take_token(20) == 2
+    assert harness.depth(harness.dead_letter_queue) == 50
+    last.attach([harness.intake()], 100)
+    assert nothing_comes(last, harness)
+    eventually(lambda: harness.depth(harness.dead_letter_queue) == 0, what="all is acknowledged")
+    more = harness.put_dead_letters(f"{name}.new", 1)
+    [delivery] = receive(last, 1)
+    last.commit_cycle([delivery], [resend(delivery)], 3)
+    assert [one.id for one in harness.drain(name)] == ids
+    assert [one.id for one in harness.drain(f"{name}.new")] == more
+    last.close()
+    harness.close()
+
+
+def test_a_duplicate_fails_the_commit_and_is_sent_once(
+    harness: StompArtemisHarness, link: Link
+) -> None:
+    """With others in the transaction nothing happens; alone it is proven to be there."""
+    name = f"{harness.prefix}.orders"
+    harness.put_dead_letters(name, 3)
+    link.attach([harness.intake()], 10)
+    deliveries = receive(link, 3)
+    first, second = resend(deliveries[0]), resend(deliveries[1])
+    link.commit_cycle(deliveries[:1], [first], 1)
+    with pytest.raises(CommitRefused) as refused:
+        link.commit_cycle(deliveries[1:], [first, second], 2)
+    assert not refused.value.is_duplicate
+    with pytest.raises(CommitRefused) as refused:
+        link.commit_cycle([], [first], 2)
+    assert refused.value.is_duplicate
+    link.commit_cycle(deliveries[1:], [second, resend(deliveries[2])], 2)
+    assert len(harness.drain(name)) == 3
+    assert harness.depth(harness.dead_letter_queue) == 0
+
+
+def test_one_subscription_gets_it_alone(
+    artemis: Broker, harness: StompArtemisHarness, link: Link
+) -> None:
+    """By its fully qualified name, as a multicast message."""
+    name = f"{harness.prefix}.prices"
+    core = JmsPeer.of(artemis, "core")
+    for subscription in ("one", "two"):
+        core.durable_subscribe(name, "c1", subscription)
+    harness.peer.send(name, {"destination-type": "MULTICAST"}, b"a price")
+    [own_queue] = [row.name for row in harness.management.queues(address=name) if "one" in row.name]
+    harness.kill(own_queue)
+    [delivery] = move(link, harness, 1)
+    assert delivery.provenance.origin == topic(f"{name}::{own_queue}")
+    [received] = core.consume_durable(name, "c1", "one")
+    assert received.value("amqsidecarRedeliveryCount") == "1"
+    [other] = core.consume_durable(name, "c1", "two")
+    assert other.value("amqsidecarRedeliveryCount") is None
+    assert harness.management.routing_types(name) == {"MULTICAST"}
+
+
+def test_it_asks_the_broker_and_leaves_nothing_behind(
+    harness: StompArtemisHarness, link: Link
+) -> None:
+    """Settings, dead-letter queues and counts over STOMP; a look needs another wire."""
+    assert harness.intake() in link.discover()
+    [settings] = link.address_settings([f"{harness.prefix}.orders"])  # type: ignore[attr-defined]
+    assert settings["deadLetterAddress"] == harness.dead_letter_queue
+    assert link.route_problem(queue("activemq.management")) is not None
+    with pytest.raises(BrokerRefused, match="amqp://"):
+        link.browse(harness.intake(), 1)
+    link.close()
+    eventually(
+        lambda: not [one for one in harness.management.address_names() if REPLY_PREFIX in one],
+        what="no address for answers is left",
+    )
+
+
+def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
+    own: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """STOMP and Core producers, rejecting JMS consumers, the broker's own rules, kills."""
+    name = f"orders.{unique}"
+    qpid, core = JmsPeer.of(own, "qpid"), JmsPeer.of(own, "core")
+    harness = StompArtemisHarness(own, unique)
+    options = ("intake.queues=[DLQ]", "intake.backlog=process", "cycle.max_messages=20")
+    sidecar = SidecarProcess(tmp_path, own.stomp_url, sets=options)
+    with sidecar, qpid.start_flaky_consumer(name, failures=1, how="reject") as consumer:
+        for number in range(200):
+            harness.put(name, b"of STOMP", testId=f"stomp-{number}")
+        sent = core.produce(name, "Text", text="t", count=40, sample_properties=False)
+        for place in (*crash_points.ALL_NAMES, crash_points.ACCEPTING):
+            sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{place}:1"})
+            assert sidecar.process is not None
+            assert sidecar.process.wait(30) == -signal.SIGKILL, sidecar.log()[-4000:]
+        sidecar.start()
+        consumer.wait_for_successes(240)
+        eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
+        assert sidecar.stop() == 0
+        succeeded = consumer.succeeded()
+    wanted = [*(f"stomp-{number}" for number in range(200)), *(str(one.test_id) for one in sent)]
+    assert sorted(succeeded) == sorted(wanted)
+    assert harness.depth("DLQ") == 0
+    assert "cycle_in_doubt" not in sidecar.log()
+    assert json.dumps("committed") in sidecar.log()
+    harness.close()
