@@ -1,0 +1,204 @@
+"""What can be told of a dead letter over STOMP, and what is sent back."""
+
+import pytest
+
+from amqsidecar.broker import Loss, Resend
+from amqsidecar.brokers.stomp_classic_message import (
+    NOT_ACKNOWLEDGEABLE,
+    NOT_CARRIED,
+    ResendEncoder,
+    lost_by_taking,
+    provenance,
+    read_cycle,
+    shown,
+)
+from amqsidecar.brokers.stomp_frame import Frame, FrameReader, Header, write_head
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
+
+JMS_ID = b"ID:host-1234-1795272563985-1:1:1:1:7"
+STOMP_ID = b"ID:host-1234-1795272563985-3:2:-1:1:7"
+NOW_MS = 1_700_000_000_000
+
+
+def message(*headers: Header, body: bytes = b"body", message_id: bytes = JMS_ID) -> Frame:
+    usual = [
+        (b"message-id", message_id),
+        (b"destination", b"/queue/DLQ"),
+        (b"ack", b"7"),
+        (b"subscription", b"s-1"),
+        (b"persistent", b"true"),
+        (b"priority", b"4"),
+        (b"timestamp", b"1600000000000"),
+        (b"expires", b"0"),
+    ]
+    return Frame("MESSAGE", write_head([*headers, *usual]), body)
+
+
+def lost(frame: Frame, *, modified: bool = False) -> str | None:
+    return lost_by_taking(shown(frame), utf8_is_modified=modified)
+
+
+def resend(frame: Frame, **changes: object) -> Frame:
+    options: dict[str, object] = {
+        "destination": queue("orders"),
+        "message": shown(frame).kept,
+        "duplicate_id": "d",
+        "is_final": False,
+        "redelivery_id": "r-1",
+        "redelivery_count": 2,
+        "redelivery_delay_ms": 1500,
+    }
+    wire = ResendEncoder().resend(Resend(**{**options, **changes}), b"t", NOW_MS)  # type: ignore[arg-type]
+    [sent] = FrameReader().feed(wire.replace(b"SEND", b"MESSAGE", 1))
+    return sent
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1", "-7", "1.5", "1.0E10", "2.5E-7", "true", "false", "null", "NaN", "-Infinity", "{a=b}"],
+)
+def test_a_property_that_may_be_no_string_is_told_of_a_jms_message(text: str) -> None:
+    """All that a STOMP application sends are strings."""
+    header = (b"n", text.encode())
+    assert lost(message(header)) is Loss.PROPERTY_TYPES
+    assert lost(message(header, message_id=STOMP_ID)) is None
+
+
+@pytest.mark.parametrize("text", ["", "True", "1,5", "1 ", "+1", "0x1", ".5", "nan", "orders-1"])
+def test_a_property_that_can_only_be_a_string_gets_lost_nowhere(text: str) -> None:
+    """No number, boolean or null of Java prints like it."""
+    assert lost(message((b"n", text.encode()))) is None
+
+
+def test_what_the_broker_and_a_sidecar_write_is_no_property_of_the_application() -> None:
+    """Its types don't matter, since a redelivery has it no more."""
+    ours = [
+        (b"originalExpiration", b"0"),
+        (b"redeliveryDelay", b"1000"),
+        (b"amqsidecarRedeliveryCount", b"2"),
+        (b"amqsidecarOriginalMessageId", b"12"),
+        (b"AMQ_SCHEDULED_DELAY", b"100"),
+    ]
+    assert lost(message(*ours)) is None
+
+
+def test_what_can_not_be_carried_is_told() -> None:
+    """Ids that can't be acknowledged, lines that the broker refuses, types that are not shown."""
+    assert lost(message(message_id=b"ID:uuid:1:1:1-1")) == NOT_ACKNOWLEDGEABLE
+    assert lost(message((b"long", b"x" * 10_300))) == NOT_CARRIED
+    assert lost(message((b"long", b":" * 6_000))) == NOT_CARRIED
+    assert lost(message((b"long", b"x" * 10_000))) is None
+    assert lost(message((b"amq-msg-type", b"text"), message_id=STOMP_ID)) is Loss.BODY_TYPE
+    assert lost(message((b"ActiveMQ.MQTT.QoS", b"1"), message_id=STOMP_ID)) is Loss.PROPERTY_TYPES
+
+
+def test_an_empty_body_of_a_jms_message_may_be_anything() -> None:
+    """But not that of a STOMP application, and not an empty Bytes."""
+    assert lost(message(body=b"")) is Loss.BODY_TYPE
+    assert lost(message((b"content-length", b"0"), body=b"")) is None
+    assert lost(message(body=b"", message_id=STOMP_ID)) is None
+
+
+def test_a_text_in_the_wrong_utf8_is_told() -> None:
+    """Only where the broker writes the modified one: it would take the bytes for that."""
+    frame = message(body="\U0001f600".encode())
+    assert lost(frame, modified=True) is Loss.BODY_TYPE
+    assert lost(frame, modified=False) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"/queue/orders:a", queue("orders:a")),
+        (b"/topic/prices", topic("prices")),
+        (b"/remote-temp-queue/ID:x", Destination(DestinationKind.TEMP_QUEUE, "ID:x")),
+    ],
+)
+def test_an_origin_is_read(value: bytes, expected: Destination) -> None:
+    """Colons come escaped."""
+    assert shown(message((b"original-destination", value))).origin == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"orders", b"/queue/", b"/queue/\xff", b"/queue/a,queue://b", b"/queue/a.>", b"/queue/a "],
+)
+def test_an_origin_that_no_message_can_be_sent_to_is_a_problem(value: bytes) -> None:
+    """As is none at all."""
+    for frame in (message((b"original-destination", value)), message()):
+        told = shown(frame)
+        assert isinstance(told.origin, str)
+        found = provenance(told, told.origin, NOW_MS)
+        assert (found.origin, found.problem) == (None, told.origin)
+
+
+def test_the_past_of_a_dead_letter_is_read() -> None:
+    """The first of repeated headers counts; a count without an id is a stranger's."""
+    told = shown(
+        message(
+            (b"dlqDeliveryFailureCause", b"java.lang.Throwable: Message Expired. Expiration:1"),
+            (b"amqsidecarRedeliveryId", b"r"),
+            (b"amqsidecarRedeliveryCount", b"3"),
+            (b"amqsidecarRedeliveryCount", b"4"),
+            (b"originalDeliveryMode", b"NON_PERSISTENT"),
+        )
+    )
+    found = provenance(told, queue("orders"), NOW_MS)
+    assert (found.redelivery_id, found.redelivery_count, found.persistent) == ("r", 3, False)
+    # Why: a cause that is older than the message was copied from another one.
+    assert not found.expired
+    stranger = shown(message((b"amqsidecarRedeliveryCount", b"3")))
+    assert provenance(stranger, queue("orders"), NOW_MS).redelivery_count == 0
+
+
+def test_a_redelivery_is_the_message_without_what_the_broker_added() -> None:
+    """In order, with what says how often it was tried."""
+    frame = message(
+        (b"b", b"2"),
+        (b"dlqDeliveryFailureCause", b"cause"),
+        (b"a", b"1"),
+        (b"scheduledJobId", b"j"),
+        (b"AMQ_SCHEDULED_DELAY", b"9"),
+        (b"original-destination", b"/queue/orders"),
+        (b"content-length", b"4"),
+        (b"redelivered", b"true"),
+        body=b"a\0b\n",
+    )
+    sent = resend(frame)
+    assert sent.body == b"a\0b\n"
+    assert sent.headers() == [
+        (b"destination", b"/queue/orders"),
+        (b"transaction", b"t"),
+        (b"persistent", b"true"),
+        (b"timestamp", b"1600000000000"),
+        (b"priority", b"4"),
+        (b"content-length", b"4"),
+        (b"b", b"2"),
+        (b"a", b"1"),
+        (b"amqsidecarRedeliveryId", b"r-1"),
+        (b"amqsidecarRedeliveryCount", b"2"),
+        (b"redeliveryDelay", b"1500"),
+        (b"amqsidecarOriginalMessageId", JMS_ID),
+        (b"JMSXDeliveryCount", b"3"),
+    ]
+
+
+def test_a_final_dead_letter_keeps_its_cause_as_far_as_it_fits() -> None:
+    """A line that is too long would end the connection."""
+    frame = message((b"dlqDeliveryFailureCause", ("é:" * 6000).encode()))
+    cause = resend(frame, is_final=True).first(b"dlqDeliveryFailureCause")
+    assert cause is not None
+    assert "é:".encode() * 1000 in cause
+    assert len(cause.decode()) < 6000
+    with pytest.raises(UndecodableMessage, match="'p'"):
+        resend(message((b"p", b"x" * 20_000)))
+
+
+def test_a_token_is_known_by_its_property() -> None:
+    """Whatever else is in the queue is none."""
+    wire = ResendEncoder.token(queue("t"), 41, b"x", [])
+    [sent] = FrameReader().feed(wire.replace(b"SEND", b"MESSAGE", 1))
+    assert (read_cycle(sent), sent.body) == (41, b"41")
+    assert read_cycle(message((b"amqsidecarCycle", b"x"))) is None
+    assert read_cycle(message()) is None
