@@ -203,8 +203,9 @@ def test_a_schedule_needs_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_each_product_has_its_best_wire(kind: BrokerKind, scheme: str, severity: Severity) -> None:
-    [finding] = wire_findings(kind, scheme, "host:1")
+    [finding, *more] = wire_findings(kind, scheme, "host:1")
     assert finding.severity is severity
+    assert [one.check for one in more] == [Check.TRANSACTIONS] * scheme.startswith("stomp")
 
 
 def test_the_other_product_than_expected_is_a_problem() -> None:

@@ -161,6 +161,7 @@ class Doctor:
         self._found_of_sources = look.found
         look.note_existing(link, self._settings_of)
         intake = look.find_intake(link)
+        self._note_settings(link, intake)
         sources = look.expand(trials, intake)
         origins = look.known_origins(link, intake)
         self._judge_layout(intake, origins)
@@ -196,6 +197,15 @@ class Doctor:
         except BrokerRefused as refused:
             self._may_ask = False
             self._note_unasked(refused, trials)
+
+    def _note_settings(self, link: Link, intake: Sequence[IntakeQueue]) -> None:
+        """Ask for the settings of dead-letter addresses, where not all addresses are known."""
+        if not isinstance(link, TellsSettings) or not self._settings_of:
+            return
+        addresses = dict.fromkeys(item.destination.address for item in intake)
+        missing = [name for name in addresses if name not in self._settings_of]
+        told = link.address_settings(missing)
+        self._settings_of.update(zip(missing, told, strict=True))
 
     def _note_unasked(self, refused: BrokerRefused, trials: Trials | None) -> None:
         settings = self._settings

@@ -56,6 +56,19 @@ def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding
             f"damaged is not taken; {best}:// carries all",
             f"broker: {{url: {best}://{host}:{_BEST_PORT[kind]}}}",
         )
+    if wire == "stomp" and kind is BrokerKind.ARTEMIS:
+        yield _stomp_to_artemis(scheme)
+
+
+def _stomp_to_artemis(scheme: str) -> Finding:
+    return _finding(
+        Check.TRANSACTIONS,
+        Severity.WARNING,
+        f"{scheme}://",
+        "on Artemis an acknowledgement is no part of a STOMP transaction: what was sent when the "
+        "sidecar or its link dies is sent again, and the broker drops it by its duplicate id, as "
+        "long as it remembers that (id-cache-size)",
+    )
 
 
 def recorded_findings(kind: BrokerKind, scheme: str) -> Iterator[Finding]:
