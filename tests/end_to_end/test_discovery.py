@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink
 from amqsidecar.clock import SystemClock
+from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import queue
 from support.broker_xml import artemis_xml
 from support.brokers import ArtemisBroker, ClassicBroker
@@ -203,7 +205,10 @@ def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_l
     unique: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without the right to hear of it the next look finds it, and one line says so."""
+    """Without the right to hear of it the next look finds it, and one line says so.
+
+    A queue that this user may not read is refused by itself; the link goes on.
+    """
     caplog.set_level("INFO")
     hearing, deaf = (
         StompArtemisLink(
@@ -219,9 +224,12 @@ def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_l
     for link in (hearing, deaf):
         link.open(f"amqsidecar.token.{unique}.{link is deaf}")
         link.discover()
-        link.attach([], 10)
-        link.attach([], 10)
+        for _ in range(2):
+            link.attach([], 10)
         link.queues_changed()
+    with pytest.raises(QueueRefused, match=r"secret\.DLQ can't be read"):
+        deaf.attach([IntakeQueue(queue("secret.DLQ"))], 10)
+    deaf.attach([], 10)
     artemis_harness.put_dead_letters(f"auto.{unique}", 1)
 
     eventually(lambda: hearing.wait(0.1) or hearing.queues_changed(), what="it is told")
