@@ -28,13 +28,8 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.amqp_classic_browse import COUNT_MAX, BrowsedQueues, Browser
 from amqsidecar.brokers.amqp_classic_intake import OTHERS, ClassicIntake
-from amqsidecar.brokers.amqp_classic_message import (
-    encode_resend,
-    is_native,
-    named_destination,
-    read_provenance,
-    take_apart,
-)
+from amqsidecar.brokers.amqp_classic_looks import browse
+from amqsidecar.brokers.amqp_classic_message import encode_resend
 from amqsidecar.brokers.amqp_classic_probe import Transformer, find_transformer
 from amqsidecar.brokers.amqp_classic_watch import NO_ORIGIN, ClassicWatch, OriginNames
 from amqsidecar.brokers.amqp_connection import AmqpConnection
@@ -42,17 +37,15 @@ from amqsidecar.brokers.amqp_cycle import AmqpCycle
 from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
-from amqsidecar.brokers.classic_queues import is_wildcard, pattern_of
+from amqsidecar.brokers.classic_queues import is_wildcard
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
     QueueRefused,
-    UndecodableMessage,
 )
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.provenance import Provenance
 
 ENCODING: Final = "amqp/1.0"
 NATIVE_WIRE: Final = (
@@ -398,41 +391,9 @@ class AmqpClassicLink:
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return what lies in a dead-letter queue, in order, without taking or changing it."""
-        asked = queue.destination
-        # Why: a browser makes the queue that it names, but none that its wildcard matches; this
-        # wildcard matches the queue itself, and those below it.
-        pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
-        deliveries: dict[Destination, list[Delivery]] = {}
-        for message in self._look(pattern, COUNT_MAX):
-            delivery = self._looked_at(message, queue, pattern)
-            deliveries.setdefault(delivery.source, []).append(delivery)
-        if pattern != asked.name:
-            return deliveries.get(asked, [])[:at_most]
-        return [one for found in deliveries.values() for one in found[:at_most]]
-
-    def _looked_at(self, message: bytes, queue: IntakeQueue, pattern: str) -> Delivery:
-        """Return what a wildcard browser showed, with the queue that it is in as far as it tells.
-
-        A message that tells no queue counts as one of the queue that was asked for.
-        """
-        source = queue.destination
-        try:
-            found = take_apart(message)
-        except UndecodableMessage as undecodable:
-            problem = f"it can't be taken apart: {undecodable}"
-            return Delivery(None, source, message, Provenance(problem=problem))
-        told = named_destination(found)
-        if told is not None:
-            is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
-            source = told if is_there else self._names.queue_for(told) or source
-        origin = queue.origin if source == queue.destination else None
-        provenance = read_provenance(
-            found,
-            origin=origin or self._names.origin_of(source),
-            now_ms=self._clock.now_ms(),
-            is_native_made=is_native(found, source),
-        )
-        return Delivery(None, source, message, provenance)
+        self._connection.check()
+        now_ms = self._clock.now_ms()
+        return browse(_opened(self._browser), self._names, queue, at_most, now_ms)
 
     def _look(self, name: str, at_most: int, selector: str = "") -> list[bytes]:
         self._connection.check()
