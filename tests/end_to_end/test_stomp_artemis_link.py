@@ -157,7 +157,7 @@ def test_of_other_clients_only_what_is_whole_is_taken(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     core.produce(name, ALL_TYPES)
     qpid.produce(name, ("Text", "Stream"))
-    plain = {"sample_properties": False, "properties": STRINGS}
+    plain = {"sample_properties": False, "properties": STRINGS, "group": None}
     sent = core.produce(name, "Text", text="a text of Core", **plain)
     sent += core.produce(name, "Bytes", **plain)
     core.produce(name, "Map", **plain)
@@ -315,7 +315,7 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
     with sidecar, qpid.start_flaky_consumer(name, failures=1, how="reject") as consumer:
         for number in range(200):
             harness.put(name, b"of STOMP", testId=f"stomp-{number}")
-        sent = core.produce(name, "Text", text="t", count=40, sample_properties=False)
+        sent = core.produce(name, "Text", text="t", count=40, sample_properties=False, group=None)
         for place in (*crash_points.ALL_NAMES, crash_points.ACCEPTING):
             sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{place}:1"})
             assert sidecar.process is not None

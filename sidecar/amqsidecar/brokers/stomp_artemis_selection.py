@@ -34,7 +34,6 @@ _KNOWN = frozenset(
         "userID",
         ORIGINAL,
         "_AMQ_ORIG_ROUTING_TYPE",
-        "_AMQ_GROUP_SEQUENCE",
         "_AMQ_ACTUAL_EXPIRY",
         "_AMQ_LARGE_SIZE",
         "JMSXDeliveryCount",
@@ -113,7 +112,7 @@ def _carries_body(entry: Mapping[str, Any]) -> bool:
 
 def _carries_properties(entry: Mapping[str, Any]) -> bool:
     return all(
-        # Why not "": null looks like that too.
+        # Why not "": null looks like that too. A group's sequence has to be a number as well.
         isinstance(value, str) and (value != "" or name in _MAY_BE_EMPTY)
         for name, value in entry.items()
         if name not in _KNOWN and not name.startswith("__HDR_")
