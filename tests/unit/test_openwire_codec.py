@@ -183,3 +183,23 @@ def test_our_own_queues() -> None:
     assert is_ours("amqsidecar.token.i1", ".exhausted")
     assert not is_ours("DLQ.A", ".exhausted")
     assert codec.destination_field(queue("a")) == wire.destination((wire.QUEUE, "a"))
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "is_artemis"),
+    [
+        ("c2b9960a-e5c0-11f1-981b-02fc00000001", True),
+        ("ID:vm-34627-1795275154236-0:1", False),
+        ("", False),
+    ],
+)
+def test_artemis_is_known_by_its_broker_id(broker_id: str, is_artemis: bool) -> None:
+    """Its greeting is Classic's, word for word."""
+    info = b"\x02" + bytes(5) + b"\x01\x7c\x01" + struct.pack(">H", len(broker_id))
+    assert codec.is_artemis(info + broker_id.encode() + b"\x01\x00") == is_artemis
+
+
+@given(st.binary(max_size=60))
+def test_any_broker_info_can_be_asked(rest: bytes) -> None:
+    """Nonsense is no Artemis, and no error."""
+    assert codec.is_artemis(b"\x02" + rest) in (True, False)

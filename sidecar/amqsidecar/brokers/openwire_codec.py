@@ -8,6 +8,7 @@ Messages are not decoded here (`openwire_dead_letter.py`).
 Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.*Marshaller.looseMarshal.
 """
 
+import re
 from collections.abc import Mapping
 from struct import Struct, error
 from typing import NamedTuple
@@ -212,6 +213,21 @@ def read_wire_format_info(frame: bytes) -> WireFormat:
         frame_bytes_max=_number(properties, b"MaxFrameSize", 2**31 - 1),
         provider_version=str(properties.get(b"ProviderVersion") or ""),
     )
+
+
+def is_artemis(broker_info: bytes) -> bool:
+    """Tell whether a BrokerInfo is Apache Artemis's.
+
+    Its greeting says ActiveMQ, too; but its broker id is a node id, Classic's begins with `ID:`.
+    """
+    # Fields: command id, response required, then the broker id: its type and one text.
+    if broker_info[6:9] != b"\x01\x7c\x01":
+        return False
+    size = int.from_bytes(broker_info[9:11], "big")
+    return _NODE_ID.fullmatch(broker_info[11 : 11 + size]) is not None
+
+
+_NODE_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class _WireFormatNames:

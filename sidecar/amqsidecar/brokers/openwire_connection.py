@@ -23,6 +23,7 @@ _READS_MAX = 64
 # Precedent: Classic's stock connectors allow 100 MiB; more than 2 GiB can't be announced.
 _FRAME_BYTES_MAX = 2**31 - 1
 _ANSWER_TIMEOUT_S = 60.0
+_WHOSE_PORT = "is it the port of a connector for OpenWire?"
 _FLUSH_BYTES = 1 << 16
 
 
@@ -94,6 +95,7 @@ class OpenWireConnection:
         self._answers: dict[int, codec.Throwable | None] = {}
         self._awaited: set[int] = set()
         self._greeting: bytes | None = None
+        self.is_artemis = False
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._number = 0
@@ -126,7 +128,7 @@ class OpenWireConnection:
         self.flush()
         deadline_s = self._clock.monotonic_s() + self._connect_timeout_s
         while self._greeting is None:
-            self._wait_until(deadline_s, "greet us")
+            self._wait_until(deadline_s, f"greet us: {_WHOSE_PORT}")
         try:
             self.wire_format = codec.read_wire_format_info(self._greeting)
         except RemoteProtocolError as cause:
@@ -300,6 +302,8 @@ class OpenWireConnection:
             if self._greeting is None and is_tls_record(data):
                 self.close()
                 raise speaks_tls(self.name)
+            if not data and self._greeting is None:
+                raise self._lost("reading", f"it hung up without a greeting: {_WHOSE_PORT}")
             if not data:
                 raise self._lost("reading", self.last_error or "it closed the connection")
             self._read_at_s = self._clock.monotonic_s()
@@ -325,6 +329,8 @@ class OpenWireConnection:
                 self._answers[number] = codec.read_throwable(frame, 10) if is_refused else None
         elif code == codec.WIRE_FORMAT_INFO or self._greeting is None:
             self._greeting = frame
+        elif code == codec.BROKER_INFO:
+            self.is_artemis = codec.is_artemis(frame)
         elif code == codec.CONNECTION_ERROR:
             self.last_error = codec.read_throwable(frame, 6)
         elif code == codec.KEEP_ALIVE_INFO:
@@ -332,7 +338,7 @@ class OpenWireConnection:
                 self.send(codec.KEEP_ALIVE_INFO, b"")
         elif code == codec.SHUTDOWN_INFO:
             raise self._lost("reading", "the broker shuts the connection down")
-        # Why: BrokerInfo, ConnectionControl, ConsumerControl and ProducerAck ask nothing of us.
+        # Why: ConnectionControl, ConsumerControl and ProducerAck ask nothing of us.
 
     def _keep_alive(self) -> None:
         if not self._idle_s:

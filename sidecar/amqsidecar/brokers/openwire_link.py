@@ -120,6 +120,12 @@ class OpenWireLink:
         except (LinkLost, BrokerRefused):
             self.close()
             raise
+        if connection.is_artemis:
+            self.close()
+            raise BrokerRefused(
+                f"{connection.name} is Apache Artemis, and openwire:// is for Classic: write "
+                "amqp:// into broker.url"
+            )
         version = connection.wire_format.provider_version
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, codec.ENCODING)
 
