@@ -273,6 +273,23 @@ def test_rules_of_classic_that_lose_messages_and_loops_are_named(
     assert "redeliveryPlugin" in verdict.of("policy", "note")[0]["what"]
 
 
+STAMPS = '<timeStampingBrokerPlugin zeroExpirationOverride="3600000"/>'
+
+
+def test_a_classic_that_lets_the_token_expire_is_found_and_mended(tmp_path: Path) -> None:
+    """The plug-in that gives every message an expiration, and the line that stops it."""
+    with ClassicBroker(CLASSIC_5, plugins=STAMPS) as broker:
+        before = run_doctor(broker.openwire_url, tmp_path)
+        [problem] = before.problems
+        text = broker.config_path.read_text(encoding="utf-8")
+        broker.config_path.write_text(text.replace(STAMPS, problem["mend"]), encoding="utf-8")
+        broker.restart()
+        after = run_doctor(broker.openwire_url, tmp_path)
+
+    assert (before.code, problem["check"]) == (78, "token queue")
+    assert (after.code, after.of("token queue")[0]["severity"]) == (0, "ok")
+
+
 def test_every_wire_of_a_stock_classic_is_judged(classic_5: ClassicBroker, tmp_path: Path) -> None:
     """STOMP and AMQP with what they can't do; openwire:// is the line that mends it."""
     by_wire = {

@@ -6,6 +6,7 @@ from struct import Struct
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers
+from amqsidecar.brokers.openwire_dead_letter import take_apart
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch
 from amqsidecar.clock import Clock
@@ -95,16 +96,35 @@ class OpenWireTrials:
         Raises:
             BrokerRefused: the token queue can't be browsed.
         """
+        message = self._token_message()
+        if message is None:
+            return None
+        arrival_ms: int = _LONG.unpack(message[_BROKER_IN_TIME])[0]
+        return arrival_ms or None
+
+    def token_expiration_ms(self) -> int | None:
+        """Return when our token will expire; 0 = never, None = there is none.
+
+        It was sent without an expiration, so that the broker must have given it one.
+
+        Raises:
+            BrokerRefused: the token queue can't be browsed.
+        """
+        message = self._token_message()
+        if message is None:
+            return None
+        parts = take_apart(message)
+        # Why there: the expiration comes between the delivery mode and these.
+        end = message.index(parts.priority + _LONG.pack(parts.timestamp_ms), parts.producer_at)
+        return int(_LONG.unpack(message[end - 8 : end])[0])
+
+    def _token_message(self) -> bytes | None:
         if self._token_queue is None:
             return None
         try:
-            messages = self._consumers.browse(self._token_queue, 1)
+            return next(iter(self._consumers.browse(self._token_queue, 1)), None)
         except Refused as cause:
             raise BrokerRefused(str(cause)) from cause
-        if not messages:
-            return None
-        arrival_ms: int = _LONG.unpack(messages[0][_BROKER_IN_TIME])[0]
-        return arrival_ms or None
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
         """Return the queues that these names and wildcards stand for now.

@@ -154,9 +154,9 @@ def _print(findings: "Sequence[Finding]", verdict: str) -> None:
         print_line(f"  {finding.severity:8} {one_line(finding.subject)}: {what}")
         if finding.mend:
             print_line(f"           {finding.mend}")
-    counts = [
-        f"{sum(one.severity == word for one in findings)} {word}s"
-        for word in ("problem", "warning", "note")
-    ]
+    counts = []
+    for word in ("problem", "warning", "note"):
+        count = sum(one.severity == word for one in findings)
+        counts.append(f"{count} {word}{'' if count == 1 else 's'}")
     print_line()
     print_line(f"{verdict}: {', '.join(counts)}")

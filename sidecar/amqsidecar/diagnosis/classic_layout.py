@@ -102,6 +102,26 @@ def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Fin
     )
 
 
+def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
+    """Return whether the broker lets the token expire, which was sent to last for ever.
+
+    Source: TimeStampingBrokerPlugin; what it does to the token it does to dead letters as well.
+    """
+    if not expiration_ms:
+        what = "the broker gives the token no expiration"
+        return Finding(
+            check=Check.TOKEN_QUEUE, severity=Severity.OK, subject=token_queue, what=what
+        )
+    return Finding(
+        check=Check.TOKEN_QUEUE,
+        severity=Severity.PROBLEM,
+        subject=token_queue,
+        what="the broker gives messages an expiration that were sent without one: the token is "
+        "gone then, and what was in doubt is sent twice",
+        mend='<timeStampingBrokerPlugin zeroExpirationOverride="0"/>',
+    )
+
+
 def named_origins(rules: ClassicRules) -> tuple[Destination, ...]:
     """Return the destinations and patterns that rules redeliver to."""
     return tuple(

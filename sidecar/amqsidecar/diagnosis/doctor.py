@@ -20,7 +20,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     dropping_origins,
     token_findings,
 )
-from amqsidecar.diagnosis.classic_layout import layout_findings
+from amqsidecar.diagnosis.classic_layout import layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
@@ -37,8 +37,18 @@ from amqsidecar.diagnosis.schedule import schedule_findings
 from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.diagnosis.sources import ADVISORIES, FindQueues, Sources
 from amqsidecar.diagnosis.transactions import transaction_findings
-from amqsidecar.diagnosis.trials import HasTrials, TellsSettings, Trials
-from amqsidecar.diagnosis.wires import recorded_findings, version_finding, wire_findings
+from amqsidecar.diagnosis.trials import (
+    HasTrials,
+    TellsExpiration,
+    TellsSettings,
+    Trials,
+)
+from amqsidecar.diagnosis.wires import (
+    best_wire,
+    recorded_findings,
+    version_finding,
+    wire_findings,
+)
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import (
     BrokerRefused,
@@ -157,6 +167,12 @@ class Doctor:
             # Why: what can't be removed is used again by this user's next doctor on this wire.
             own = re.sub(r"[^A-Za-z0-9_-]", "_", f"{settings.scheme}-{settings.user}")
             self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{own}")
+        if trials is None:
+            what = (
+                "over this wire only reading and the token queue are tried, not the sending of "
+                f"redeliveries and final dead letters; {best_wire(self._kind)}:// tries all"
+            )
+            self._find(Check.PERMISSIONS, Severity.NOTE, f"{settings.scheme}://", what)
         look = Sources(settings, self._kind, self._find_queues, rights, may_ask=self._may_ask)
         self._found_of_sources = look.found
         look.note_existing(link, self._settings_of)
@@ -257,7 +273,7 @@ class Doctor:
         self._found.append(clock_finding(self._kind, ahead_ms))
 
     def _count(self, link: Link, sources: Sequence[Destination]) -> None:
-        settings, total = self._settings, 0
+        settings, total, is_counted = self._settings, 0, True
         if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
             # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
             what = "how many dead letters wait is told to those only who may manage the broker"
@@ -267,6 +283,7 @@ class Doctor:
             try:
                 count = link.count(IntakeQueue(source), 1_000_000_000)
             except BrokerRefused:
+                is_counted = False
                 continue
             total += count
             if not count:
@@ -279,7 +296,7 @@ class Doctor:
                 is_seen=str(source) in settings.schedule.seen,
             )
             self._found.append(finding)
-        if sources and not total:
+        if sources and is_counted and not total:
             self._find(Check.BACKLOG, Severity.OK, "intake.queues", "no dead letters wait")
 
     # ------------------------------------------------------------------ transactions
@@ -302,5 +319,10 @@ class Doctor:
                 self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
 
     def _at_work(self, link: Link) -> None:
-        if isinstance(link, HasTrials) and self._kind is BrokerKind.CLASSIC:
-            self._judge_clock(link.trials())
+        if not isinstance(link, HasTrials) or self._kind is not BrokerKind.CLASSIC:
+            return
+        trials: object = link.trials()
+        self._judge_clock(link.trials())
+        if isinstance(trials, TellsExpiration):
+            expiration_ms = trials.token_expiration_ms()
+            self._found.append(token_finding(self._token_queue.name, expiration_ms))

@@ -71,3 +71,12 @@ class TellsSettings(Protocol):
             BrokerRefused: this user may not ask.
         """
         ...
+
+
+@runtime_checkable
+class TellsExpiration(Protocol):
+    """Trials that see what the broker did to a token (Classic over OpenWire)."""
+
+    def token_expiration_ms(self) -> int | None:
+        """Return when our token will expire; 0 = never, None = there is none."""
+        ...

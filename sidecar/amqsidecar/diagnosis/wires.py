@@ -39,6 +39,11 @@ def version_finding(
         yield _finding(Check.BROKER, Severity.NOTE, place, what)
 
 
+def best_wire(kind: BrokerKind) -> str:
+    """Return the scheme that carries all that a product has."""
+    return _BEST[kind]
+
+
 def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding]:
     """Yield what this wire can't carry, and which one can."""
     wire = _wire(scheme)
@@ -53,7 +58,7 @@ def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding
             Severity.WARNING,
             f"{scheme}://",
             f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; what would be "
-            f"damaged is not taken; {best}:// carries all",
+            f"damaged is not taken; {best}:// carries most",
             f"broker: {{url: {best}://{host}:{_BEST_PORT[kind]}}}",
         )
     if wire == "stomp" and kind is BrokerKind.ARTEMIS:
