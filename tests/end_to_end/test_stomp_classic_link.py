@@ -6,6 +6,7 @@ Dead letters are made by real JMS, AMQP and STOMP applications.
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.brokers.openwire_link import OpenWireLink
 from amqsidecar.brokers.stomp_classic_link import StompClassicLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost
@@ -313,6 +315,8 @@ def test_an_origin_is_proven_and_not_believed(
     stomp.send(f"/queue/DLQ.{unique}", victim, b"put here")
     link = make_link()
     link.attach([intake(unique)], 10)
+    # Why: with this round trip all have arrived, and are asked about together.
+    assert link.count(intake(unique), 10) == 4
     found = {one.message.rpartition(b"\n")[2]: one.provenance for one in receive(link, 4)}
     assert found[b"honest"].origin == found[b"repeating"].origin == queue(unique)
     assert found[b"honest"].problem is None
@@ -368,6 +372,47 @@ def test_a_text_with_a_zero_character_harms_nobody(
     link = make_link()
     link.attach([intake(unique)], 10)
     assert left(link) == {"not_carried": 1}
+
+
+def test_a_compressed_text_is_not_turned_into_another(
+    broker: ClassicBroker, unique: str, make_link: MakeLink
+) -> None:
+    """Before 6.2 the broker shows it in another encoding than it takes."""
+    jms = JmsPeer.of(broker, "openwire", url_options={"jms.useCompression": "true"})
+    plain = {"sample_properties": False, "group": None}
+    jms.produce(unique, "Text", text=TEXT * 20, **plain)
+    jms.produce(unique, "Text", text="plain" * 20, **plain)
+    jms.fail(unique, messages=2)
+    is_carried = broker.version == CLASSIC_6
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    move_all(link, 1 + is_carried)
+    assert nothing_comes(link)
+    assert left(link) == ({} if is_carried else {"body_type": 1})
+    texts = {one.body for one in jms.consume(unique, 1 + is_carried)}
+    assert texts == {"plain" * 20, TEXT * 20} if is_carried else {"plain" * 20}
+
+
+def test_the_next_wire_finds_the_token(
+    broker: ClassicBroker, unique: str, make_link: MakeLink
+) -> None:
+    """An instance may go on over OpenWire and come back: its record of the last cycle is read."""
+    link = make_link()
+    link.commit_cycle([], [], 7)
+    link.close()
+    other = OpenWireLink(
+        host="127.0.0.1",
+        port=broker.ports["OPENWIRE_PORT"],
+        user=broker.user,
+        password=broker.password,
+        clock=SystemClock(),
+        instance=unique,
+    )
+    with closing(other):
+        other.open(f"amqsidecar.token.{unique}")
+        assert other.take_token(10) == 7
+        other.commit_cycle([], [], 8)
+    assert make_link().take_token(10) == 8
 
 
 def test_a_time_to_live_starts_anew(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:

@@ -297,11 +297,16 @@ def _count(value: PropertyValue) -> int:
 
 
 def read_cycle(data: bytes) -> int | None:
-    """Return the cycle number of a token; None = it is no token."""
+    """Return the cycle number of a token; None = it is no token.
+
+    One that was sent over STOMP has it as a string.
+    """
     try:
         cycle = read_properties(take_apart(data).properties, (CYCLE,)).get(CYCLE)
     except UndecodableMessage:
         return None
+    if isinstance(cycle, str) and cycle.isascii() and cycle.isdigit() and len(cycle) < 20:
+        return int(cycle)
     return cycle if isinstance(cycle, int) else None
 
 
