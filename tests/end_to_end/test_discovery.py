@@ -24,6 +24,7 @@ from support.jms_peer import JmsPeer
 from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_harness import LinkHarness
 from support.link_openwire import OpenWireHarness
+from support.link_stomp_artemis import StompArtemisHarness
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
@@ -109,31 +110,44 @@ def limited_artemis() -> Iterator[ArtemisBroker]:
         yield started
 
 
+@pytest.fixture(params=["amqp", "stomp"])
+def artemis_wire(request: pytest.FixtureRequest) -> str:
+    """Each wire to Artemis."""
+    return str(request.param)
+
+
 @pytest.fixture
-def artemis_harness(limited_artemis: ArtemisBroker, unique: str) -> Iterator[AmqpArtemisHarness]:
-    """Dead letters of `UNIQUE.#` go to `UNIQUE.DLQ`."""
-    made = AmqpArtemisHarness(limited_artemis, unique)
+def artemis_harness(
+    limited_artemis: ArtemisBroker, unique: str, artemis_wire: str
+) -> Iterator[AmqpArtemisHarness]:
+    """Dead letters of `UNIQUE.#` go to `UNIQUE.DLQ`; they are made over the sidecar's wire."""
+    make = StompArtemisHarness if artemis_wire == "stomp" else AmqpArtemisHarness
+    made = make(limited_artemis, unique)
     yield made
     made.close()
 
 
 def on_artemis(
-    broker: ArtemisBroker, folder: Path, *sets: str, user: str = "admin"
+    broker: ArtemisBroker, folder: Path, *sets: str, user: str = "admin", wire: str = "amqp"
 ) -> SidecarProcess:
     policy = folder / "policy.yaml"
     policy.write_text(ARTEMIS_POLICY, encoding="utf-8")
-    url = f"amqp://{user}:{user}@127.0.0.1:{broker.ports['PORT']}"
-    return SidecarProcess(folder, url, policy=policy, sets=sets)
+    url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports['PORT']}"
+    return SidecarProcess(folder, url, policy=policy, sets=[*sets, LOSSY])
 
 
 def test_artemis_tells_of_a_queue_that_is_made_for_the_first_dead_letter(
-    limited_artemis: ArtemisBroker, artemis_harness: AmqpArtemisHarness, tmp_path: Path, unique: str
+    limited_artemis: ArtemisBroker,
+    artemis_harness: AmqpArtemisHarness,
+    tmp_path: Path,
+    unique: str,
+    artemis_wire: str,
 ) -> None:
     """All of a burst come back: what is in a queue born just now is no backlog.
 
     Nor is what comes into a queue that was empty. The second dead-letter address is new to us, too.
     """
-    with on_artemis(limited_artemis, tmp_path, NEVER).start() as sidecar:
+    with on_artemis(limited_artemis, tmp_path, NEVER, wire=artemis_wire).start() as sidecar:
         comes_back(artemis_harness, f"{unique}.orders", MANY)
         comes_back(artemis_harness, f"auto.{unique}", MANY)
         settings = {"autoCreateDeadLetterResources": True, "maxDeliveryAttempts": 1}
@@ -145,42 +159,58 @@ def test_artemis_tells_of_a_queue_that_is_made_for_the_first_dead_letter(
 
 
 def test_artemis_a_queue_that_was_deleted_is_read_when_it_is_made_again(
-    limited_artemis: ArtemisBroker, artemis_harness: AmqpArtemisHarness, tmp_path: Path, unique: str
+    limited_artemis: ArtemisBroker,
+    artemis_harness: AmqpArtemisHarness,
+    tmp_path: Path,
+    unique: str,
+    artemis_wire: str,
 ) -> None:
-    """The connection stays, so that nothing else is disturbed."""
+    """Over AMQP the connection stays, so that nothing else is disturbed; STOMP's is ended."""
     dead = f"{unique}.DLQ"
-    with on_artemis(limited_artemis, tmp_path, NEVER).start() as sidecar:
+    with on_artemis(limited_artemis, tmp_path, NEVER, wire=artemis_wire).start() as sidecar:
         comes_back(artemis_harness, f"{unique}.orders", 2)
         for _ in range(2):
             answer = artemis_harness.ask("broker", "destroyQueue", dead, True, False)
             assert answer.is_ok, answer
             artemis_harness.management.create_queue(dead, dead, is_anycast=True)
             comes_back(artemis_harness, f"{unique}.orders", 2)
-        assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
+        if artemis_wire == "amqp":
+            assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
 
 
 def test_artemis_a_named_queue_that_was_deleted_is_read_again_too(
-    limited_artemis: ArtemisBroker, artemis_harness: AmqpArtemisHarness, tmp_path: Path, unique: str
+    limited_artemis: ArtemisBroker,
+    artemis_harness: AmqpArtemisHarness,
+    tmp_path: Path,
+    unique: str,
+    artemis_wire: str,
 ) -> None:
     dead = f"{unique}.DLQ"
     named = f"intake.queues=[DLQ,{dead}]"
-    with on_artemis(limited_artemis, tmp_path, NEVER, named).start() as sidecar:
+    with on_artemis(limited_artemis, tmp_path, NEVER, named, wire=artemis_wire).start() as sidecar:
         comes_back(artemis_harness, f"{unique}.orders", 2)
         assert artemis_harness.ask("broker", "destroyQueue", dead, True, False).is_ok
         artemis_harness.management.create_queue(dead, dead, is_anycast=True)
         comes_back(artemis_harness, f"{unique}.orders", 2)
-        assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
+        if artemis_wire == "amqp":
+            assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
 
 
 def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
-    limited_artemis: ArtemisBroker, artemis_harness: AmqpArtemisHarness, tmp_path: Path, unique: str
+    limited_artemis: ArtemisBroker,
+    artemis_harness: AmqpArtemisHarness,
+    tmp_path: Path,
+    unique: str,
+    artemis_wire: str,
 ) -> None:
     """The refused queue is told once and counted; what is new is found at the next look."""
     harness = artemis_harness
     harness.set_address("secret.#", deadLetterAddress="secret.DLQ", maxDeliveryAttempts=1)
     harness.management.create_queue("secret.DLQ", "secret.DLQ", is_anycast=True)
     harness.put_dead_letters("secret.orders", 3)
-    limited = on_artemis(limited_artemis, tmp_path, "intake.backlog=process", user="limited")
+    limited = on_artemis(
+        limited_artemis, tmp_path, "intake.backlog=process", user="limited", wire=artemis_wire
+    )
     with limited.start() as sidecar:
         comes_back(harness, f"{unique}.orders", 2)
         comes_back(harness, f"auto.{unique}", 2)
@@ -193,12 +223,14 @@ def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
         assert sidecar.metric(left) == 3
         status, ready = sidecar.get("/readyz")
     assert (refused["queue"], status) == ("secret.DLQ", 200)
-    assert "CONSUME" in refused["reason"]
+    # Quirk (Artemis): over STOMP it does not say which right is missing.
+    assert ("CONSUME" if artemis_wire == "amqp" else "AMQ339016") in refused["reason"]
     assert '"secret.DLQ":' in ready
     assert sidecar.log().count("consume on activemq.notifications") == 1
-    assert harness.depth("secret.DLQ") == 3
+    assert len(harness.drain("secret.DLQ")) == 3
 
 
+@pytest.mark.parametrize("artemis_wire", ["stomp"])
 def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_letter(
     limited_artemis: ArtemisBroker,
     artemis_harness: AmqpArtemisHarness,
@@ -450,7 +482,17 @@ def delete_queue(harness: OpenWireHarness, name: str) -> None:
     connection.call(codec.DESTINATION_INFO, login + destination + fields)
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["found", "named"])
+# Why not each with each: what the wires do differs, and what the versions do, but not together.
+@pytest.mark.parametrize(
+    ("classic", "wire", "named"),
+    [
+        ("classic_5", "openwire", False),
+        ("classic_6", "openwire", True),
+        ("classic_5", "stomp", True),
+        ("classic_6", "stomp", False),
+    ],
+    indirect=["classic", "wire"],
+)
 def test_classic_a_queue_that_was_deleted_is_read_when_it_is_made_again(
     classic: ClassicBroker,
     openwire_harness: MakeHarness,
