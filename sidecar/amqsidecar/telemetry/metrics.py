@@ -167,8 +167,9 @@ METRICS: Final = (
         ("destination", "reason"),
         "Dead letters that stay in their queue (the label's destination), since this wire would "
         "damage them or can't acknowledge them. Reason: body_type, property_types, group, "
-        "not_acknowledgeable, not_convertible, not_listed (`run --observe` can't look at them) or "
-        "other. At least so many.",
+        "not_acknowledgeable, not_convertible, not_listed (`run --observe` can't look at them), "
+        "refused (the queue can't be read at all; 0 where its messages can't be counted) or other. "
+        "At least so many.",
         "the link",
     ),
     MetricSpec(
