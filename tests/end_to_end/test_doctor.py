@@ -149,11 +149,15 @@ SETTINGS = {
     "gone.#": {"dead-letter-address": "Nowhere"},
     "full.#": {"max-size-bytes": "1000000", "address-full-policy": "DROP"},
     "kept.#": {"dead-letter-address": ""},
+    "purged.#": {"dead-letter-address": "Purged"},
+    "Purged": {"max-delivery-attempts": "-1"},
 }
 ADDRESSES = STOCK_ADDRESSES + "".join(
     f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>'
-    for name in ("gone.a", "full.a", "kept.a")
+    for name in ("gone.a", "full.a", "kept.a", "purged.a")
 )
+PURGED = '<queue name="Purged" purge-on-no-consumers="{}"/>'
+ADDRESSES += f'<address name="Purged"><anycast>{PURGED.format("true")}</anycast></address>'
 
 
 class SetArtemis(ArtemisBroker):
@@ -181,6 +185,9 @@ class SetArtemis(ArtemisBroker):
     def mend(self, line: str) -> None:
         """Put a line of doctor's where it says."""
         found = re.fullmatch(r'<address-setting match="(.*?)">(.*)</address-setting>', line)
+        if "purge" in line:
+            self.addresses = self.addresses.replace(PURGED.format("true"), line)
+            return
         if found is None:
             self.addresses += line
             return
@@ -213,6 +220,7 @@ def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_men
             "Nowhere",
             '<address name="Nowhere"><anycast><queue name="Nowhere"/></anycast></address>',
         ),
+        ("queue://Purged", PURGED.format("false")),
         (
             "full.a",
             '<address-setting match="full.a"><address-full-policy>PAGE</address-full-policy>'

@@ -78,6 +78,15 @@ class ArtemisTrials:
         """Return the same: names are no wildcards here."""
         return tuple(queues)
 
+    def is_purged(self, destination: Destination) -> bool:
+        """Tell whether the broker empties a queue when its last reader leaves; False = not known.
+
+        Such a queue must not be tried to read.
+        """
+        name = destination.name.rpartition("::")[2]
+        answer = self._management.ask(Question(f"queue.{name}", attribute="PurgeOnNoConsumers"))
+        return answer.is_ok and answer.value is True
+
     def refusals(self) -> tuple[str, ...]:
         """Return the broker's words why it can't be asked; () = it can."""
         return self._management.refusals

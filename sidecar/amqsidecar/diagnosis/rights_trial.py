@@ -6,7 +6,7 @@ from typing import Any
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, Link
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.diagnosis.permissions import CREATE, read_refusal
+from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.diagnosis.trials import HasTrials, TellsRoles, Trials
 from amqsidecar.errors import BrokerRefused
@@ -70,10 +70,15 @@ class RightsTrial:
         self, link: Link, trials: Trials | None, sources: Sequence[Destination]
     ) -> None:
         """Begin to read each dead-letter queue, and take nothing."""
+        tells = roles_teller(trials)
         for source in sources:
-            if not source.name.endswith(self._final_suffix):
-                words = trials.read(source) if trials is not None else _count_words(link, source)
-                self.note(source, "taking dead letters", words, wanted="consume")
+            if source.name.endswith(self._final_suffix):
+                continue
+            if tells is not None and tells.is_purged(source):
+                self.found.append(_purged(source))
+                continue
+            words = trials.read(source) if trials is not None else _count_words(link, source)
+            self.note(source, "taking dead letters", words, wanted="consume")
 
     def try_finals(self, link: Link, trials: Trials | None, sources: Sequence[Destination]) -> None:
         """Make the final queue of each dead-letter queue, and send nothing that stays."""
@@ -160,6 +165,18 @@ class RightsTrial:
 
     def _find(self, check: Check, severity: Severity, subject: Destination, what: str) -> None:
         self.found.append(Finding(check=check, severity=severity, subject=str(subject), what=what))
+
+
+def _purged(source: Destination) -> Finding:
+    name = source.name.rpartition("::")[2]
+    return Finding(
+        check=Check.DEAD_LETTERS,
+        severity=Severity.PROBLEM,
+        subject=str(source),
+        what="the broker keeps what is in it only while somebody reads (purge-on-no-consumers): "
+        "dead letters are dropped while the sidecar is away; reading was not tried",
+        mend=f'<queue name={quoted(name)} purge-on-no-consumers="false"/>',
+    )
 
 
 def _is_asked(link: Link, trials: Trials | None) -> bool:

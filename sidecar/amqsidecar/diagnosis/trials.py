@@ -45,7 +45,14 @@ class HasTrials(Protocol):
 
 @runtime_checkable
 class TellsRoles(Protocol):
-    """Trials that know who may do what (Artemis)."""
+    """Trials that know who may do what, and what a queue is (Artemis)."""
+
+    def is_purged(self, destination: Destination) -> bool:
+        """Tell whether the broker empties a queue when its last reader leaves; False = not known.
+
+        Such a queue must not be tried to read.
+        """
+        ...
 
     def refusals(self) -> tuple[str, ...]:
         """Return the broker's words why it can't be asked; () = it can."""
