@@ -16,7 +16,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink
 from amqsidecar.clock import SystemClock
-from amqsidecar.errors import QueueRefused
+from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
 from support.broker_xml import artemis_xml
 from support.brokers import ArtemisBroker, ClassicBroker
@@ -511,3 +511,25 @@ def test_classic_a_queue_that_was_deleted_is_read_when_it_is_made_again(
             delete_queue(harness, dead)
             comes_back(harness, f"point.{unique}", 2)
         assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
+
+
+def test_classic_what_was_in_hand_of_a_deleted_queue_does_not_swallow_what_comes_next(
+    classic: ClassicBroker, openwire_harness: MakeHarness, unique: str
+) -> None:
+    """It can't be accepted any more; what comes into the next queue of that name can be read."""
+    dead = f"DLQ.{unique}.x"
+    harness = openwire_harness(classic, dead)
+    harness.put_dead_letters(unique, 3)
+    link = harness.make_link("hand")
+    link.open(f"{unique}.token")
+    link.create_token(0)
+    assert link.take_token(10) == 0
+    link.attach([IntakeQueue(queue(f"DLQ.{unique}.>"))], 100)
+    in_hand = eventually(lambda: link.wait(0.1) or link.receive(1))
+    delete_queue(harness, dead)
+    harness.put_dead_letters(f"{unique}.next", 2)
+    found = eventually(lambda: link.wait(0.1) or link.receive(10))
+    assert {one.provenance.origin for one in found} == {queue(f"{unique}.next")}
+    with pytest.raises(LinkLost, match="not in hand any more"):
+        link.commit_cycle(in_hand, [], 1)
+    link.close()
