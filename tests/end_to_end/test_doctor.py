@@ -17,7 +17,7 @@ from support.doctor_run import run_doctor
 from support.jms_peer import JmsPeer
 from support.maven import CLASSIC_5, CLASSIC_6
 from support.ports import free_port
-from support.sidecar_process import COMMAND
+from support.sidecar_process import COMMAND, SidecarProcess
 
 pytestmark = pytest.mark.broker
 
@@ -39,6 +39,23 @@ def classic_6() -> Iterator[Broker]:
 def artemis() -> Iterator[Broker]:
     with ArtemisBroker() as started:
         yield started
+
+
+POLICY = {
+    "artemis": """
+address_settings:
+  - match: "#"
+    dead_letter_address: "DLQ"
+    max_delivery_attempts: 5
+    redelivery_delay_ms: 1000
+""",
+    "classic": """
+plugins:
+  - redelivery:
+      entries:
+        - {queue: "test_a_doctor.>", maximum_redeliveries: 3, initial_redelivery_delay_ms: 1000}
+""",
+}
 
 
 def best_url(broker: Broker) -> str:
@@ -124,6 +141,25 @@ def test_dead_letters_are_as_before_and_nothing_is_left(
     for name in (unique, f"{dead_letter_queue}.exhausted"):
         assert peer.browse(name) == []
     assert own_queues(broker) == []
+
+
+@pytest.mark.parametrize("broker", ["classic_6", "artemis"], indirect=True)
+def test_a_doctor_does_not_disturb_a_running_sidecar(
+    broker: Broker, tmp_path: Path, unique: str
+) -> None:
+    """The sidecar's link stays up, and what dies meanwhile is taken and comes back."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY[broker.kind], encoding="utf-8")
+    queue_name = f"test_a_doctor.{unique}"
+    with SidecarProcess(tmp_path, best_url(broker), policy=policy).start() as sidecar:
+        verdict = run_doctor(best_url(broker), tmp_path, policy=policy)
+        die(broker, queue_name)
+        [back] = peer_of(broker).consume(queue_name, count=1)
+        assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
+        assert sidecar.metric("amqsidecar_link_up") == 1
+
+    assert verdict.problems == []
+    assert back.value("amqsidecarRedeliveryCount") == 1
 
 
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
