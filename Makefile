@@ -36,7 +36,7 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/matrix tests/bench
+	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/bench
 
 .PHONY: demo
 demo: brokers ## poison messages on real brokers: watch them die, wait, come back
@@ -64,6 +64,10 @@ reference: setup ## print the reference documents out of the code again
 matrix: brokers ## what each wire carries, measured on real brokers: the record and its page
 	PYTHONPATH=tests $(BIN)/python -m matrix.matrix
 	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/reference/fidelity.md
+
+.PHONY: field
+field: brokers ## what a newcomer meets on stock brokers, written down from real runs
+	PYTHONPATH=tests $(BIN)/python -m field.field
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)

@@ -1,0 +1,120 @@
+"""Brokers as a newcomer has them: their own configuration files, only ports and paths replaced."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from support import maven
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.maven import CLASSIC_5, CLASSIC_6
+from support.ports import free_port
+
+CLASSIC_PORTS = {
+    "OPENWIRE_PORT": 61616,
+    "AMQP_PORT": 5672,
+    "STOMP_PORT": 61613,
+    "MQTT_PORT": 1883,
+    "WS_PORT": 61614,
+    "HTTP_PORT": 8161,
+}
+ARTEMIS_PORTS = {
+    "PORT": 61616,
+    "AMQP_PORT": 5672,
+    "STOMP_PORT": 61613,
+    "HORNETQ_PORT": 5445,
+    "MQTT_PORT": 1883,
+    "HTTP_PORT": 8161,
+}
+# Why: Classic 6 runs here from its modules, since its distribution can't be had by coordinates.
+_NOT_IN_MODULES = (
+    r'<transportConnector name="(mqtt|ws)"[^>]*/>',
+    r"<shutdownHooks>.*?</shutdownHooks>",
+    r'<import resource="jetty.xml"/>',
+)
+
+
+def _marked(text: str, ports: Mapping[str, int]) -> str:
+    """Return a file with marks for its ports, listening on loopback only."""
+    for mark, port in ports.items():
+        text = re.sub(rf"(?<=[:\"]){port}\b", f"@{mark}@", text)
+    return text.replace("0.0.0.0", "127.0.0.1")
+
+
+class StockClassic(ClassicBroker):
+    """Classic with the `conf` folder of its distribution."""
+
+    def __init__(self, version: str) -> None:
+        conf = maven.classic_5_home() / "conf"
+        text = (conf / "activemq.xml").read_text(encoding="utf-8")
+        if version == CLASSIC_6:
+            for pattern in _NOT_IN_MODULES:
+                text = re.sub(pattern, "", text, flags=re.DOTALL)
+            text = text.replace(
+                "beans.factory.config.PropertyPlaceholderConfigurer",
+                "context.support.PropertySourcesPlaceholderConfigurer",
+            )
+        super().__init__(version, _marked(text, CLASSIC_PORTS), start_timeout_s=120)
+        self._conf = conf
+        self._ports = {mark: free_port() for mark in CLASSIC_PORTS}
+
+    def jms_url(self, provider: str) -> str:
+        """Return the URL for a JMS client: `openwire` or `qpid`."""
+        scheme, mark = {"openwire": ("tcp", "OPENWIRE_PORT"), "qpid": ("amqp", "AMQP_PORT")}[
+            provider
+        ]
+        return f"{scheme}://127.0.0.1:{self.ports[mark]}"
+
+    def _prepare(self) -> None:
+        shutil.copytree(self._conf, self.folder, dirs_exist_ok=True)
+        jetty = self.folder / "jetty.xml"
+        jetty.write_text(self._filled(_marked(jetty.read_text(), CLASSIC_PORTS)))
+        super()._prepare()
+
+
+class StockArtemis(ArtemisBroker):
+    """Artemis as its own `create` makes it."""
+
+    def __init__(self, *login: str) -> None:
+        super().__init__(start_timeout_s=120)
+        self._login = login
+        self._ports = {mark: free_port() for mark in ARTEMIS_PORTS}
+
+    def _prepare(self) -> None:
+        command = str(maven.artemis_home() / "bin" / "artemis")
+        names = ("--user", self.user, "--password", self.password)
+        done = subprocess.run(
+            [command, "create", str(self.folder), "--force", "--silent", *names, *self._login],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        for name in ("broker.xml", "bootstrap.xml"):
+            path = self.folder / "etc" / name
+            path.write_text(self._filled(_marked(path.read_text(), ARTEMIS_PORTS)))
+
+
+def stock_brokers() -> dict[str, Any]:
+    """Return what makes each broker, by the name in the table."""
+    return {
+        "Classic 5.18.3": lambda: StockClassic(CLASSIC_5),
+        "Classic 6.3.1": lambda: StockClassic(CLASSIC_6),
+        "Artemis 2.44.0": lambda: StockArtemis("--require-login"),
+        "Artemis 2.44.0, `--allow-anonymous`": lambda: StockArtemis("--allow-anonymous"),
+    }
+
+
+def known_ports(broker: Broker) -> dict[str, int]:
+    """Return the port in use by the port that the stock configuration names."""
+    stock = CLASSIC_PORTS if broker.kind == "classic" else ARTEMIS_PORTS
+    return {str(port): broker.ports[mark] for mark, port in stock.items()}
+
+
+def anonymised(broker: Broker, folder: Path, text: str) -> str:
+    """Return a sentence with stock ports and without paths of this run."""
+    for stock, port in known_ports(broker).items():
+        text = text.replace(f":{port}", f":{stock}")
+    return text.replace(str(folder), "FOLDER").replace("127.0.0.1", "localhost")
