@@ -298,7 +298,13 @@ def test_it_asks_the_broker_and_leaves_nothing_behind(
         link.browse(harness.intake(), 1)
     link.close()
     eventually(
-        lambda: not [one for one in harness.management.address_names() if REPLY_PREFIX in one],
+        lambda: (
+            not [
+                one
+                for one in harness.management.address_names()
+                if one.startswith(f"{REPLY_PREFIX}e2e.")
+            ]
+        ),
         what="no address for answers is left",
     )
 

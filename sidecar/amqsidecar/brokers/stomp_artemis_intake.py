@@ -16,6 +16,7 @@ from itertools import count
 from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Loss
 from amqsidecar.brokers.amqp_message import OriginReader
 from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question
+from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_artemis_message import (
     Arrived,
     has_odd_names,
@@ -143,7 +144,7 @@ class Intake:
     def _try(self, queue: IntakeQueue) -> None:
         trial = self._connect()
         try:
-            trial.call("SUBSCRIBE", self._headers(queue, "trial", "1 = 0"))
+            call(trial, "SUBSCRIBE", self._headers(queue, "trial", "1 = 0"))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])
             trial.disconnect(2.0)
         except (Refused, LinkLost) as refused:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from amqsidecar.brokers.artemis_management import ADDRESS, Answer, ArtemisQuestions, Question
+from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
 from amqsidecar.brokers.stomp_frame import Frame, Header
 from amqsidecar.clock import Clock
@@ -48,7 +49,8 @@ class StompManagement(ArtemisQuestions):
         connection = self._connection = self._connect()
         self.missing = None
         try:
-            connection.call(
+            call(
+                connection,
                 "SUBSCRIBE",
                 [
                     (b"destination", self._reply_to),
@@ -63,8 +65,8 @@ class StompManagement(ArtemisQuestions):
             refusal = str(refused)
         if refusal is not None:
             self.missing = (
-                f"the user may not manage the broker over STOMP ({refusal}); grant it send and "
-                f"manage on {ADDRESS}, and createAddress, createNonDurableQueue, "
+                f"the user may not manage the broker over STOMP ({refusal}); grant it send, "
+                f"manage and createAddress on {ADDRESS}, and createAddress, createNonDurableQueue, "
                 f"deleteNonDurableQueue, consume and send on {REPLY_PREFIX}#"
             )
             connection.close()

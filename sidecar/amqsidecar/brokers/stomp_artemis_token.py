@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import uuid4
 
+from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_artemis_message import Arrived, destination_headers, read_frame
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection
 from amqsidecar.brokers.stomp_frame import Frame, Header
@@ -122,7 +123,8 @@ class TokenKeeper:
         connection = self.connection = self._connect()
         connection.is_ours = _is_ours
         try:
-            connection.call(
+            call(
+                connection,
                 "SUBSCRIBE",
                 [
                     (b"destination", self._queue.encode()),
@@ -306,7 +308,7 @@ class TokenKeeper:
 
     def _call(self, command: str, headers: list[Header], body: bytes) -> None:
         try:
-            self.connection.call(command, headers, body)
+            call(self.connection, command, headers, body)
         except Refused as refused:
             raise BrokerRefused(
                 f"the token queue {self._queue} takes no token: {refused}"

@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from amqsidecar.broker import Resend
+from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_artemis_message import resend_frame
 from amqsidecar.brokers.stomp_artemis_token import Token, TokenKeeper
 from amqsidecar.brokers.stomp_connection import Refused, error_text
@@ -21,6 +22,9 @@ from amqsidecar.brokers.stomp_frame import Header
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
+
+_UNTOLD = -1
+"""Index of a send that was refused without a word about which one it was."""
 
 
 class _Begun(NamedTuple):
@@ -122,9 +126,11 @@ class Transactions:
         if refusal is not None:
             self._keeper.reopen()
             index, words = refusal
-            if index < len(sends):
+            if index == _UNTOLD:
+                index, words = self._find_refused(sends) or refusal
+            if 0 <= index < len(sends):
                 raise SendsRefused({index: words})
-            raise CommitRefused(f"the token was refused: {words}")
+            raise CommitRefused(f"the broker refused a transaction: {words}")
         self._crash_point("sent")
         receipt = connection.ask("COMMIT", [begun.header])
         connection.flush()
@@ -137,7 +143,8 @@ class Transactions:
         """Wait until the broker has taken all sends, and a token where one is given.
 
         Returns:
-            None, or the index of what it refused (that of the token comes last), and its words.
+            None, or the index of what it refused (that of the token comes last, `_UNTOLD` where
+            it did not say which), and its words.
 
         Raises:
             LinkLost: the connection is gone for another reason.
@@ -161,10 +168,27 @@ class Transactions:
 
     def _refusal(self, begun: _Begun) -> tuple[int, str] | None:
         """Return which send was answered with an ERROR; None = none so far."""
+        connection = self._keeper.connection
         for index, receipt in enumerate(begun.receipts):
-            answer = self._keeper.connection.answered(receipt)
+            answer = connection.answered(receipt)
             if answer is not None and answer.command == "ERROR":
                 return index, error_text(answer)
+        if connection.errors:
+            return _UNTOLD, error_text(connection.errors[0])
+        return None
+
+    def _find_refused(self, sends: Sequence[Resend]) -> tuple[int, str] | None:
+        """Send one by one in a transaction that is never committed, until one is refused."""
+        transaction = (b"transaction", b"cycle-%d" % next(self._numbers))
+        self._keeper.connection.send("BEGIN", [transaction])
+        for index, resend in enumerate(sends):
+            headers, body = resend_frame(resend, self._clock.now_ms())
+            try:
+                call(self._keeper.connection, "SEND", [transaction, *headers], body)
+            except Refused as refused:
+                self._keeper.reopen()
+                return index, str(refused)
+        self._keeper.connection.send("ABORT", [transaction])
         return None
 
     def _refused(self, sends: Sequence[Resend], words: str, accepts: int) -> None:
@@ -182,7 +206,7 @@ class Transactions:
             raise CommitRefused(reason)
         headers, body = resend_frame(sends[0], self._clock.now_ms())
         try:
-            self._keeper.connection.call("SEND", headers, body)
+            call(self._keeper.connection, "SEND", headers, body)
         except Refused as refused:
             self._keeper.reopen()
             raise CommitRefused(f"{reason} ({refused})") from refused
