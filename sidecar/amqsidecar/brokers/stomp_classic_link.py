@@ -2,8 +2,8 @@
 
 What it rests on (measured on 5.18.3 and 6.3.1): acks and sends of one transaction are atomic; after
 ABORT the messages stay in hand and can be acked again, after a COMMIT that fails they can't; a send
-that fails without having asked for a receipt marks its transaction as rollback-only and gives an
-ERROR, which the receipt of a later frame follows; the broker admits one connection per client id.
+that fails without having asked for a receipt makes COMMIT fail, and its ERROR comes at any time;
+the broker admits one connection per client id.
 
 NACK is never sent: on a dead-letter queue it destroys the message.
 """
@@ -12,6 +12,7 @@ import secrets
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from amqsidecar.broker import (
     FINAL_SUFFIX,
@@ -44,7 +45,7 @@ from amqsidecar.brokers.stomp_classic_message import (
 from amqsidecar.brokers.stomp_classic_queues import QueueWatch
 from amqsidecar.brokers.stomp_classic_token import TokenQueue
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
-from amqsidecar.brokers.stomp_frame import ENCODING, first
+from amqsidecar.brokers.stomp_frame import ENCODING, Header, first
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
@@ -104,7 +105,7 @@ class StompClassicLink:
         self._crash_point = crash_point
         self._connection: StompConnection | None = None
         self._transaction_count = 0
-        self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
+        self._begun: _Begun | None = None
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
         self._encoder = ResendEncoder()
@@ -334,10 +335,8 @@ class StompClassicLink:
         """
         self.abandon_sends()
         connection = self._live()
-        refusals: dict[int, str] = {}
         transaction = self._begin()
-        self._put_sends(transaction, sends, refusals)
-        self._begun = (sends, transaction, refusals)
+        self._begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
         connection.flush()
 
     def abandon_sends(self) -> None:
@@ -348,7 +347,7 @@ class StompClassicLink:
         """
         begun, self._begun = self._begun, None
         if begun is not None and self._connection is not None:
-            self._abort(begun[1])
+            self._abort(begun.transaction)
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -367,29 +366,58 @@ class StompClassicLink:
         if held is None:
             raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
         handles = in_hand(accepts)
-        if self._begun is None or self._begun[0] is not sends:
+        if self._begun is None or self._begun.sends is not sends:
             self.begin_sends(sends)
         assert self._begun is not None  # noqa: S101 - the line above has set it
-        _, transaction, refusals = self._begun
-        self._begun = None
-        in_transaction = (b"transaction", transaction)
+        begun, self._begun = self._begun, None
+        in_transaction = (b"transaction", begun.transaction)
         for handle in handles:
             connection.send("ACK", [(b"id", handle.ack), in_transaction])
-        receipt = self._token.put_exchange(transaction, held[1], token)
-        if refusals:
-            self._abort(transaction)
-            raise SendsRefused(refusals)
-        # Why not COMMIT at once: after one that fails nothing in hand can be acked any more; and
-        # a body that ended early shows itself before this receipt.
-        answer = connection.answers([receipt])[0]
-        if answer.command == "ERROR" or connection.errors or connection.suspect is not None:
-            words = error_text(connection.errors[0] if connection.errors else answer)
-            self._abort(transaction)
-            raise self._refusal(sends, words)
-        self._commit(transaction)
+        receipt = self._token.put_exchange(begun.transaction, held[1], token)
+        self._check(begun, receipt)
+        self._commit(begun.transaction)
         self._token.exchanged()
         for handle in handles:
             handle.subscription.in_hand -= 1
+
+    def _check(self, begun: "_Begun", last: str) -> None:
+        """Make sure that the broker has taken all of a transaction, or abort it.
+
+        Why not COMMIT at once: after one that fails nothing in hand can be acked any more; and a
+        body that ended early shows itself before the last receipt.
+
+        Raises:
+            SendsRefused: it refuses some sends.
+            CommitRefused: it refuses an ACK or the token.
+            LinkLost: an ERROR came that is none of the broker's.
+        """
+        connection = self._live()
+        answers = connection.answers([*begun.receipts.values(), last])
+        errors = [*connection.errors, *(one for one in answers if one.command == "ERROR")]
+        if not begun.refusals and not errors and connection.suspect is None:
+            return
+        self._abort(begun.transaction)
+        refusals = begun.refusals | (self._refusals(begun.sends) if errors else {})
+        words = "; ".join(map(error_text, errors))
+        if refusals:
+            # Why: an ERROR that came after some message was the broker's own.
+            connection.suspect = None
+            raise SendsRefused(refusals)
+        if connection.suspect is not None:
+            raise LinkLost(f"{connection.name} sent an error that belongs to nothing: {words}")
+        raise CommitRefused(words)
+
+    def _refusals(self, sends: Sequence[Resend]) -> dict[int, str]:
+        """Find out which sends the broker refuses, by sending all again and aborting."""
+        transaction = self._begin()
+        receipts, _ = self._put_sends(transaction, sends, each=True)
+        answers = self._live().answers([*receipts.values()])
+        self._abort(transaction)
+        return {
+            index: error_text(answer)
+            for index, answer in zip(receipts, answers, strict=True)
+            if answer.command == "ERROR"
+        }
 
     def _begin(self) -> bytes:
         self._transaction_count += 1
@@ -418,52 +446,32 @@ class StompClassicLink:
         connection.errors.clear()
 
     def _put_sends(
-        self,
-        transaction: bytes,
-        sends: Sequence[Resend],
-        refusals: dict[int, str],
-        *,
-        answer: bool = False,
-    ) -> list[str]:
-        """Put the sends, note those that can't be sent at all, and return their receipts."""
+        self, transaction: bytes, sends: Sequence[Resend], *, each: bool = False
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """Put the sends; return receipts, and why some can't be sent at all, by index.
+
+        Why a receipt of the first to each destination: it is destinations that refuse; and
+        receipts of all would halve the speed.
+        """
         connection = self._live()
         now_ms = self._clock.now_ms()
-        receipts = []
+        receipts: dict[int, str] = {}
+        refusals: dict[int, str] = {}
+        asked: set[Destination] = set()
         for index, resend in enumerate(sends):
-            receipt, header = connection.receipt() if answer else ("", (b"", b""))
-            asks = [header] if answer else []
+            asks: list[Header] = []
+            if each or resend.destination not in asked:
+                receipts[index], header = connection.receipt()
+                asks.append(header)
             try:
                 frame = self._encoder.resend(resend, transaction, now_ms, asks)
             except UndecodableMessage as cause:
                 refusals[index] = str(cause)
+                receipts.pop(index, None)
                 continue
+            asked.add(resend.destination)
             connection.put(frame)
-            receipts.append(receipt)
-        return receipts
-
-    def _refusal(self, sends: Sequence[Resend], words: str) -> SendsRefused | CommitRefused:
-        """Find out which sends the broker refuses, by sending them again and aborting.
-
-        Raises:
-            LinkLost: it refuses none, so that the ERROR before was none of the broker's.
-        """
-        connection = self._live()
-        transaction = self._begin()
-        receipts = self._put_sends(transaction, sends, {}, answer=True)
-        answers = connection.answers(receipts)
-        self._abort(transaction)
-        refusals = {
-            index: error_text(answer)
-            for index, answer in enumerate(answers)
-            if answer.command == "ERROR"
-        }
-        if refusals:
-            # Why: the ERROR that came after some message was the broker's own.
-            connection.suspect = None
-            return SendsRefused(refusals)
-        if connection.suspect is not None:
-            raise LinkLost(f"{connection.name} sent an error that belongs to nothing: {words}")
-        return CommitRefused(words)
+        return receipts, refusals
 
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""
@@ -521,6 +529,20 @@ class StompClassicLink:
     def prepare_final(self, destination: Destination) -> str | None:
         """Return None: Classic creates a queue on the first send and keeps what is sent there."""
         return None
+
+
+class _Begun(NamedTuple):
+    """A transaction with its sends.
+
+    Attributes:
+        receipts: what the broker answers each with, by index.
+        refusals: why some were not sent, by index.
+    """
+
+    sends: Sequence[Resend]
+    transaction: bytes
+    receipts: dict[int, str]
+    refusals: dict[int, str]
 
 
 @contextmanager
