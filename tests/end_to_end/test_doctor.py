@@ -289,6 +289,7 @@ STRATEGIES = """
 REDELIVERY = """
     <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
       <redeliveryPolicy queue="orders" maximumRedeliveries="1"/>
+      <redeliveryPolicy queue="odd*name.x.exhausted" maximumRedeliveries="1"/>
     </redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
 """
 

@@ -136,10 +136,9 @@ class Sources:
             elif trials is not None:
                 found.update(dict.fromkeys(self._expand_one(trials, destination)))
             elif self._rights.existing is not None:
-                names = IntakeNames(self._kind)
-                names.replace([item])
-                queues = [queue(name) for name in sorted(self._rights.existing)]
-                found.update(dict.fromkeys(one for one in queues if names.covers(one)))
+                names = sorted(self._rights.existing)
+                queues = [queue(name) for name in names if _covers(destination, name)]
+                found.update(dict.fromkeys(queues))
         return tuple(found)
 
     def _expand_one(self, trials: Trials, destination: Destination) -> tuple[Destination, ...]:
@@ -186,7 +185,14 @@ class Sources:
             if not pattern.is_queue or pattern.name == ">" or "," in pattern.name:
                 continue
             if existing is not None:
-                found += [one for one in trials.expand([pattern]) if one.name in existing]
+                found += [queue(name) for name in sorted(existing) if _covers(pattern, name)]
             elif is_wildcard(pattern, self._kind):
                 self._rights.try_pattern(trials, pattern)
         return tuple(found)
+
+
+def _covers(pattern: Destination, name: str) -> bool:
+    """Tell whether a name or wildcard of Classic stands for a queue."""
+    names = IntakeNames(BrokerKind.CLASSIC)
+    names.replace([IntakeQueue(pattern)])
+    return names.covers(queue(name))
