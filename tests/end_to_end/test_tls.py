@@ -227,36 +227,33 @@ def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
 def test_files_that_change_count_at_the_next_connect(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, unique: str
 ) -> None:
-    """The whole authority is replaced, and files are away or wrong meanwhile: no restart."""
+    """Who takes over has another authority, and a file is away meanwhile: no restart."""
     old, new = (Pki(tmp_path_factory.mktemp("pki")) for _ in range(2))
-    files = old.client("sidecar")
-    fresh = new.client("sidecar")
-    broker = TlsArtemis(old, files)
+    files, fresh = old.client("sidecar"), new.client("sidecar")
 
     def said(words: str) -> None:
         eventually(lambda: words in sidecar.get("/readyz")[1], what=f"health says: {words}")
         assert sidecar.is_running()
 
-    sidecar = sidecar_of(Way(broker, "amqp"), tmp_path, *trust(old, files))
-    with broker, sidecar.start():
-        key = files.key.read_bytes()
-        files.key.unlink()
-        broker.kill()
-        said(f"broker.tls.key_file: {files.key} can't be read")
-        files.key.write_bytes(key)
-        stores = new.broker_stores(hosts=["localhost"])
-        for path in (stores.key_store, stores.trust_store):
-            shutil.copy(path, old.folder)
-        broker.start()
-        said("is not trusted")
-        shutil.copy(new.ca_file, old.ca_file)
-        shutil.copy(fresh.key, files.key)
-        shutil.copy(fresh.certificate, files.certificate)
-        sidecar.wait_ready()
-        peer = JmsPeer.of(broker, "qpid")
-        with peer.start_flaky_consumer(unique, failures=1, how="reject") as consumer:
-            peer.produce(unique, "Text")
-            consumer.wait_for_successes(1)
+    with TlsArtemis(old, files) as first, TlsArtemis(new, fresh) as second:
+        sidecar = sidecar_of(Way(first, "amqp"), tmp_path, *trust(old, files))
+        urls = ", ".join(Way(broker, "amqp").url(MUTUAL, tls=True) for broker in (first, second))
+        sidecar.options.append(f"broker.url=[{urls}]")
+        with sidecar.start():
+            key = files.key.read_bytes()
+            files.key.unlink()
+            first.kill()
+            said(f"broker.tls.key_file: {files.key} can't be read")
+            files.key.write_bytes(key)
+            said("is not trusted")
+            shutil.copy(new.ca_file, old.ca_file)
+            shutil.copy(fresh.key, files.key)
+            shutil.copy(fresh.certificate, files.certificate)
+            sidecar.wait_ready()
+            peer = JmsPeer.of(second, "qpid")
+            with peer.start_flaky_consumer(unique, failures=1, how="reject") as consumer:
+                peer.produce(unique, "Text")
+                consumer.wait_for_successes(1)
 
 
 @pytest.mark.parametrize("wrong", ["missing", "other", "encrypted"])
