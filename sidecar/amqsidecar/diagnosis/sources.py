@@ -139,6 +139,9 @@ class Sources:
                 names = sorted(self._rights.existing)
                 queues = [queue(name) for name in names if _covers(destination, name)]
                 found.update(dict.fromkeys(queues))
+            else:
+                what = "which queues it stands for is not told over this wire, so none was tried"
+                self._find(Check.PERMISSIONS, Severity.NOTE, str(destination), what)
         return tuple(found)
 
     def _expand_one(self, trials: Trials, destination: Destination) -> tuple[Destination, ...]:
