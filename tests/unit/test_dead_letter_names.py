@@ -79,6 +79,29 @@ NESTED = rules((">", DLQ), ("orders.>", Individual(queue_prefix="DLQ.orders.")))
             "ActiveMQ.DLQ.Topic.t.client:sub",
             None,
         ),
+        # A subscription of one topic, where another one would have the whole name.
+        (
+            rules(
+                (
+                    "topic://t",
+                    Individual(topic_prefix="D.", destination_per_durable_subscriber=True),
+                ),
+                (">", Individual(queue_prefix="D.")),
+            ),
+            "D.t.client:sub",
+            None,
+        ),
+        # A shared queue whose name looks like one of an individual strategy.
+        (
+            rules(
+                (">", DLQ), ("a", SharedDeadLetterStrategy(dead_letter_queue=queue("DLQ.shared")))
+            ),
+            "DLQ.shared",
+            None,
+        ),
+        (rules((">", Individual(queue_prefix="ActiveMQ."))), "ActiveMQ.DLQ", None),
+        # What died in a temporary queue.
+        (rules((">", DLQ)), "DLQ.ID:host-37021-1699999999000-1:1:1", None),
         # What a virtual topic with setOriginalDestination="false" leaves in a consumer's queue.
         (rules((">", DLQ)), "ActiveMQ.DLQ.Topic.Consumer.A.v", queue("Consumer.A.v")),
         (rules(), "DLQ.a", None),

@@ -10,10 +10,16 @@ Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor.
 from collections.abc import Mapping
 
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
-from amqsidecar.policy.classic_rules import ClassicRules, IndividualDeadLetterStrategy
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    IndividualDeadLetterStrategy,
+    SharedDeadLetterStrategy,
+)
 from amqsidecar.policy.destination_map import DestinationMap
 
 _NO_NAME = frozenset("*>,?")
+# Source: ActiveMQ Classic, IdGenerator: so begin the names of temporary destinations.
+_TEMPORARY = "ID:"
 
 
 class DeadLetterNames:
@@ -34,6 +40,12 @@ class DeadLetterNames:
         self._map = DestinationMap([(entry.destinations, entry) for entry in entries])
         all_entries = (*entries, *((self._default,) if self._default else ()))
         strategies = [entry.dead_letter_strategy for entry in all_entries]
+        # Why the default: it acts wherever no entry of the policy does.
+        self._shared = {SharedDeadLetterStrategy().dead_letter_queue} | {
+            strategy.dead_letter_queue
+            for strategy in strategies
+            if isinstance(strategy, SharedDeadLetterStrategy)
+        }
         # Why a dictionary: each once, in the order of the file.
         self._affixes = dict.fromkeys(
             affixes
@@ -55,10 +67,12 @@ class DeadLetterNames:
         named = self._named.get(dead_letter_queue.name)
         if named is not None:
             return named
+        if dead_letter_queue in self._shared:
+            return None
         found: set[Destination] = set()
         for prefix, suffix in self._affixes:
             name = _middle(dead_letter_queue.name, prefix, suffix)
-            if name and _NO_NAME.isdisjoint(name):
+            if name and _NO_NAME.isdisjoint(name) and not name.startswith(_TEMPORARY):
                 found.update(self._explaining(name, (prefix, suffix)))
         return found.pop() if len(found) == 1 else None
 
@@ -75,10 +89,16 @@ class DeadLetterNames:
             found.add(queue(name))
         strategy = self._strategy(topic(name))
         if strategy is not None and _topic_affixes(strategy) == affixes:
-            # Why: with a queue per subscription the end of the name is the subscription's, and
-            # where the topic's name ends can't be told.
-            per_subscriber = strategy.destination_per_durable_subscriber
-            found.update((topic(name), queue(name)) if per_subscriber else (topic(name),))
+            found.add(topic(name))
+        # Why: with a queue per subscription the end of the name may be the subscription's.
+        for at in [at for at, character in enumerate(name) if character == "."]:
+            strategy = self._strategy(topic(name[:at]))
+            if (
+                strategy is not None
+                and strategy.destination_per_durable_subscriber
+                and _topic_affixes(strategy) == affixes
+            ):
+                found.update((topic(name[:at]), topic(name)))
         return found
 
     def queue_for(self, origin: Destination) -> Destination | None:
