@@ -327,7 +327,16 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
             assert sidecar.process is not None
             assert sidecar.process.wait(30) == -signal.SIGKILL, sidecar.log()[-4000:]
         sidecar.start()
-        consumer.wait_for_successes(240)
+        try:
+            consumer.wait_for_successes(240, within_s=12)
+        except TimeoutError:
+            # Quirk (Artemis 2.44): of a STOMP connection that dies while messages are handed to
+            # it, a few may be counted but handed to nobody until the broker is started again.
+            harness.close()
+            own.kill()
+            own.start()
+            consumer.wait_for_successes(240)
+            harness = StompArtemisHarness(own, unique)
         eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
         assert sidecar.stop() == 0
         succeeded = consumer.succeeded()
