@@ -379,6 +379,44 @@ def test_what_a_wildcard_can_not_name_is_told(
     assert {one.source for one in received(link, 2)} == {queue(f"DLQ.{name}")}
 
 
+def test_what_messages_claim_about_their_queue_makes_none(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """A producer writes into `to` what it likes: no queue follows from it, and no broken link."""
+    found, hidden = (f"DLQ.{native.prefix}.{name}" for name in ("found", "hidden"))
+    lies = [f"queue://DLQ.{native.prefix}.lie{number}" for number in range(30)]
+    for name, claims in (
+        (found, [f"queue://{native.prefix}.found"]),
+        # Why so long: a selector with it would be longer than a frame may be.
+        (hidden, [*lies, f"queue://{'x' * 200_000}"]),
+    ):
+        told = [Message(address=claim, body="", durable=True) for claim in claims]
+        native.send_amqp(name, [bytes(one.encode()) for one in told])
+    link = opened(native)
+    link.attach([IntakeQueue(queue(f"DLQ.{native.prefix}.>"))], 10)
+
+    assert link.queues_read() == (queue(found),)
+    [left] = link.left_behind()
+    assert (left.reason, left.count) == ("no_name", 31)
+    assert not native.exists(lies[0].removeprefix("queue://"))
+
+
+def test_more_queues_than_a_selector_can_name_are_found(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """The next look leaves out what it has room for, and reads on what it has read."""
+    count = 90
+    names = [f"{native.prefix}.{number}.{'x' * 800}" for number in range(count)]
+    for name in names:
+        told = Message(address=f"queue://{name}", body="", durable=True)
+        native.send_amqp(f"DLQ.{name}", [bytes(told.encode())])
+    link = opened(native)
+    for _ in range(2):
+        link.attach([IntakeQueue(queue(f"DLQ.{native.prefix}.>"))], count)
+        assert len(link.queues_read()) == count
+    assert link.left_behind() == ()
+
+
 def test_a_found_queue_without_an_origin_is_left_alone_and_told(
     mapped: AmqpClassicHarness, opened: Opened
 ) -> None:
@@ -484,14 +522,23 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
                 names=NAMES,
             )
 
-        die("a")
         intake = [IntakeQueue(queue("DLQ.>"))]
         for user in ("sidecar", "deaf"):
+            die("a")
             link = link_of(user)
             link.open(f"amqsidecar.token.{user}")
             link.attach(intake, 10)
             assert link.queues_read() == (queue("DLQ.a"),)
             assert ("ActiveMQ.Advisory.>" in caplog.text) == (user == "deaf")
+            link.create_token(0)
+            assert link.take_token(10) == 0
+            link.commit_cycle(received(link, 1), [], 1)
+            # A wildcard that may not be read takes nothing from the other.
+            for _ in range(3):
+                with pytest.raises(QueueRefused, match="not authorized"):
+                    link.attach([*intake, IntakeQueue(queue("orders.>"))], 10)
+                link.attach(intake, 10)
+                assert link.queues_read() == (queue("DLQ.a"),)
             if user == "deaf":
                 die("b")
                 link.attach(intake, 10)

@@ -10,6 +10,7 @@ Source: ActiveMQ Classic, AdvisorySupport.getMessageDLQdAdvisoryTopic.
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from itertools import count
 from typing import Protocol
@@ -30,6 +31,13 @@ _CREDIT = 1000
 # Bound: each look finds a new queue, or is the last; more queues are found at the next scan.
 _LOOKS_MAX = 100
 _SEEN_AT_ONCE = 200
+# Bound: for queues whose messages no selector leaves out, such as those with other origins.
+_SEEN_MAX = 20_000
+# Bound: a selector is in one frame, of which Classic takes 131,072 bytes unless configured.
+_SELECTOR_BYTES_MAX = 64 * 1024
+_NAME_BYTES_MAX = 1000
+# Bound: names that messages claim and that hold none of them; each costs a look.
+_VAIN_MAX = 100
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +84,10 @@ class ClassicWatch:
         self._names = names
         self._final_suffix = final_suffix
         self._timeout_s = timeout_s
-        self._wildcards: tuple[Destination, ...] = ()
+        self._patterns: dict[Destination, re.Pattern[str]] = {}
         self._without_origin: dict[Destination, None] = {}
         self._unnamed: dict[Destination, int] = {}
-        self._has_seen_all = False
+        self._seen_all: set[Destination] = set()
         self._receiver: Receiver | None = None
         self._closing: list[Receiver] = []
         self._numbers = count(1)
@@ -90,23 +98,31 @@ class ClassicWatch:
         Raises:
             QueueRefused: a wildcard is none of the broker's, or its queues can't be browsed.
         """
-        if tuple(wildcards) != self._wildcards:
-            self._wildcards = tuple(wildcards)
-            self.members.clear()
-            self.newborn.clear()
-            self._has_seen_all = False
+        self._patterns = {wildcard: pattern_of(wildcard.name) for wildcard in wildcards}
+        self._seen_all.intersection_update(wildcards)
+        for member in [one for one in self.members if not self._matching(one)]:
+            del self.members[member]
+            self.newborn.discard(member)
         self._without_origin.clear()
         self._unnamed.clear()
         if wildcards:
             self._listen()
-            has_seen_all = [self._scan_or_refuse(wildcard) for wildcard in wildcards]
-            self._has_seen_all = self._has_seen_all or all(has_seen_all)
+        for wildcard in wildcards:
+            if self._scan_or_refuse(wildcard):
+                self._seen_all.add(wildcard)
+
+    def _matching(self, destination: Destination) -> list[Destination]:
+        """Return the wildcards that stand for a queue."""
+        return [one for one, words in self._patterns.items() if words.fullmatch(destination.name)]
 
     def _listen(self) -> None:
         """Hear of deaths from now on, where the broker lets us."""
         if self._receiver is not None and self._receiver.refusal is None:
             return
         is_first = self._receiver is None
+        for closed in [one for one in self._closing if one.is_closed]:
+            self._closing.remove(closed)
+            closed.forget()
         receiver = self._receiver = Receiver(
             self._connection, f"amqsidecar-advisories-{next(self._numbers)}", f"{_ADVISORIES}>"
         )
@@ -130,55 +146,83 @@ class ClassicWatch:
 
     def _scan(self, wildcard: Destination) -> bool:
         """Learn what the messages in the queues of a wildcard tell; return whether it is all."""
+        told_of = _ToldNames(self._patterns[wildcard])
         # Why: what is read already tells nothing new.
-        excluded = {str(one): None for member in self.members.items() for one in member}
+        for member in self.members.items():
+            told_of.exclude(*map(str, member), bytes_max=_SELECTOR_BYTES_MAX // 2)
+        at_most = _SEEN_AT_ONCE
+        unnamed_max = 0
         for _ in range(_LOOKS_MAX):
+            known = len(told_of.excluded)
             found = self._browser.look(
-                wildcard.name, _SEEN_AT_ONCE, _other_than(excluded, self._final_suffix)
+                wildcard.name, at_most, _other_than(told_of.excluded, self._final_suffix)
             )
-            known = len(excluded)
-            unnamed = 0
-            for message in found:
-                told = _destination_of(message)
-                if told is None or told.is_temporary:
-                    unnamed += 1
-                    continue
-                excluded |= self._learn(told, wildcard)
-            if len(excluded) == known:
-                if unnamed:
-                    self._unnamed[wildcard] = unnamed
-                return not unnamed
-        return False
+            unnamed = sum(not self._learn(_destination_of(one), told_of) for one in found)
+            unnamed_max = max(unnamed_max, unnamed)
+            if len(told_of.excluded) > known:
+                continue
+            if len(found) < at_most:
+                break
+            if at_most == _SEEN_MAX:
+                unnamed_max = max(unnamed_max, 1)
+                break
+            at_most = _SEEN_MAX
+        else:
+            unnamed_max = max(unnamed_max, 1)
+        if unnamed_max:
+            self._unnamed[wildcard] = unnamed_max
+        return not unnamed_max
 
-    def _learn(self, told: Destination, wildcard: Destination) -> dict[str, None]:
-        """Take note of the queue that a message tells of, and return what its kind is known by.
+    def _learn(self, told: Destination | None, told_of: "_ToldNames") -> bool:
+        """Take note of the queue that a message tells of; return whether it is known now.
 
         Args:
             told: the dead-letter queue itself, or the origin where a producer has written it.
-            wildcard: that showed the message.
+            told_of: what other messages of this wildcard have told.
         """
-        pattern = pattern_of(wildcard.name)
-        known = {str(told): None}
+        if told is None or told.is_temporary or told in told_of.vain:
+            return False
         dead_letter_queue: Destination | None = told
-        if not told.is_queue or not pattern.fullmatch(told.name):
+        if not told.is_queue or not told_of.pattern.fullmatch(told.name):
             dead_letter_queue = self._names.queue_for(told)
-        if dead_letter_queue is None or not pattern.fullmatch(dead_letter_queue.name):
-            return known
+        if dead_letter_queue is None or not told_of.pattern.fullmatch(dead_letter_queue.name):
+            told_of.exclude(str(told))
+            return False
+        if dead_letter_queue in self.members or dead_letter_queue in self._without_origin:
+            told_of.exclude(str(told), str(self.members.get(dead_letter_queue, told)))
+            return True
         if is_ours(dead_letter_queue.name, self._final_suffix):
-            return known
+            return True
         origin = self._names.origin_of(dead_letter_queue)
         if origin is None:
             self._without_origin[dead_letter_queue] = None
-            return known
-        self._add(dead_letter_queue, origin)
-        known[str(origin)] = None
-        return known
+        elif self._holds(dead_letter_queue, origin, told_of):
+            told_of.exclude(str(dead_letter_queue), str(origin))
+            self._add(dead_letter_queue, origin)
+        else:
+            told_of.vain.add(told)
+            return False
+        told_of.exclude(str(told))
+        return True
+
+    def _holds(
+        self, dead_letter_queue: Destination, origin: Destination, told_of: "_ToldNames"
+    ) -> bool:
+        """Tell whether a queue holds what it should: a producer may write anything into `to`.
+
+        To read a queue makes it, and whoever writes many names would have many made.
+        """
+        if len(told_of.vain) >= _VAIN_MAX:
+            return False
+        selector = f"JMSDestination IN ({_quoted(str(dead_letter_queue))}, {_quoted(str(origin))})"
+        # Why: a wildcard makes no queue; this one matches the queue itself and those below it.
+        return bool(self._browser.look(f"{dead_letter_queue.name}.>", 1, selector))
 
     def _add(self, dead_letter_queue: Destination, origin: Destination) -> None:
         if dead_letter_queue not in self.members:
             self.members[dead_letter_queue] = origin
             self.has_changed = True
-            if self._has_seen_all:
+            if not self._seen_all.isdisjoint(self._matching(dead_letter_queue)):
                 self.newborn.add(dead_letter_queue)
 
     def hear(self) -> None:
@@ -200,9 +244,7 @@ class ClassicWatch:
             dead_letter_queue is not None
             and dead_letter_queue not in self.members
             and not is_ours(dead_letter_queue.name, self._final_suffix)
-            and any(
-                pattern_of(one.name).fullmatch(dead_letter_queue.name) for one in self._wildcards
-            )
+            and self._matching(dead_letter_queue)
         ):
             self._add(dead_letter_queue, origin)
 
@@ -250,6 +292,30 @@ _NO_NAME = (
 )
 
 
+class _ToldNames:
+    """What the messages of one wildcard have told in one scan.
+
+    Attributes:
+        pattern: of the wildcard.
+        excluded: destinations whose messages tell nothing new.
+        vain: what messages claim, and what holds none of them.
+    """
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern = pattern
+        self.excluded: dict[str, None] = {}
+        self.vain: set[Destination] = set()
+        self._bytes = 0
+
+    def exclude(self, *names: str, bytes_max: int = _SELECTOR_BYTES_MAX) -> None:
+        """Leave the messages of these destinations out from now on, as far as there is room."""
+        for name in names:
+            size = len(_quoted(name).encode()) + len(", ")
+            if name not in self.excluded and self._bytes + size <= bytes_max:
+                self.excluded[name] = None
+                self._bytes += size
+
+
 def _other_than(names: dict[str, None], final_suffix: str) -> str:
     """Return the selector of messages that died, or lie, elsewhere.
 
@@ -267,6 +333,8 @@ def _quoted(text: str) -> str:
 
 def _destination_of(message: bytes) -> Destination | None:
     try:
-        return named_destination(take_apart(message))
+        told = named_destination(take_apart(message))
     except UndecodableMessage:
         return None
+    is_name = told is not None and len(told.name.encode()) <= _NAME_BYTES_MAX
+    return told if is_name else None
