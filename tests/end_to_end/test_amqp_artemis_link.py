@@ -636,3 +636,32 @@ def test_byte_typed_routing_is_what_the_broker_writes(
     [delivery] = move(link, harness, 1)
     assert delivery.provenance.origin == queue(name)
     assert harness.depth(name) == 1
+
+
+def test_what_the_broker_hands_to_nobody_is_told(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """Told at the second look, and no longer once it is in its queue again."""
+    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    other = harness.make_link("other")
+    other.open(f"{harness.prefix}.token.of.another")
+    other.attach([harness.intake()], 10)
+    deliveries = receive(other, 3)
+    link.attach([harness.intake()], 10)
+    assert link.left_behind() == ()
+    assert link.left_behind() == ()
+    assert other._coordinator is not None
+    assert other._intake is not None
+    transaction = other._coordinator.begin()
+    for delivery in deliveries[:2]:
+        transaction.accept(delivery.handle)
+    other._connection.pump(0)
+    other._intake.close()
+    other._connection.run_until(lambda: other._intake.is_closed, 10)
+    receive(link, 1)
+    link.left_behind()
+    [stuck] = link.left_behind()
+    assert (stuck.reason, stuck.count) == ("stuck_in_broker", 2)
+    other.close()
+    receive(link, 2)
+    assert link.left_behind() == ()

@@ -40,6 +40,7 @@ from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
+from amqsidecar.brokers.artemis_stuck import StuckMessages
 from amqsidecar.brokers.artemis_trials import ArtemisTrials
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -107,6 +108,7 @@ class AmqpArtemisLink:
         self._pool: SenderPool | None = None
         self._token: Token | None = None
         self._intake: Intake | None = None
+        self._stuck: StuckMessages | None = None
         self._notifications: Notifications | None = None
         self._browse_number = 0
         self._seen_in_part: dict[IntakeQueue, str] = {}
@@ -133,6 +135,7 @@ class AmqpArtemisLink:
         self._routes = ArtemisRoutes(
             self._management, self._clock, token_queue or "", self._final_suffix
         )
+        self._stuck = StuckMessages(self._management)
         self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
         if token_queue is None or self._coordinator is None:
             return
@@ -178,7 +181,7 @@ class AmqpArtemisLink:
         _opened(self._intake).attach(queues, prefetch)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what stays in the attached queues, since the broker can't convert it to AMQP."""
+        """Return what stays in the attached queues: not to be converted to AMQP, or stuck."""
         not_seen = tuple(
             LeftBehind(
                 queue.destination,
@@ -189,7 +192,8 @@ class AmqpArtemisLink:
             )
             for queue, reason in self._seen_in_part.items()
         )
-        return not_seen + _opened(self._intake).left_behind()
+        stuck = _opened(self._stuck).look(self.queues_read())
+        return not_seen + _opened(self._intake).left_behind() + stuck
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""

@@ -43,6 +43,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
+from amqsidecar.brokers.artemis_stuck import StuckMessages
 from amqsidecar.brokers.stomp_artemis_intake import Intake
 from amqsidecar.brokers.stomp_artemis_management import StompManagement
 from amqsidecar.brokers.stomp_artemis_notifications import StompNotifications
@@ -111,6 +112,7 @@ class StompArtemisLink:
         self._connection: StompConnection | None = None
         self._routes: ArtemisRoutes | None = None
         self._intake: Intake | None = None
+        self._stuck: StuckMessages | None = None
         self._keeper: TokenKeeper | None = None
         self._transactions: Transactions | None = None
 
@@ -140,6 +142,7 @@ class StompArtemisLink:
         self._routes = ArtemisRoutes(
             self._management, self._clock, token_queue or "", self._final_suffix
         )
+        self._stuck = StuckMessages(self._management)
         self._intake = Intake(
             connection, self._connect, self._management, self._clock, self._allowed
         )
@@ -175,7 +178,7 @@ class StompArtemisLink:
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what the link does not take out of the attached queues, and why."""
-        return _opened(self._intake).left_behind()
+        return _opened(self._intake).left_behind() + _opened(self._stuck).look(self._read)
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
