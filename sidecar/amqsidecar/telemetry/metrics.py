@@ -165,11 +165,11 @@ METRICS: Final = (
         "amqsidecar_left_behind",
         Kind.GAUGE,
         ("destination", "reason"),
-        "Dead letters that stay in their queue (the label's destination). Reason, by what the wire "
-        "can't carry: body_type, property_types, group, not_carried, not_convertible; can't accept: "
-        "not_acknowledgeable; does not show: no_origin, no_name, not_amqp_made; or not_listed (`run "
-        "--observe` can't look at them), stuck_in_broker (handed out to nobody), refused (the queue "
-        "can't be read; 0 where its messages can't be counted). At least so many.",
+        "Dead letters that stay in their queue (the label's destination). Reason, by what the "
+        "wire can't carry: body_type, property_types, group, not_carried, not_convertible; can't "
+        "accept: not_acknowledgeable; does not show: no_origin, no_name, not_amqp_made; or "
+        "not_listed (`run --observe` can't look at them), stuck_in_broker (handed out to nobody), "
+        "refused (the queue can't be read; 0 where it can't be counted). At least so many.",
         "the link",
     ),
     MetricSpec(
