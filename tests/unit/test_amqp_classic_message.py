@@ -226,12 +226,13 @@ def test_a_native_redelivery_keeps_everything_else() -> None:
     assert {name: found.properties[name] for name in own} == own
 
 
+@pytest.mark.parametrize("is_final", [True, False])
 @pytest.mark.parametrize("is_native_wire", [True, False])
-def test_a_redelivery_is_not_scheduled_again(is_native_wire: bool) -> None:
-    """The broker would wait once more for a delay that the message still carries."""
+def test_nothing_is_scheduled_again(is_native_wire: bool, is_final: bool) -> None:
+    """The broker would wait, or send copies, once more as the message still tells it."""
     delays = {symbol("x-opt-delivery-delay"): 60_000, symbol("x-opt-delivery-time"): 1}
     message = mapped({"AMQ_SCHEDULED_DELAY": 60_000}, annotations=delays)
-    found = sent(message, is_native_wire=is_native_wire)
+    found = sent(message, is_native_wire=is_native_wire, is_final=is_final)
     assert found.annotations in (None, {})
     assert "AMQ_SCHEDULED_DELAY" not in found.properties
 

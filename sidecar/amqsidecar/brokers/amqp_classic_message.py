@@ -208,9 +208,9 @@ def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes
             del sections[amqp.MESSAGE_ANNOTATIONS]
         elif len(kept) < len(items):
             sections[amqp.MESSAGE_ANNOTATIONS] = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept)
-    stripped = _OURS
-    if not resend.is_final:
-        stripped |= _SCHEDULE if is_native_wire else _SCHEDULE | _DEATH
+    stripped = _OURS | _SCHEDULE
+    if not resend.is_final and not is_native_wire:
+        stripped |= _DEATH
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
         amqp.APPLICATION_PROPERTIES,
         [*_without(found.pairs, names, stripped), *_our_properties(resend, names, dropped_id)],
