@@ -181,8 +181,10 @@ class ClassicIntake:
             found = take_apart(message)
             if not self._is_native_wire and not self._may_damage and damage(found, queue):
                 return Loss.BODY_TYPE
+            # Why not by its `to` alone: a producer may write that of the dead-letter queue.
+            is_native_made = self._is_native_wire or is_native(found, queue)
             return read_provenance(
-                found, origin=origin, now_ms=now_ms, is_native_made=is_native(found, queue)
+                found, origin=origin, now_ms=now_ms, is_native_made=is_native_made
             )
         except UndecodableMessage:
             # Quirk (Classic): it hands on the body of any message that has the property
