@@ -7,6 +7,7 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.brokers.amqp_artemis_link import ENCODING as ARTEMIS_ENCODING
 from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
@@ -444,6 +445,14 @@ def test_the_probe_refuses_a_connector_and_leaves_nothing(
     assert 'uri="amqp://0.0.0.0:5672?transport.transformer=jms"' in str(refused.value)
     assert "intake.producers=amqp" in str(refused.value)
     assert not mapped.exists(f"{mapped.prefix}.token")
+
+
+def test_what_one_connector_has_given_is_not_sent_over_another(
+    mapped: AmqpClassicHarness, native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """The engine sends rows of the same encoding only; here neither is the other, nor Artemis's."""
+    encodings = [opened(one).description.encoding for one in (mapped, native)]
+    assert len({*encodings, ARTEMIS_ENCODING}) == 3
 
 
 def test_a_queue_that_tells_no_origin_is_refused_before_anything_is_taken(

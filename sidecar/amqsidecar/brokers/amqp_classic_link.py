@@ -47,7 +47,9 @@ from amqsidecar.errors import (
 )
 from amqsidecar.model.destination import Destination
 
-ENCODING: Final = "amqp/1.0"
+# Why not that of Artemis: each writes other things on a message, and takes other things off.
+MAPPED: Final = "amqp/1.0 classic-jms"
+NATIVE: Final = "amqp/1.0 classic-native"
 NATIVE_WIRE: Final = (
     "the AMQP connector at {} has transport.transformer={}, so that messages of OpenWire and STOMP "
     "applications would be given back as BytesMessages and nothing is taken: write the transformer "
@@ -114,7 +116,7 @@ class AmqpClassicLink:
             allowed_losses: what messages may lose; only `Loss.BODY_TYPE` acts.
             crash_point: told where in a transaction we are.
         """
-        self.description = BrokerDescription(BrokerKind.CLASSIC, "", ENCODING)
+        self.description = self._described("", is_native_wire=amqp_producers_only)
         self._clock = clock
         self._instance = instance
         self._names = names
@@ -158,7 +160,8 @@ class AmqpClassicLink:
             raise BrokerRefused(
                 f"{connection.place} is {product}, not ActiveMQ Classic; set broker.kind=auto"
             )
-        self.description = BrokerDescription(BrokerKind.CLASSIC, told.get("version", ""), ENCODING)
+        version = told.get("version", "")
+        self.description = self._described(version, is_native_wire=self._amqp_producers_only)
         browser = self._browser = Browser(connection, self._timeout_s)
         if token_queue is None:
             return
@@ -166,6 +169,7 @@ class AmqpClassicLink:
         self._is_native_wire = transformer is not Transformer.JMS
         if self._is_native_wire and not self._amqp_producers_only:
             raise BrokerRefused(NATIVE_WIRE.format(connection.place, transformer.value))
+        self.description = self._described(version, is_native_wire=self._is_native_wire)
         coordinator = self._coordinator = Coordinator(connection, self._crash_point)
         coordinator.prepare(self._timeout_s)
         self._pool = SenderPool(connection, str)
@@ -198,6 +202,10 @@ class AmqpClassicLink:
             connection, browser, self._names, self._final_suffix, self._timeout_s
         )
         coordinator.declare_ahead()
+
+    @staticmethod
+    def _described(version: str, *, is_native_wire: bool) -> BrokerDescription:
+        return BrokerDescription(BrokerKind.CLASSIC, version, NATIVE if is_native_wire else MAPPED)
 
     def _connect(self, container: str, *, only_looks: bool) -> None:
         self._only_looks = only_looks
