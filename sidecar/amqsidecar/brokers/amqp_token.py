@@ -4,6 +4,10 @@ The queue is exclusive where it could be made so: then the broker hands tokens t
 only, until that is gone. A token that was handed out often without being exchanged (a sidecar that
 crashes and starts again and again) is replaced by a fresh one with the same number, because the
 broker gives up on any message that was delivered too often.
+
+Its number is the body, as text, and a property: so the links of Classic's other wires can read it,
+and this one reads theirs. On Artemis the token of STOMP says more than a number; it is not read
+here.
 """
 
 from typing import Any, Protocol
@@ -25,6 +29,8 @@ from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 _TIMEOUT_S = 15.0
 _STRAY_MAX = 64
 _NOT_A_TOKEN = -1
+# The property in which tokens of all wires of Classic have their number.
+_CYCLE = "amqsidecarCycle"
 
 
 class ManagesQueues(Protocol):
@@ -235,7 +241,9 @@ class Token:
     @staticmethod
     def encode(number: int) -> bytes:
         """Return the message that is token `number`."""
-        return amqp.make_list(amqp.HEADER, [b"\x41"]) + b"\x00\x53\x77" + amqp.long(number)
+        durable = amqp.make_list(amqp.HEADER, [b"\x41"])
+        cycle = amqp.make_map(amqp.APPLICATION_PROPERTIES, [amqp.string(_CYCLE), amqp.long(number)])
+        return durable + cycle + b"\x00\x53\x77" + amqp.string(str(number))
 
     def _own_receiver(self) -> Receiver:
         if self._receiver is None:
@@ -261,6 +269,8 @@ def _number(message: bytes) -> int:
         value: Any = amqp.scalar(body[3:])
     except UndecodableMessage:
         return _NOT_A_TOKEN
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
     return value if type(value) is int and value >= 0 else _NOT_A_TOKEN
 
 

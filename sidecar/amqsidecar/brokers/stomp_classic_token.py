@@ -35,14 +35,8 @@ class TokenQueue:
 
     def _take_in(self, frame: Frame) -> None:
         cycle = read_cycle(frame)
-        if cycle is None:
-            return
-        if any(name.startswith(b"JMS_AMQP_") for name, _ in frame.headers()):
-            raise BrokerRefused(
-                f"the token in {self._destination} was sent over AMQP, so that STOMP can't take"
-                " it: start this instance over amqp:// or openwire:// once, or give it a new name"
-            )
-        self._tokens.append((cycle, frame.first(b"ack") or b""))
+        if cycle is not None:
+            self._tokens.append((cycle, frame.first(b"ack") or b""))
 
     def take(self, timeout_s: float) -> tuple[int, bytes] | None:
         """Return the token and its ack id once the broker hands it over; None = not in time.
