@@ -99,6 +99,17 @@ def test_every_kind_of_problem_is_told(stream: io.StringIO) -> None:
     assert told["cycle_in_doubt"]["level"] == "warning"
 
 
+def test_a_doubt_about_nothing_does_not_alarm(stream: io.StringIO) -> None:
+    events = [
+        CycleInDoubt(at_ms=1, cycle=4, taken_count=taken, sent_count=sent, reason="no token")
+        for taken, sent in ((0, 0), (1, 0), (0, 1))
+    ]
+    LogEvents(FakeClock()).observe(events)
+    meanings = [line["meaning"] for line in lines(stream)]
+    assert ["copies are possible" in meaning for meaning in meanings] == [False, True, True]
+    assert "nothing was under way" in meanings[0]
+
+
 def test_a_flood_is_one_line_a_second(stream: io.StringIO) -> None:
     clock = FakeClock()
     log = LogEvents(clock)

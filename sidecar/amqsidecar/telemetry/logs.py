@@ -208,12 +208,17 @@ class LogEvents:
                     taken_count=event.taken_count,
                     sent_count=event.sent_count,
                     reason=cut(event.reason),
-                    meaning="what it took is kept, what it sent is sent again: copies are possible",
+                    meaning=_DOUBT if event.taken_count or event.sent_count else _NO_DOUBT,
                 )
             case _:
                 pass
 
 
+_DOUBT: Final = "what it took is kept, what it sent is sent again: copies are possible"
+_NO_DOUBT: Final = (
+    "nothing was under way, so that nothing is lost or doubled, unless an older copy of the store "
+    "or of the broker's data was brought back; after a change of the wire on Artemis it is usual"
+)
 _PROBLEMS: Final = frozenset({Parked, Exhausted, DestinationBlocked, CycleRecovered, CycleInDoubt})
 
 
