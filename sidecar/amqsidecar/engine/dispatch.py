@@ -113,7 +113,10 @@ class Dispatch:
         encoding = self._link.description.encoding
         if row.encoding != encoding:
             # Why no blockage: the destination itself takes what comes over this link.
-            reason = f"it was taken as {row.encoding} and can't be sent over a link of {encoding}"
+            reason = (
+                f"it was taken as {row.encoding} and can't be sent over a link of {encoding}: run "
+                f"with a broker.url of {row.encoding.partition('/')[0]}:// again until it is sent"
+            )
             until_ms = now_ms + FOREIGN_WAIT_MS
             events.append(_blocked(row.destination, reason, until_ms, now_ms))
             return until_ms, reason
