@@ -373,6 +373,23 @@ def test_deliveries_in_hand_outlive_an_attach(harness: LinkHarness, open_link: M
     assert harness.depth(harness.intake().destination.name) == 0
 
 
+def test_what_comes_after_an_attach_without_its_queue_goes_back(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """It is handed over to nobody, even where the broker was asked for it before."""
+    link = open_link()
+    origin = f"{harness.prefix}.orders"
+    harness.put_dead_letters(origin, 2)
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 2)
+    link.attach([], 100)
+    harness.put_dead_letters(origin, 3)
+    link.wait(0.2)
+    link.commit_cycle(deliveries, [], 1)
+    link.attach([harness.intake()], 100)
+    assert len(receive(link, 3)) == 3
+
+
 def test_close_gives_back_without_counting(harness: LinkHarness, open_link: MakeLink) -> None:
     """More closes than deliveries that a broker allows leave origin and message as they were."""
     origin = f"{harness.prefix}.orders"

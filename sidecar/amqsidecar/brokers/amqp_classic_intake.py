@@ -12,8 +12,9 @@ from amqsidecar.broker import Delivery, LeftBehind, Loss
 from amqsidecar.brokers.amqp_classic_message import damage, is_native, read_provenance, take_apart
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import InHand, Receiver
+from amqsidecar.brokers.amqp_read_ahead import ReadAhead
 from amqsidecar.clock import Clock
-from amqsidecar.errors import LinkLost, UndecodableMessage
+from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance
 
@@ -24,8 +25,6 @@ NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"
 OTHERS = "JMS_AMQP_NATIVE IS NULL OR JMS_AMQP_NATIVE = FALSE"
 """Selects all that `NATIVE_ONLY` does not."""
 
-# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
-_HELD_BYTES_MAX = 128 * 1024 * 1024
 # Bound: damaged messages of a queue that are held out of the way of the others.
 _SET_ASIDE_MAX = 1000
 _NUDGE_EVERY_S = 2.0
@@ -72,13 +71,9 @@ class ClassicIntake:
         self._is_native_wire = is_native_wire
         self._may_damage = Loss.BODY_TYPE in allowed_losses
         self._readings: dict[Destination, _Reading] = {}
-        self._retired: list[Receiver] = []
-        self._closing: list[Receiver] = []
+        self._ahead = ReadAhead()
         self._numbers = count(1)
         self._turn = 0
-        self._share = 0
-        self._held_bytes = 0
-        self._mean_bytes = 1024.0
         self._nudge_at_s = 0.0
 
     def read_from(
@@ -93,6 +88,7 @@ class ClassicIntake:
         Raises:
             LinkLost: the connection is gone.
         """
+        self._ahead.sweep()
         for queue in [queue for queue in self._readings if queue not in queues]:
             self._retire(self._readings.pop(queue))
         for queue, reading in list(self._readings.items()):
@@ -120,7 +116,7 @@ class ClassicIntake:
             if not reading.receiver.is_open:
                 self._retire(self._readings.pop(queue))
                 refused[queue] = reading.receiver.refusal or f"no answer in {self._timeout_s:g} s"
-        self._share = max(1, prefetch // len(queues)) if queues else 0
+        self._ahead.spread(prefetch, len(queues))
         self.top_up()
         self._connection.pump(0)
         return refused
@@ -132,17 +128,7 @@ class ClassicIntake:
 
     def _retire(self, reading: _Reading) -> None:
         """Stop reading; what was handed over already can still be accepted."""
-        receiver = reading.receiver
-        handed_over = receiver.in_hand_count - len(receiver.arrived) - len(reading.set_aside)
-        receiver.arrived.clear()
-        if handed_over and receiver.is_open:
-            self._retired.append(receiver)
-        else:
-            self._close(receiver)
-
-    def _close(self, receiver: Receiver) -> None:
-        receiver.close()
-        self._closing.append(receiver)
+        self._ahead.retire(reading.receiver, len(reading.set_aside))
 
     @property
     def has_arrived(self) -> bool:
@@ -160,14 +146,14 @@ class ClassicIntake:
             queue, reading = readings[(self._turn + at) % len(readings)]
             while len(deliveries) < limit and reading.receiver.arrived:
                 [(in_hand, message)] = reading.receiver.take_arrived(1)
-                self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
+                self._ahead.note_size(in_hand.size_bytes)
                 provenance = self._read(message, queue, reading.origin, now_ms)
                 if isinstance(provenance, str):
                     reading.set_aside.append(in_hand)
                     reading.reasons[provenance] += 1
                     had_set_aside = True
                     continue
-                self._held_bytes += in_hand.size_bytes
+                self._ahead.hand_over(in_hand)
                 deliveries.append(Delivery(in_hand, queue, message, provenance))
         if had_set_aside:
             self.top_up()
@@ -191,50 +177,25 @@ class ClassicIntake:
             # JMS_AMQP_NATIVE, and nothing else of it; the whole message can't be had.
             return NOT_CONVERTIBLE
 
-    @staticmethod
-    def in_hand(deliveries: Sequence[Delivery]) -> list[InHand]:
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[InHand]:
         """Return the handles of deliveries.
 
         Raises:
             LinkLost: the broker has taken one back, because its queue or link is gone.
         """
-        held: list[InHand] = []
-        for delivery in deliveries:
-            in_hand = delivery.handle
-            if not isinstance(in_hand, InHand) or not in_hand.is_valid:
-                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
-            held.append(in_hand)
-        return held
+        return self._ahead.in_hand(deliveries)
 
     def settle(self, held: list[InHand]) -> None:
         """Finish what a committed transaction has accepted, and make room for more."""
-        for in_hand in held:
-            self._held_bytes -= in_hand.size_bytes
-            in_hand.receiver.settle(in_hand)
-        for receiver in [one for one in self._retired if one.in_hand_count == 0]:
-            self._retired.remove(receiver)
-            self._close(receiver)
-        for receiver in [one for one in self._closing if one.is_closed]:
-            self._closing.remove(receiver)
-            receiver.forget()
+        self._ahead.settle(held)
         self.top_up()
 
     def top_up(self) -> None:
         """Let the broker hand over as much as prefetch and held bytes allow."""
-        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
-        for reading in self._readings.values():
-            receiver = reading.receiver
-            if not receiver.is_open:
-                continue
-            in_the_way = min(len(reading.set_aside), _SET_ASIDE_MAX)
-            in_hand = receiver.in_hand_count - in_the_way
-            wanted = self._share - receiver.credit - in_hand
-            is_idle = in_hand == 0
-            if wanted > 0 and (wanted * 4 >= self._share or is_idle):
-                credit = min(wanted, max(room, 1 if is_idle else 0))
-                if credit > 0:
-                    receiver.flow(credit)
-                    room -= credit
+        self._ahead.top_up(
+            (reading.receiver, min(len(reading.set_aside), _SET_ASIDE_MAX))
+            for reading in self._readings.values()
+        )
 
     def nudge(self) -> None:
         """Let the broker go on where a message that it can't encode made it stop.
@@ -253,7 +214,9 @@ class ClassicIntake:
         ]
         for step in (1, -1):
             for receiver in idle:
-                receiver.flow(step)
+                # Why: by now it may all be used, and less than none is a very large number.
+                if receiver.credit > 0:
+                    receiver.flow(step)
             self._connection.pump(0)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -272,14 +235,10 @@ class ClassicIntake:
 
     def close(self) -> None:
         """Begin to close all links; what is in hand goes back."""
-        for reading in self._readings.values():
-            self._close(reading.receiver)
-        for receiver in self._retired:
-            self._close(receiver)
+        self._ahead.close(reading.receiver for reading in self._readings.values())
         self._readings.clear()
-        self._retired.clear()
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed all links."""
-        return all(receiver.is_closed for receiver in self._closing)
+        return self._ahead.is_closed

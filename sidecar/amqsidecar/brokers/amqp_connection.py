@@ -30,6 +30,7 @@ from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
 FRAME_BYTES_MAX = 256 * 1024
 _READ_BYTES = 256 * 1024
+_RECEIVE_BUFFER_BYTES = 64 * 1024
 # Why: Classic leaves Nagle's algorithm on, so that the second of two short answers waits until the
 # first is acknowledged, which the kernel puts off by 40 ms. It forgets the option; Linux only.
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -76,6 +77,8 @@ class AmqpConnection:
         """Prepare a connection; SASL `mechanisms`: the preferred first, () = those that fit."""
         self.place = f"{host}:{port}"
         self.session: Any = None
+        # Why here: a receiver for each of thousands of queues would have its own.
+        self.receive_buffer = ffi.new("char[]", _RECEIVE_BUFFER_BYTES)
         self._host = host
         self._port = port
         self._user = user

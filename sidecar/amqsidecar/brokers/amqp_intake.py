@@ -8,16 +8,12 @@ from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
+from amqsidecar.brokers.amqp_read_ahead import ReadAhead
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.clock import Clock
-from amqsidecar.errors import LinkLost, QueueRefused
+from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import Destination
 
-# Why: few at first, so that a link that breaks again and again counts few failed deliveries.
-_WINDOW_START = 32
-_WINDOW_MAX = 1 << 20
-# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
-_HELD_BYTES_MAX = 128 * 1024 * 1024
 _LOOK_EVERY_S = 30.0
 
 _log = logging.getLogger(__name__)
@@ -38,14 +34,9 @@ class Intake:
         self._clock = clock
         self._timeout_s = timeout_s
         self._receivers: dict[IntakeQueue, Receiver] = {}
-        self._retired: list[Receiver] = []
-        self._closing: list[Receiver] = []
+        self._ahead = ReadAhead()
         self._numbers = count(1)
         self._turn = 0
-        self._window = _WINDOW_START
-        self._share = 0
-        self._held_bytes = 0
-        self._mean_bytes = 1024.0
         self._killed_counts: dict[IntakeQueue, int] = {}
         self._look_at_s = 0.0
 
@@ -56,11 +47,13 @@ class Intake:
             QueueRefused: one can't be read; the message names it.
             LinkLost: the connection is gone.
         """
+        self._ahead.sweep()
+        wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):
-            if queue not in queues or not receiver.is_open:
-                self._retire(self._receivers.pop(queue))
+            if queue not in wanted or not receiver.is_open:
+                self._ahead.retire(self._receivers.pop(queue))
         self._attach_missing(queues)
-        self._share = max(1, prefetch // len(queues)) if queues else 0
+        self._ahead.spread(prefetch, len(queues))
         self._note_killed()
         self.top_up()
         self._connection.pump(0)
@@ -85,7 +78,7 @@ class Intake:
         )
         for queue, receiver in list(self._receivers.items()):
             if not receiver.is_open:
-                self._retire(self._receivers.pop(queue))
+                self._ahead.retire(self._receivers.pop(queue))
                 words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
                 raise QueueRefused(
                     queue.destination.name, f"{queue.destination} can't be read: {words}"
@@ -106,19 +99,6 @@ class Intake:
             selector=readable_selector(name) if is_plain else "",
         )
 
-    def _retire(self, receiver: Receiver) -> None:
-        """Stop reading; what was handed over already can still be accepted."""
-        handed_over = receiver.in_hand_count - len(receiver.arrived)
-        receiver.arrived.clear()
-        if handed_over and receiver.is_open:
-            self._retired.append(receiver)
-        else:
-            self._close(receiver)
-
-    def _close(self, receiver: Receiver) -> None:
-        receiver.close()
-        self._closing.append(receiver)
-
     @property
     def has_arrived(self) -> bool:
         """Whether something waits to be received."""
@@ -134,58 +114,30 @@ class Intake:
             if not receiver.is_open:
                 continue
             for in_hand, message in receiver.take_arrived(limit - len(deliveries)):
-                self._held_bytes += in_hand.size_bytes
-                self._mean_bytes += (in_hand.size_bytes - self._mean_bytes) / 64
+                self._ahead.note_size(in_hand.size_bytes)
+                self._ahead.hand_over(in_hand)
                 provenance = read_provenance(
                     message, expires=queue.expires, read_origin=read_origin
                 )
                 deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
         return deliveries
 
-    @staticmethod
-    def in_hand(deliveries: Sequence[Delivery]) -> list[InHand]:
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[InHand]:
         """Return the handles of deliveries.
 
         Raises:
             LinkLost: the broker has taken one back, because its queue or link is gone.
         """
-        held: list[InHand] = []
-        for delivery in deliveries:
-            in_hand = delivery.handle
-            if not isinstance(in_hand, InHand) or not in_hand.is_valid:
-                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
-            held.append(in_hand)
-        return held
+        return self._ahead.in_hand(deliveries)
 
     def settle(self, held: list[InHand]) -> None:
         """Finish what a committed transaction has accepted, and make room for more."""
-        for in_hand in held:
-            self._held_bytes -= in_hand.size_bytes
-            in_hand.receiver.settle(in_hand)
-        if held:
-            self._window = min(self._window * 2, _WINDOW_MAX)
-        for receiver in [one for one in self._retired if one.in_hand_count == 0]:
-            self._retired.remove(receiver)
-            self._close(receiver)
-        for receiver in [one for one in self._closing if one.is_closed]:
-            self._closing.remove(receiver)
-            receiver.forget()
+        self._ahead.settle(held)
         self.top_up()
 
     def top_up(self) -> None:
         """Let the broker hand over as much as prefetch, window and held bytes allow."""
-        share = min(self._share, self._window)
-        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
-        for receiver in self._receivers.values():
-            if not receiver.is_open:
-                continue
-            wanted = share - receiver.credit - receiver.in_hand_count
-            is_idle = receiver.in_hand_count == 0
-            if wanted > 0 and (wanted * 4 >= share or is_idle):
-                credit = min(wanted, max(room, 1 if is_idle else 0))
-                if credit > 0:
-                    receiver.flow(credit)
-                    room -= credit
+        self._ahead.top_up((receiver, 0) for receiver in self._receivers.values())
 
     # Credit that the broker lost
 
@@ -209,7 +161,7 @@ class Intake:
                     lost,
                     queue.destination,
                 )
-                self._close(self._receivers.pop(queue))
+                self._ahead.close_receiver(self._receivers.pop(queue))
                 self._attach_missing([*self._receivers, queue])
             elif lost > 0:
                 self._killed_counts[queue] = known.get(queue, 0)
@@ -263,15 +215,13 @@ class Intake:
 
     def close(self) -> None:
         """Begin to close all links; what is in hand goes back."""
-        for receiver in (*self._receivers.values(), *self._retired):
-            self._close(receiver)
+        self._ahead.close(self._receivers.values())
         self._receivers.clear()
-        self._retired.clear()
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed all links."""
-        return all(receiver.is_closed for receiver in self._closing)
+        return self._ahead.is_closed
 
 
 _KILLED = "MessagesKilled"

@@ -13,8 +13,6 @@ from amqsidecar.brokers.amqp_connection import AmqpConnection, condition_words
 TRANSACTIONAL_STATE = 0x34
 DECLARED = 0x33
 
-_BUFFER_BYTES = 64 * 1024
-
 
 class InHand:
     """A delivery that the broker handed us and that is not settled."""
@@ -137,7 +135,6 @@ class Receiver(_Endpoint):
         cproton.pn_link_open(link)
         self.arrived: list[tuple[InHand, bytes]] = []
         self.in_hand_count = 0
-        self._buffer = ffi.new("char[]", _BUFFER_BYTES)
 
     @property
     def credit(self) -> int:
@@ -177,7 +174,9 @@ class Receiver(_Endpoint):
             lib.pn_delivery_settle(delivery)
             return
         size = lib.pn_delivery_pending(delivery)
-        buffer = self._buffer if size <= _BUFFER_BYTES else ffi.new("char[]", size)
+        buffer = self.connection.receive_buffer
+        if size > len(buffer):
+            buffer = ffi.new("char[]", size)
         received = lib.pn_link_recv(self.link, buffer, size) if size else 0
         message = ffi.buffer(buffer, received)[:] if received > 0 else b""
         lib.pn_link_advance(self.link)
