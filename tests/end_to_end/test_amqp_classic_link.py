@@ -542,12 +542,20 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
             link.create_token(0)
             assert link.take_token(10) == 0
             link.commit_cycle(received(link, 1), [], 1)
-            # A wildcard that may not be read takes nothing from the other.
+            # What may not be read takes nothing from the others, and leaves nothing behind.
+            forbidden = [
+                IntakeQueue(queue("orders.>")),
+                IntakeQueue(queue("orders"), origin=queue("x")),
+            ]
+            link_counts = set()
             for _ in range(3):
-                with pytest.raises(QueueRefused, match="not authorized"):
-                    link.attach([*intake, IntakeQueue(queue("orders.>"))], 10)
+                for one in forbidden:
+                    with pytest.raises(QueueRefused, match="not authorized"):
+                        link.attach([*intake, one], 10)
                 link.attach(intake, 10)
                 assert link.queues_read() == (queue("DLQ.a"),)
+                link_counts.add(len(link._connection._links))
+            assert len(link_counts) == 1
             if user == "deaf":
                 die("b")
                 link.attach(intake, 10)

@@ -323,7 +323,7 @@ class AmqpArtemisLink:
                 if len(seen) < asked:
                     break
         finally:
-            browser.close()
+            browser.end(self._timeout_s)
         return counted
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:

@@ -179,9 +179,7 @@ def browse_convertible(
             mean_bytes = held_bytes // len(found) + 1
             asked = max(1, min(_ASKED_MAX, (_BYTES_MAX - held_bytes) // mean_bytes))
     finally:
-        receiver.close()
-    if connection.run_until(lambda: receiver.is_closed, timeout_s):
-        receiver.forget()
+        receiver.end(timeout_s)
     return found
 
 

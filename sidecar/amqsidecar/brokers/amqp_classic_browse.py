@@ -57,9 +57,7 @@ class Browser:
                 if len(arrived) < asked:
                     break
         finally:
-            receiver.close()
-        if self._connection.run_until(lambda: receiver.is_closed, self._timeout_s):
-            receiver.forget()
+            receiver.end(self._timeout_s)
         return found[:at_most]
 
     def _next(self, receiver: Receiver, asked: int, name: str) -> list[bytes]:

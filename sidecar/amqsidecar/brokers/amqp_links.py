@@ -87,6 +87,16 @@ class _Endpoint:
         """Whether both sides have closed the link."""
         return self.is_closing and self.refusal is not None
 
+    def end(self, timeout_s: float) -> None:
+        """Close the link on both sides and free it, or leave it when the peer takes too long.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.close()
+        if self.connection.run_until(lambda: self.is_closed, timeout_s):
+            self.forget()
+
     def forget(self) -> None:
         """Let the engine free the link; call only once it is closed on both sides."""
         if self.is_usable:
