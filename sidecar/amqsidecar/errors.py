@@ -90,11 +90,19 @@ class QueueRefused(BrokerRefused):
 
     Attributes:
         queue: its name as it was asked for.
+        others: more names that were refused at once, with the reason of each.
     """
 
-    def __init__(self, queue: str, reason: str) -> None:
+    def __init__(self, queue: str, reason: str, others: Mapping[str, str] | None = None) -> None:
         self.queue = queue
+        self.others = dict(others or {})
         super().__init__(reason)
+
+    @classmethod
+    def all_of(cls, reasons: Mapping[str, str]) -> "QueueRefused":
+        """Return the error about these queues, by name; the first one's reason is its message."""
+        (name, reason), *others = reasons.items()
+        return cls(name, reason, dict(others))
 
 
 class DiscoveryRefused(BrokerRefused):

@@ -74,11 +74,13 @@ class WatchingLink(MemoryLink):
         self.refused: dict[str, str] = {}
         self.born: set[str] = set()
         self.has_changed = False
+        self.attach_count = 0
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        for one in queues:
-            if one.destination.name in self.refused:
-                raise QueueRefused(one.destination.name, self.refused[one.destination.name])
+        self.attach_count += 1
+        names = [one.destination.name for one in queues if one.destination.name in self.refused]
+        if names:
+            raise QueueRefused.all_of({name: self.refused[name] for name in names})
         super().attach(queues, prefetch)
 
     def queues_changed(self) -> bool:
@@ -208,6 +210,23 @@ def test_a_named_queue_that_is_refused_at_first_ends_the_service(tmp_path: Path)
     run.link.refused = {"B.DLQ": "no permission"}
     with pytest.raises(QueueRefused, match="no permission"):
         run.go()
+
+
+def test_many_refused_queues_cost_one_more_attach(tmp_path: Path) -> None:
+    """Each is told with its own words."""
+    run = Run(tmp_path)
+    run.found = [f"{number}.DLQ" for number in range(50)]
+    refused = {name: f"no permission on {name}" for name in run.found[1:]}
+    run.link.refused = dict(refused)
+
+    counts: list[int] = []
+
+    def count() -> None:
+        assert run.told.refused == refused
+        counts.append(run.link.attach_count)
+
+    run.go(count, count)
+    assert counts == [2, 4]
 
 
 def test_a_named_queue_that_is_refused_later_is_told_and_tried_again(tmp_path: Path) -> None:

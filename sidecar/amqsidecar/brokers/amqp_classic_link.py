@@ -256,17 +256,21 @@ class AmqpClassicLink:
                 named[destination] = origin
         if wildcards and not self._names.explains_patterns:
             raise BrokerRefused(_PATTERN_WITHOUT_RULES.format(wildcards[0]))
-        for destination in without:
-            words = NO_ORIGIN.format(destination, destination.name)
+        if without:
+            refused = {one.name: NO_ORIGIN.format(one, one.name) for one in without}
             if named or wildcards:
-                raise QueueRefused(destination.name, words)
-            raise BrokerRefused(words)
+                raise QueueRefused.all_of(refused)
+            raise BrokerRefused(next(iter(refused.values())))
         self._named, self._prefetch = named, prefetch
         _opened(self._watch).follow(wildcards)
         self._read()
-        for destination, words in self._refused.items():
-            if destination in named:
-                raise QueueRefused(destination.name, f"{destination} can't be read: {words}")
+        refused = {
+            one.name: f"{one} can't be read: {words}"
+            for one, words in self._refused.items()
+            if one in named
+        }
+        if refused:
+            raise QueueRefused.all_of(refused)
 
     def _read(self) -> None:
         watch = _opened(self._watch)

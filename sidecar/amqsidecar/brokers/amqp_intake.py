@@ -76,13 +76,14 @@ class Intake:
         self._connection.run_until(
             lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
         )
+        refused: dict[str, str] = {}
         for queue, receiver in list(self._receivers.items()):
             if not receiver.is_open:
                 self._ahead.retire(self._receivers.pop(queue))
                 words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
-                raise QueueRefused(
-                    queue.destination.name, f"{queue.destination} can't be read: {words}"
-                )
+                refused[queue.destination.name] = f"{queue.destination} can't be read: {words}"
+        if refused:
+            raise QueueRefused.all_of(refused)
 
     def _make_receiver(self, queue: IntakeQueue) -> Receiver:
         name = queue.destination.name

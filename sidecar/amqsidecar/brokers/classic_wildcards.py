@@ -54,10 +54,13 @@ class WildcardIntake:
         self._refused = {}
         self._read()
         self._has_changed = False
-        for destination in self._wanted:
-            if destination in self._refused:
-                words = f"can't read {destination}: {self._refused[destination]}"
-                raise QueueRefused(destination.name, words)
+        refused = {
+            one.name: f"can't read {one}: {self._refused[one]}"
+            for one in self._wanted
+            if one in self._refused
+        }
+        if refused:
+            raise QueueRefused.all_of(refused)
 
     def follow(self) -> None:
         """Read what has come, and no more what has gone.

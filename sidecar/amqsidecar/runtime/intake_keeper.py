@@ -95,12 +95,14 @@ class IntakeKeeper:
             try:
                 link.attach(wanted, prefetch)
             except QueueRefused as words:
-                found = [one for one in wanted if one.destination.name == words.queue]
+                said = {words.queue: str(words), **words.others}
+                found = {
+                    one: said[name] for one in wanted if (name := one.destination.name) in said
+                }
                 if not found or (self._named and not self._has_looked):
                     raise
-                for one in found:
-                    refused[one] = str(words)
-                    wanted.remove(one)
+                refused |= found
+                wanted = [one for one in wanted if one not in found]
             else:
                 return refused
 
