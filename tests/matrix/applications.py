@@ -211,7 +211,7 @@ class StompApplication:
         return f"/topic/{name.removeprefix('topic://')}" if "://" in name else f"/queue/{name}"
 
     def _observations(self, frames: Sequence[Frame]) -> dict[str, Observation]:
-        return {one.headers["testId"]: self._observed(one) for one in frames}
+        return {one.headers.get("testId", ""): self._observed(one) for one in frames}
 
     def _observed(self, frame: Frame) -> Observation:
         seen: dict[str, Any] = {

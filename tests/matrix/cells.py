@@ -67,7 +67,10 @@ def _state(outcome: Outcome) -> str | list[Change]:
         return fidelity.NOT_SHOWN
     if outcome.second is None:
         return [Change(fields_of(outcome.specimen.subject)[0], "not shown again")]
-    return outcome.changes()
+    changes = outcome.changes()
+    if any(str(one) == "property testId: removed" for one in changes):
+        return [Change(fields_of(outcome.specimen.subject)[0], "all of it is something else")]
+    return changes
 
 
 def _is_refused(outcome: Outcome) -> bool:

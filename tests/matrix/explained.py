@@ -24,15 +24,19 @@ def _on_artemis(cell: Cell) -> bool:
     return not _on_classic(cell)
 
 
+def _over(*wires: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell.wire in wires
+
+
 RULES = (
     Rule("marks", r"property (amqsidecarRedelivery(Id|Count)|redeliveryDelay): added"),
     Rule("original-id", r"property amqsidecarOriginalMessageId: added"),
     Rule("new-id", r"JMSMessageID: changed", _on_classic),
     Rule("redelivered", r"JMSRedelivered: (False -> True|added)", _on_classic),
     Rule("redelivered", r"JMSXDeliveryCount: 1 -> 2", _on_classic),
-    Rule("user", r"JMSXUserID: 'app' -> 'sidecar'"),
+    Rule("user", r"JMSXUserID: (('app'|None) -> '(sidecar|app)'|added)"),
     Rule("ttl-anew", r"(JMSExpiration|JMSTimestamp): changed", _on_classic),
-    Rule("ttl-gone", r"JMSExpiration: gone", _on_artemis),
+    Rule("ttl-gone", r"JMSExpiration: (gone|removed)"),
     Rule("duplicate-id", r"property _AMQ_DUPL_ID: added", _on_artemis),
     Rule(
         "conversion",
@@ -42,7 +46,8 @@ RULES = (
     ),
     Rule(
         "stomp-frame",
-        r"property (destination|destination-type|receipt|content-length): removed",
+        r"property (destination|destination-type|receipt|transaction|content-length): "
+        r"(added|changed|removed)",
         lambda cell: _on_artemis(cell) and cell.producer == "stomp",
     ),
     Rule(
@@ -60,6 +65,33 @@ RULES = (
         r"group sequence: '?7'? -> '?0'?",
         lambda cell: _on_artemis(cell) and cell.producer == "stomp",
     ),
+    Rule("jms-conversion", r"property JMS_AMQP_\w+(-\w+)*: added", _over("amqp-jms")),
+    Rule(
+        "encoded-view",
+        r"body: changed|property JMS_AMQP_HEADER: added",
+        lambda cell: (
+            _on_classic(cell)
+            and (cell.wire == "amqp" or (cell.wire == "amqp-jms" and cell.producer == "qpid-jms"))
+        ),
+    ),
+    Rule(
+        "unmapped-stream",
+        r"type: 'Bytes' -> '(Stream|Text)'|body: .*|property JMS_AMQP_NATIVE: removed",
+        lambda cell: cell.wire == "amqp-jms" and cell.producer == "qpid",
+    ),
+    Rule("astral-lost", r"property p: all of it is something else", _over("amqp-jms")),
+    Rule(
+        "stomp-body",
+        r"type: '(Map|Object|Stream|Message|Bytes|Text)' -> '(Text|Bytes)'|body( error)?: .*"
+        r"|property JMS_AMQP_TYPED_ENCODING: removed",
+        _over("stomp-lossy"),
+    ),
+    Rule(
+        "stomp-properties",
+        r"property \S+: ((Boolean|Byte|Short|Integer|Long|Float|Double|null) -> String|changed)",
+        _over("stomp-lossy"),
+    ),
+    Rule("stomp-group", r"group (id: .* -> None|sequence: .* -> '?0'?|.*: removed)", _on_classic),
     Rule(
         "astral",
         r"property p: ('.*' -> '\ufffd+'|not shown again)",

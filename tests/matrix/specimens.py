@@ -95,7 +95,7 @@ SPECIMENS = (
     *(Specimen(f"property {name}", properties={"p": value}) for name, value in _PROPERTIES.items()),
     Specimen("property non-ASCII name", properties={"pr\xe9nom\u20ac": "value"}),
     *(Specimen(f"header {name}", options=options) for name, options in _HEADERS.items()),
-    Specimen("property astral String", properties={"p": "\U0001f600"}),
+    Specimen("property astral String", properties={"p": "\U0001f600"}, is_alone=True),
     Specimen("body Text, astral and NUL", options={"text": ASTRAL}, is_alone=True),
     *(Specimen(f"body {name}", kind, is_alone=True) for name, kind in _HAZARDS.items()),
 )

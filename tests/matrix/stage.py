@@ -22,6 +22,8 @@ class Wire:
         options: of the sidecar, beside its intake.
         after: the wire of which it takes what that one refused; "" = it has its own messages.
         individual: whether each queue has a dead-letter queue of its own (Classic).
+        counts_all: whether all that it leaves behind is counted. Classic over AMQP: not what the
+            broker can't show over AMQP.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Wire:
     options: tuple[str, ...] = ()
     after: str = ""
     individual: bool = False
+    counts_all: bool = True
 
     @property
     def prefix(self) -> str:
@@ -42,7 +45,15 @@ class Wire:
 
 
 _ALL_LOSSES = "intake.allow_lossy=[body_type, property_types, group]"
-CLASSIC_WIRES = (Wire("openwire", "openwire_url"),)
+CLASSIC_WIRES = (
+    Wire("openwire", "openwire_url"),
+    Wire("amqp", "amqp_url", ("intake.producers=amqp",), individual=True, counts_all=False),
+    Wire("amqp-jms", "amqp_jms_url", individual=True, counts_all=False),
+    Wire("stomp", "stomp_url"),
+    Wire("stomp-lossy", "stomp_url", (_ALL_LOSSES,), after="stomp", counts_all=False),
+)
+# Not yet STOMP, `Wire("stomp", "stomp_url", counts_all=False)`: of a stream with bytes by qpid-jms
+# no client of this harness could tell afterwards that it is in the dead-letter queue.
 ARTEMIS_WIRES = (Wire("amqp", "amqp_url"),)
 CLASSIC_CLIENTS = ("openwire", "qpid", "qpid-jms", "stomp")
 ARTEMIS_CLIENTS = ("core", "qpid", "openwire", "stomp")
@@ -50,6 +61,9 @@ ARTEMIS_CLIENTS = ("core", "qpid", "openwire", "stomp")
 
 def wires_of(kind: str) -> tuple[Wire, ...]:
     """Return the wires that a broker has."""
+    if kind == "classic_6":
+        # Why: a Text with a zero character ends the STOMP link there, for now.
+        return tuple(wire for wire in CLASSIC_WIRES if not wire.name.startswith("stomp"))
     return ARTEMIS_WIRES if kind == "artemis" else CLASSIC_WIRES
 
 

@@ -11,16 +11,16 @@ from matrix.explained import RULES
 from matrix.matrix import played
 from matrix.stage import KINDS, clients_of, wires_of
 
-# Each client as producer and as consumer, and what passes a conversion; `make matrix` plays all.
+# What is telling and quick; `make matrix` plays every producer with every consumer.
 PAIRS = {
-    "classic": [
+    "classic_5": [
         ("openwire", "openwire"),
         ("qpid", "qpid"),
         ("qpid-jms", "openwire"),
         ("stomp", "stomp"),
-        ("openwire", "qpid-jms"),
     ],
-    "artemis": [("core", "core"), ("qpid", "qpid"), ("openwire", "core"), ("stomp", "openwire")],
+    "classic_6": [("openwire", "openwire"), ("qpid-jms", "qpid-jms")],
+    "artemis": [("core", "core"), ("qpid", "qpid"), ("stomp", "openwire")],
 }
 
 
@@ -28,7 +28,7 @@ PAIRS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_redelivery_differs_only_as_recorded(kind: str, tmp_path: Path) -> None:
     """Every field of every specimen; each difference has its entry, nothing is gone."""
-    pairs = PAIRS["artemis" if kind == "artemis" else "classic"]
+    pairs = PAIRS[kind]
     cells, wrong = played(kind, pairs, tmp_path)
     assert wrong == []
     known = {

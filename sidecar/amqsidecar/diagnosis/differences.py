@@ -50,8 +50,8 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "ttl-gone": Difference(
         True,
-        "JMSExpiration is 0: Artemis takes the time to live off when a message dies, and nobody "
-        "can tell it afterwards.",
+        "JMSExpiration is 0: Artemis takes the time to live off when a message dies, and Classic "
+        "does not tell it over AMQP.",
     ),
     "duplicate-id": Difference(
         False, "`_AMQ_DUPL_ID` is added: with it the broker refuses a second copy."
@@ -63,8 +63,9 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "stomp-frame": Difference(
         False,
-        "What Artemis copied out of the SEND frame (`destination`, `destination-type`, "
-        "`receipt`, `content-length`) is no property any more.",
+        "What Artemis copies out of a SEND frame into properties (`destination`, "
+        "`destination-type`, `receipt`, `transaction`, `content-length`) is that of our frame over "
+        "STOMP, and gone over AMQP.",
     ),
     "no-body": Difference(
         True,
@@ -83,5 +84,32 @@ DIFFERENCES: Mapping[str, Difference] = {
         True,
         "Characters beyond U+FFFF in a property: once the message was stored, Classic garbles them "
         "for STOMP consumers and can't show them to AMQP consumers, also without a sidecar.",
+    ),
+    "jms-conversion": Difference(
+        False, "`JMS_AMQP_*` are added: Classic converts from AMQP and says so."
+    ),
+    "encoded-view": Difference(
+        False,
+        "Who does not speak AMQP is shown the encoded AMQP message by the stock connector; our "
+        "marks are in it.",
+    ),
+    "unmapped-stream": Difference(
+        True,
+        "A Stream from the stock connector comes back mapped, as the connector with "
+        "`transformer=jms` maps it.",
+    ),
+    "astral-lost": Difference(
+        True,
+        "With characters beyond U+FFFF in a property the message comes back as a BytesMessage with "
+        "AMQP in it: Classic writes such a text in a way that it can't read. Read over openwire://.",
+    ),
+    "stomp-body": Difference(
+        True, "STOMP has text and bytes only; every other body comes back as something else."
+    ),
+    "stomp-properties": Difference(
+        True, "Numbers, booleans and null among the properties become text."
+    ),
+    "stomp-group": Difference(
+        True, "JMSXGroupID and JMSXGroupSeq are gone: Classic shows neither."
     ),
 }

@@ -18,6 +18,8 @@ REFUSED = "refused"
 NOT_SHOWN = "not shown"
 """The broker itself can't show this message to this client, with or without a sidecar."""
 
+NEARLY_ALL = 0.75
+"""From which share on a producer's messages count as refused as a whole, in a summary."""
 ADDED = "added properties"
 """The subject that is about properties which nobody has sent."""
 
@@ -130,24 +132,34 @@ class Summary(NamedTuple):
     Attributes:
         whole: subjects that come back as they were for every client; marks of ours aside.
         altered: subjects by id of the difference that some client sees.
-        refused: subjects that stay in the dead-letter queue, for some producer.
+        refused: subjects that stay in the dead-letter queue, for some other producer.
+        refused_of: producers of which everything stays there, or nearly.
     """
 
     whole: tuple[str, ...]
     altered: Mapping[str, tuple[str, ...]]
     refused: tuple[str, ...]
+    refused_of: tuple[str, ...]
 
 
 def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Summary:
     """Return what is whole, altered and refused; empty where nothing is recorded."""
+    rows = [
+        row
+        for row in (recorded() if rows is None else rows)
+        if row.wire == wire and broker in row.brokers and row.outcome != NOT_SHOWN
+    ]
+    producers = {name for row in rows for name in row.producers}
+    taken = {name for name in producers if _share_refused(name, rows) < NEARLY_ALL}
+    refused_of = producers - taken
     altered: dict[str, set[str]] = {}
     refused: set[str] = set()
     seen: set[str] = set()
-    for row in recorded() if rows is None else rows:
-        if row.wire != wire or broker not in row.brokers or row.outcome == NOT_SHOWN:
+    for row in rows:
+        if not taken.intersection(row.producers):
             continue
         seen.update(row.subjects)
-        if row.outcome == REFUSED:
+        if isinstance(row.outcome, str):
             refused.update(row.subjects)
             continue
         for name in row.outcome:
@@ -158,7 +170,18 @@ def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Sum
         whole=tuple(sorted(seen - spoilt)),
         altered={name: tuple(sorted(found)) for name, found in sorted(altered.items())},
         refused=tuple(sorted(refused)),
+        refused_of=tuple(sorted(refused_of)),
     )
+
+
+def _share_refused(producer: str, rows: Iterable[Row]) -> float:
+    every: set[str] = set()
+    refused: set[str] = set()
+    for row in rows:
+        if producer in row.producers:
+            every.update(row.subjects)
+            refused.update(row.subjects if row.outcome == REFUSED else ())
+    return len(refused) / len(every)
 
 
 def summary(kind: BrokerKind, wire: str) -> tuple[str, ...]:
@@ -182,15 +205,25 @@ def summary(kind: BrokerKind, wire: str) -> tuple[str, ...]:
 
 
 def _sentences(found: Summary) -> Iterator[str]:
-    if not (found.whole or found.altered or found.refused):
+    if not found.whole and not found.refused_of:
         return
-    if not found.altered and not found.refused:
-        yield "every body type, property type and header comes back whole."
-        return
-    if found.refused:
-        yield f"left in the dead-letter queue, whole: {listed(found.refused)}."
+    if left := left_words(found):
+        yield f"left in the dead-letter queue, whole: {left}."
+    if found.whole and not found.altered and not found.refused:
+        yield (
+            "every body type, property type and header of the others comes back whole."
+            if (found.refused_of)
+            else "every body type, property type and header comes back whole."
+        )
     for name, subjects in found.altered.items():
         yield f"{listed(subjects)}: {DIFFERENCES[name].sentence}"
+
+
+def left_words(found: Summary) -> str:
+    """Return what stays in the dead-letter queue, in short words; "" = nothing does."""
+    words = [f"everything, or nearly, of {', '.join(CLIENTS[name] for name in found.refused_of)}"]
+    words = words if found.refused_of else []
+    return "; ".join([*words, *([listed(found.refused)] if found.refused else [])])
 
 
 def listed(subjects: Iterable[str], among: Iterable[str] = ()) -> str:

@@ -12,6 +12,7 @@ from amqsidecar.diagnosis.fidelity import (
     WIRES,
     Row,
     Summary,
+    left_words,
     listed,
     recorded,
     summarised,
@@ -43,7 +44,7 @@ def fidelity_markdown() -> str:
         for brokers, found in _by_summary(wire):
             lines.append(
                 f"| {', '.join(brokers)} | {wire_name} | {_whole(found)} | {_altered(found)} "
-                f"| {listed(found.refused) or '-'} |"
+                f"| {left_words(found) or '-'} |"
             )
     lines += ["", "## Differences", "", "| | alters | what and why |", "|---|---|---|"]
     lines += [
@@ -59,7 +60,7 @@ def _by_summary(wire: str) -> Iterable[tuple[list[str], Summary]]:
     found: list[tuple[list[str], Summary]] = []
     for broker, (_, name) in BROKERS.items():
         one = summarised(broker, wire)
-        if not (one.whole or one.altered or one.refused):
+        if not (one.whole or one.altered or one.refused_of):
             continue
         for names, known in found:
             if known == one:
@@ -72,7 +73,7 @@ def _by_summary(wire: str) -> Iterable[tuple[list[str], Summary]]:
 
 def _whole(found: Summary) -> str:
     if not found.altered and not found.refused:
-        return "everything"
+        return "everything of the others" if found.refused_of else "everything"
     spoilt = len(found.refused) + sum(map(len, found.altered.values()))
     return "all else" if len(found.whole) > spoilt else listed(found.whole) or "nothing"
 
