@@ -105,6 +105,12 @@ class _Rules:
             raise BrokerRefused(
                 f"the broker is {kind.value}, but broker.kind says {expected.value}"
             )
+        if kind is BrokerKind.CLASSIC and isinstance(self._given, ArtemisRules):
+            what = (
+                "holds address settings of Artemis, and the broker is Classic: name its "
+                "activemq.xml, or the broker that these settings are of in broker.url"
+            )
+            raise ConfigError([Problem("policy.source", what)])
         if self._decider is not None:
             return self._decider
         if kind is BrokerKind.ARTEMIS:

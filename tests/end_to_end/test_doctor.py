@@ -162,6 +162,18 @@ def test_a_doctor_does_not_disturb_a_running_sidecar(
     assert back.value("amqsidecarRedeliveryCount") == 1
 
 
+def test_address_settings_are_refused_on_classic(classic_6: Broker, tmp_path: Path) -> None:
+    """By doctor, and by a run before it takes anything: where none acts, messages would be gone."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY["artemis"], encoding="utf-8")
+    verdict = run_doctor(best_url(classic_6), tmp_path, policy=policy)
+    words = SidecarProcess(tmp_path, best_url(classic_6), policy=policy).run_refused(expect=78)
+
+    assert verdict.code == 78
+    assert [one["check"] for one in verdict.problems] == ["policy"]
+    assert "policy.source: holds address settings of Artemis" in words
+
+
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
     """Exit code 69, and nothing on standard output."""
     done = subprocess.run(

@@ -30,6 +30,7 @@ from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import queue
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.rule_source import RuleSource
 
 STOCK = {"deadLetterAddress": "DLQ", "expiryAddress": "ExpiryQueue", "redeliveryDelay": 0}
 DLQ = (IntakeQueue(queue("DLQ")),)
@@ -149,7 +150,19 @@ def test_what_is_read_must_not_be_written() -> None:
 def test_rules_of_the_other_product_are_a_problem() -> None:
     assert [*kind_finding(BrokerKind.CLASSIC, ClassicRules())] == []
     [finding] = kind_finding(BrokerKind.CLASSIC, ArtemisRules())
+    assert finding.severity is Severity.PROBLEM
     assert finding.mend == "policy: {source: activemq.xml}"
+
+
+@pytest.mark.parametrize(
+    ("file", "severity"), [("activemq.xml", Severity.WARNING), ("policy.yaml", Severity.NOTE)]
+)
+def test_rules_of_classic_work_on_artemis(file: str, severity: Severity) -> None:
+    """The demo and the README do so."""
+    rules = ClassicRules(source=RuleSource(file))
+    [finding] = kind_finding(BrokerKind.ARTEMIS, rules)
+    assert finding.severity is severity
+    assert file in finding.what
 
 
 def test_a_queue_that_does_not_tell_its_origin_is_refused_over_amqp() -> None:

@@ -37,17 +37,28 @@ def policy_findings(rules: Rules, *, is_layout_known: bool) -> Iterator[Finding]
 
 
 def kind_finding(kind: BrokerKind, rules: Rules) -> Iterator[Finding]:
-    """Yield rules that are of the other product."""
-    is_artemis = kind is BrokerKind.ARTEMIS
-    expected = ArtemisRules if is_artemis else ClassicRules
-    file = "broker.xml" if is_artemis else "activemq.xml"
-    if rules is not None and not isinstance(rules, expected):
+    """Yield rules that are of the other product.
+
+    Those of Classic can be used on Artemis, as our own format does; those of Artemis say nothing to
+    Classic.
+    """
+    if kind is BrokerKind.CLASSIC and isinstance(rules, ArtemisRules):
         yield Finding(
             check=Check.POLICY,
             severity=Severity.PROBLEM,
             subject="policy.source",
-            what=f"holds the rules of the other product, the broker is {kind.value}",
-            mend=f"policy: {{source: {file}}}",
+            what="holds address settings of Artemis, the broker is classic: a run refuses to start",
+            mend="policy: {source: activemq.xml}",
+        )
+    elif kind is BrokerKind.ARTEMIS and isinstance(rules, ClassicRules):
+        is_xml = rules.source.path.endswith(".xml")
+        yield Finding(
+            check=Check.POLICY,
+            severity=Severity.WARNING if is_xml else Severity.NOTE,
+            subject="policy.source",
+            what=f"{rules.source.path} holds rules of Classic's kind: a run decides by them, and "
+            "not by the broker's own address settings",
+            mend="policy: {source: broker.xml}" if is_xml else "",
         )
 
 
