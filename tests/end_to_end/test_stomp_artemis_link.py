@@ -245,6 +245,43 @@ def test_a_death_between_commit_and_acknowledgement(
     harness.close()
 
 
+def test_what_others_made_and_a_token_names_is_not_handed_over(
+    artemis: Broker, harness: StompArtemisHarness
+) -> None:
+    """It is fetched by number, and no look takes it for gone before it has come."""
+
+    def die(name: str) -> None:
+        if name == crash_points.ACCEPTING:
+            raise Died
+
+    name = f"{harness.prefix}.orders"
+    plain = {"sample_properties": False, "properties": STRINGS, "group": None}
+    core = JmsPeer.of(artemis, "core")
+    core.produce(name, "Map", **plain)
+    core.produce(name, "Text", text="t", count=3, **plain)
+    harness.kill(name)
+    dying = opened(harness.make_link("dying", crash_point=die), harness)
+    dying.attach([harness.intake()], 100)
+    deliveries = receive(dying, 3)
+    with pytest.raises(Died):
+        dying.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
+    harness.drop(dying)
+    dying.close()
+    heir = opened(harness.make_link("heir"), harness, None)
+    assert heir.take_token(20) == 1
+    heir.attach([harness.intake()], 100)
+
+    def is_acknowledged() -> bool:
+        heir.wait(0.1)
+        assert heir.receive(100) == []
+        return harness.depth(harness.dead_letter_queue) == 1
+
+    eventually(is_acknowledged, what="what the token names is acknowledged")
+    assert nothing_comes(heir, harness)
+    assert harness.depth(name) == 3
+    heir.close()
+
+
 def test_a_duplicate_fails_the_commit_and_is_sent_once(
     harness: StompArtemisHarness, link: Link
 ) -> None:

@@ -394,8 +394,8 @@ class Intake:
         counted = self._management.ask(Question(resource, "countMessages", (MADE_BY_OTHERS,)))
         if not counted.is_ok:
             return
-        self._clear_suspects(queue, int(counted.value))
         if not int(counted.value):
+            self._clear_suspects(queue, 0, ())
             left.clear()
             return
         if int(counted.value) < len(left):
@@ -405,7 +405,11 @@ class Intake:
         if not answer.is_ok or not answer.value:
             return
         wanted: dict[int, Listed] = {}
-        for listed in read_list(answer.value, self._allowed):
+        all_listed = read_list(answer.value, self._allowed)
+        if len(all_listed) + len(left) == int(counted.value):
+            numbers = [listed.number for listed in all_listed]
+            self._clear_suspects(queue, int(counted.value), numbers)
+        for listed in all_listed:
             if listed.loss:
                 self._leave(name, listed, listed.loss)
             elif len(wanted) < min(_FETCH_MAX, self._share):
@@ -414,15 +418,23 @@ class Intake:
             originals = [one.original for one in wanted.values() if one.original is not None]
             self._subscribe(Reading(f"in-{next(self._numbers)}", queue, wanted), only(originals))
 
-    def _clear_suspects(self, queue: IntakeQueue, made_by_others: int) -> None:
-        """Forget what a predecessor accepted once all that is in the queue is in our hand."""
+    def _clear_suspects(
+        self, queue: IntakeQueue, made_by_others: int, listed: Collection[int]
+    ) -> None:
+        """Forget what a predecessor accepted once all else of the queue is in our hand.
+
+        Args:
+            queue: to look at.
+            made_by_others: how many of its messages STOMP did not make.
+            listed: the numbers of these, but for what is left behind.
+        """
         name = queue.destination.name
         if not self._suspects.get(name):
             return
         own = [one for one in (*self._returned, *self._buffer) if one.reading.queue == queue]
         known = sum(one.reading.wanted is None for one in own) + made_by_others
         if self._management.message_count(name.rpartition("::")[2]) == known:
-            del self._suspects[name]
+            self._suspects[name].intersection_update(listed)
 
     def _leave(self, name: str, listed: Listed, loss: str) -> None:
         left = self._left.setdefault(name, {})
