@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue
+from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue, Loss
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
     dropping_origins,
@@ -219,6 +219,15 @@ def test_each_product_has_its_best_wire(kind: BrokerKind, scheme: str, severity:
     [finding, *more] = wire_findings(kind, scheme, "host:1")
     assert finding.severity is severity
     assert [one.check for one in more] == [Check.TRANSACTIONS] * scheme.startswith("stomp")
+
+
+def test_what_may_be_lost_by_name_is_told_and_no_problem() -> None:
+    whole = [*wire_findings(BrokerKind.CLASSIC, "openwire", "host:1", [Loss.GROUP])]
+    stomp = [*wire_findings(BrokerKind.CLASSIC, "stomp", "host:1", [Loss.GROUP, Loss.BODY_TYPE])]
+    assert severities(tuple(whole)) == [("openwire://", "ok")]
+    assert severities(tuple(stomp)) == [("stomp://", "warning"), ("intake.allow_lossy", "warning")]
+    assert "allows body_type, group: " in stomp[1].what
+    assert "in another way than allowed" in stomp[0].what
 
 
 def test_the_other_product_than_expected_is_a_problem() -> None:

@@ -159,7 +159,9 @@ class Doctor:
         self._kind = link.description.kind
         self._encoding = link.description.encoding
         self._found += version_finding(link.description, settings.place, settings.expected_kind)
-        self._found += wire_findings(self._kind, settings.scheme, settings.place)
+        self._found += wire_findings(
+            self._kind, settings.scheme, settings.place, settings.allowed_losses
+        )
         trials = link.trials() if isinstance(link, HasTrials) else None
         self._note_management(link, trials)
         rights = self._rights
@@ -187,7 +189,7 @@ class Doctor:
         self._found += kind_finding(self._kind, settings.rules)
         if settings.needs_names and self._kind is BrokerKind.CLASSIC:
             self._found += unknown_origin_findings(intake, settings.names, rights.existing)
-        self._found += recorded_findings(self._kind, settings.scheme)
+        self._found += recorded_findings(self._kind, settings.scheme, settings.allowed_losses)
         sources = sources or look.guessed_sources()
         rights.try_sources(link, trials, sources)
         rights.try_finals(link, trials, sources)

@@ -14,7 +14,6 @@ from amqsidecar.store import Store
 
 _PAGE = 1000
 _LOOKED_AT_MAX = 20_000
-_SCHEMES = {"openwire": "openwire", "amqp": "amqp", "stomp": "stomp"}
 
 
 class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +93,12 @@ def schedule_findings(url: str, facts: ScheduleFacts, encoding: str) -> Iterator
         return
     foreign = {name: count for name, count in facts.encodings.items() if name != encoding}
     for name, count in foreign.items() if encoding else ():
-        scheme = _SCHEMES.get(name.partition("/")[0], name)
+        scheme = name.partition("/")[0]
         yield _finding(
             Severity.PROBLEM,
             url,
-            f"{count} messages wait that were taken over {scheme}://; they can't be sent over "
-            "this wire, and stay until the service runs with that one again",
+            f"{count} messages wait that were taken over {scheme}:// (as {name}); they can't be "
+            f"sent over this wire ({encoding}), and stay until a run with that one sends them",
             f"broker: {{url: {scheme}://…}}",
         )
     if not foreign:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue, Loss
 from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.policy.artemis_rules import ArtemisRules
@@ -22,6 +22,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         needs_names: whether the wire shows no origins, so that a queue's name has to tell them
             (Classic over AMQP).
         names: what tells them by name.
+        allowed_losses: what messages may lose by the operator's own word.
         holds_backlog: whether dead letters that were there before are held.
         backlog_threshold: not where they are no more than this.
         final_suffix: of final queues.
@@ -37,6 +38,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     rules: ClassicRules | ArtemisRules | None = None
     needs_names: bool = False
     names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))
+    allowed_losses: tuple[Loss, ...] = ()
     holds_backlog: bool = True
     backlog_threshold: int = 100
     final_suffix: str

@@ -1,8 +1,8 @@
 """Judges product, version and wire."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from amqsidecar.broker import BrokerDescription, BrokerKind
+from amqsidecar.broker import BrokerDescription, BrokerKind, Loss
 from amqsidecar.diagnosis.fidelity import summary
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 
@@ -44,8 +44,17 @@ def best_wire(kind: BrokerKind) -> str:
     return _BEST[kind]
 
 
-def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding]:
-    """Yield what this wire can't carry, and which one can."""
+def wire_findings(
+    kind: BrokerKind, scheme: str, place: str, allowed: Collection[Loss] = ()
+) -> Iterator[Finding]:
+    """Yield what this wire can't carry, and which one can.
+
+    Args:
+        kind: of the broker.
+        scheme: of its URL.
+        place: host and port.
+        allowed: what messages may lose by the operator's own word.
+    """
     wire = _wire(scheme)
     best = _BEST[kind]
     if wire == best:
@@ -58,11 +67,25 @@ def wire_findings(kind: BrokerKind, scheme: str, place: str) -> Iterator[Finding
             Severity.WARNING,
             f"{scheme}://",
             f"{wire}:// does not carry every message of {_PRODUCT[kind]} whole; what would be "
-            f"damaged is not taken; {best}:// carries most",
+            f"damaged{' in another way than allowed' if allowed else ''} is not taken; {best}:// "
+            "carries most",
             f"broker: {{url: {best}://{host}:{_BEST_PORT[kind]}}}",
         )
+        if allowed:
+            yield _allowed(scheme, allowed)
     if wire == "stomp" and kind is BrokerKind.ARTEMIS:
         yield _stomp_to_artemis(scheme)
+
+
+def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:
+    names = ", ".join(sorted(allowed))
+    return _finding(
+        Check.FIDELITY,
+        Severity.WARNING,
+        "intake.allow_lossy",
+        f"allows {names}: messages that lose it over {scheme}:// are taken, and come back altered",
+        "intake: {allow_lossy: []}",
+    )
 
 
 def _stomp_to_artemis(scheme: str) -> Finding:
@@ -76,9 +99,13 @@ def _stomp_to_artemis(scheme: str) -> Finding:
     )
 
 
-def recorded_findings(kind: BrokerKind, scheme: str) -> Iterator[Finding]:
-    """Yield what was recorded of this wire on real brokers."""
+def recorded_findings(
+    kind: BrokerKind, scheme: str, allowed: Collection[Loss] = ()
+) -> Iterator[Finding]:
+    """Yield what was recorded of this wire on real brokers, with allowed losses where some are."""
     for sentence in summary(kind, _wire(scheme)):
+        if "intake.allow_lossy" in sentence and not allowed:
+            continue
         yield _finding(Check.FIDELITY, Severity.NOTE, f"{scheme}://", sentence)
 
 
