@@ -444,6 +444,17 @@ def test_count_counts_no_further_than_asked(harness: LinkHarness, open_link: Mak
     assert link.count(harness.intake(), 4) == 4
 
 
+def test_large_messages_count_like_others(
+    harness: LinkHarness, open_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look ends when it holds many bytes; a backlog of large messages is one all the same."""
+    for limit in ("openwire_consumers._BROWSE_BYTES_MAX", "amqp_classic_browse._BYTES_MAX"):
+        monkeypatch.setattr(f"amqsidecar.brokers.{limit}", 1000)
+    monkeypatch.setattr("amqsidecar.brokers.amqp_classic_browse._PAGE_BYTES_MAX", 1000)
+    harness.put_dead_letters(f"{harness.prefix}.orders", 30, size_bytes=600)
+    assert open_link().count(harness.intake(), 100) == 30
+
+
 def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:

@@ -1,5 +1,7 @@
 """Looking into queues of Classic over AMQP without taking anything, within bounded memory."""
 
+from collections.abc import Iterator
+
 import cproton
 
 from amqsidecar.brokers.amqp_connection import AmqpConnection
@@ -10,6 +12,7 @@ COUNT_MAX = 400
 """Classic's browsers see no further (maxBrowsePageSize)."""
 
 _BYTES_MAX = 64 * 1024 * 1024
+_PAGE_BYTES_MAX = 16 * 1024 * 1024
 _FIRST_ASKED = 10
 _ASKED_MAX = 200
 _NUDGE_AFTER_S = 0.2
@@ -35,6 +38,22 @@ class Browser:
             BrokerRefused: the user may not browse it.
             LinkLost: the connection is gone, or the broker does not answer.
         """
+        found: list[bytes] = []
+        for arrived in self._pages(name, at_most, selector):
+            found += arrived
+            if sum(map(len, found)) >= _BYTES_MAX:
+                break
+        return found
+
+    def count(self, name: str, at_most: int, selector: str = "") -> int:
+        """Return how many messages a look would find if it were not ended by their bytes.
+
+        Raises:
+            As `look`.
+        """
+        return sum(map(len, self._pages(name, at_most, selector)))
+
+    def _pages(self, name: str, at_most: int, selector: str) -> Iterator[list[bytes]]:
         self._number += 1
         receiver = Receiver(
             self._connection,
@@ -43,22 +62,21 @@ class Browser:
             is_browsing=True,
             selector=selector,
         )
-        found: list[bytes] = []
-        held_bytes = 0
+        left = at_most
+        asked = _FIRST_ASKED
+        largest_bytes = 1
         try:
-            while len(found) < at_most and held_bytes < _BYTES_MAX:
-                mean_bytes = held_bytes // max(1, len(found)) + 1
-                room = max(1, (_BYTES_MAX - held_bytes) // mean_bytes)
-                first = _ASKED_MAX if found else _FIRST_ASKED
-                asked = min(first, room, at_most - len(found))
+            while left > 0:
+                asked = min(asked, left)
                 arrived = self._next(receiver, asked, name)
-                found += arrived
-                held_bytes += sum(map(len, arrived))
+                yield arrived[:left]
+                left -= len(arrived)
                 if len(arrived) < asked:
                     break
+                largest_bytes = max(largest_bytes, *map(len, arrived))
+                asked = max(1, min(_ASKED_MAX, _PAGE_BYTES_MAX // largest_bytes))
         finally:
             receiver.end(self._timeout_s)
-        return found[:at_most]
 
     def _next(self, receiver: Receiver, asked: int, name: str) -> list[bytes]:
         receiver.drain(asked)
@@ -102,4 +120,4 @@ class BrowsedQueues:
 
     def message_count(self, queue: str) -> int | None:
         """Return how many messages a queue holds, handed out or not; no more than 1 is counted."""
-        return len(self._browser.look(queue, 1))
+        return self._browser.count(queue, 1)

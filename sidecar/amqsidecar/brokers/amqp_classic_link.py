@@ -296,7 +296,7 @@ class AmqpClassicLink:
             return found
         others = []
         for queue in intake.queues:
-            count = len(self._look(queue.name, COUNT_MAX, OTHERS))
+            count = self._count(queue.name, COUNT_MAX, OTHERS)
             if count:
                 # Why 200: the broker may not have looked at more of the queue.
                 is_more = count >= self.preferred_batch
@@ -398,7 +398,7 @@ class AmqpClassicLink:
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
         if not self._only_looks:
-            return len(self._look(queue.destination.name, min(at_most, COUNT_MAX)))
+            return self._count(queue.destination.name, min(at_most, COUNT_MAX))
         return len(self.browse(queue, min(at_most, COUNT_MAX)))
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
@@ -407,9 +407,9 @@ class AmqpClassicLink:
         now_ms = self._clock.now_ms()
         return browse(_opened(self._browser), self._names, queue, at_most, now_ms)
 
-    def _look(self, name: str, at_most: int, selector: str = "") -> list[bytes]:
+    def _count(self, name: str, at_most: int, selector: str = "") -> int:
         self._connection.check()
-        return _opened(self._browser).look(name, at_most, selector)
+        return _opened(self._browser).count(name, at_most, selector)
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Return None: Classic creates a queue on the first send and keeps what is sent there."""

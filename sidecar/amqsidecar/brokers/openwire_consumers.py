@@ -285,10 +285,25 @@ class Consumers:
             if consumer.is_leaving:
                 self._leave(consumer)
 
-    def browse(self, destination: Destination, at_most: int) -> list[bytes]:
+    def count(self, destination: Destination, at_most: int) -> int:
+        """Return how many messages a queue holds, handed out ones included, up to so many.
+
+        Raises:
+            As `browse`.
+        """
+        return len(self.browse(destination, at_most, is_counting=True))
+
+    def browse(
+        self, destination: Destination, at_most: int, *, is_counting: bool = False
+    ) -> list[bytes]:
         """Return the messages of a queue, handed out ones included, at most so many.
 
         It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+
+        Args:
+            destination: the queue.
+            at_most: messages.
+            is_counting: all messages are b"", so that no bytes end it.
 
         Raises:
             Refused: the broker does not allow it.
@@ -299,6 +314,8 @@ class Consumers:
 
         def take(_consumer: Consumer, _field: bytes, message: bytes | None) -> None:
             nonlocal held_bytes
+            if is_counting and message is not None:
+                message = b""
             if held_bytes <= _BROWSE_BYTES_MAX:
                 found.append(message)
                 held_bytes += len(message or b"")

@@ -444,7 +444,7 @@ class OpenWireLink:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
         self._live()
         try:
-            return len(self._consumers.browse(queue.destination, max(1, min(at_most, _COUNT_MAX))))
+            return self._consumers.count(queue.destination, max(1, min(at_most, _COUNT_MAX)))
         except Refused as cause:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
