@@ -43,6 +43,7 @@ class LinkMaker:
         self._number = 0
         # Why here: a message that broke one STOMP link would break the next one, too.
         self._unreadable: dict[str, str] = {}
+        self._unreadable_told = 0
 
     @property
     def count(self) -> int:
@@ -57,6 +58,11 @@ class LinkMaker:
     def go_on(self) -> None:
         """Make the next broker current; the first after the last."""
         self._number = (self._number + 1) % self.count
+
+    def has_learned(self) -> bool:
+        """Tell, once, whether the last link found a message that the next one will not ask for."""
+        told, self._unreadable_told = self._unreadable_told, len(self._unreadable)
+        return self._unreadable_told > told
 
     def make(self, instance: str) -> Link:
         """Return a link for an instance, to the product that answers at the URL.

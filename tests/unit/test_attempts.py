@@ -5,7 +5,7 @@ import pytest
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerRefused, ConfigError
 from amqsidecar.links import LinkMaker
-from amqsidecar.runtime.attempts import Attempts
+from amqsidecar.runtime.attempts import Attempts, OneBroker
 from support.virtual_clock import VirtualClock
 
 
@@ -74,3 +74,27 @@ def test_a_certificate_file_that_is_none_is_named_with_its_option(
             path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=rf"broker\.tls\.{option}: {path}"):
             links.make("i")
+
+
+class Learns(OneBroker):
+    """One broker whose links find out something so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def has_learned(self) -> bool:
+        self.times -= 1
+        return self.times >= 0
+
+
+def test_a_link_that_the_next_one_is_wiser_than_costs_no_pause() -> None:
+    attempts = Attempts(Learns(4), 1.0, 4.0, lambda: 0.5)
+    pauses = [attempts.failed(), attempts.ended(), attempts.failed(), attempts.ended()]
+    assert pauses == [0.0] * 4
+    assert [attempts.failed(), attempts.failed()] == [1.0, 2.0]
+
+
+def test_a_refusal_is_told_whatever_was_learned() -> None:
+    attempts = Attempts(Learns(1), 1.0, 4.0, lambda: 0.5)
+    with pytest.raises(BrokerRefused):
+        attempts.failed(BrokerRefused("no"))

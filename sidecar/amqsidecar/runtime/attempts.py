@@ -23,6 +23,10 @@ class Candidates(Protocol):
         """Make the next one current; the first after the last."""
         ...
 
+    def has_learned(self) -> bool:
+        """Tell, once, whether the last link found out what the next one will do without."""
+        ...
+
 
 class OneBroker:
     """The only candidate, for who has no list."""
@@ -33,12 +37,18 @@ class OneBroker:
     def go_on(self) -> None:
         """Do nothing: it stays the current one."""
 
+    def has_learned(self) -> bool:
+        """Return False: nothing is remembered from link to link."""
+        return False
+
 
 class Attempts:
     """Decides after each attempt that failed what comes next.
 
     A link that was up and is lost is first tried at the same broker, since a standby takes nobody
-    while that one lives. All brokers are tried before the pauses grow.
+    while that one lives. All brokers are tried before the pauses grow. A link that was ended by
+    what the next one avoids, such as a message that STOMP can't show, is made anew at once: there
+    may be many such messages, and each ends one link only.
     """
 
     def __init__(
@@ -62,7 +72,7 @@ class Attempts:
 
     def ended(self) -> float:
         """Return how long to wait after a link that was up, or after a fault that is not its."""
-        return self._spread()
+        return 0.0 if self._candidates.has_learned() else self._spread()
 
     def failed(self, refusal: BrokerRefused | None = None) -> float:
         """Go on to the next broker and return how long to wait before, in seconds.
@@ -70,6 +80,8 @@ class Attempts:
         Raises:
             BrokerRefused: never was a link up, and in this round over all brokers one refused us.
         """
+        if refusal is None and self._candidates.has_learned():
+            return 0.0
         self._failures += 1
         self._refusal = self._refusal or refusal
         self._candidates.go_on()
