@@ -269,6 +269,26 @@ def test_where_nothing_can_be_asked_or_read_the_health_says_why(
     assert capsys.readouterr().out.count("can't be asked") == 1
 
 
+def test_what_was_found_is_read_on_when_it_can_not_be_asked_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An answer that fails once must not end the intake, nor let final dead letters into it."""
+    run = Run(tmp_path)
+
+    def fail() -> None:
+        run.can_ask = False
+
+    def die() -> None:
+        run.die(DLQ, "a")
+
+    run.go(fail, die, lambda: None)
+    assert run.world.bodies("orders") == ["a"]
+    assert run.told.problem == ""
+    said = capsys.readouterr().out
+    assert "intake_limited" in said
+    assert "intake_empty" not in said
+
+
 def test_what_comes_after_the_first_look_is_no_backlog_however_much_it_is(tmp_path: Path) -> None:
     """A queue that was empty, and one that was born since; but an older one that is found is."""
     run = Run(tmp_path)

@@ -16,7 +16,7 @@ import cproton
 from amqsidecar.brokers import amqp_sections as amqp
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
-from amqsidecar.errors import UndecodableMessage
+from amqsidecar.errors import DiscoveryRefused, UndecodableMessage
 
 ADDRESS = "activemq.management"
 _TIMEOUT_S = 15.0
@@ -98,12 +98,32 @@ class ArtemisQuestions:
         ]
 
     def address_names(self) -> list[str]:
-        """Return the names of all addresses."""
+        """Return the names of all addresses; none where they aren't told."""
         answer = self.ask(Question("broker", "getAddressNames"))
         return [str(name) for name in answer.value] if answer.is_ok else []
 
+    def all_settings(self) -> dict[str, Mapping[str, Any]]:
+        """Return the merged settings of each address that there is, and of `#`.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell them; those of some would be misleading.
+        """
+        told = self.ask(Question("broker", "getAddressNames"))
+        names = ["#", *map(str, told.value)] if told.is_ok else []
+        answers = self.ask_all(
+            [Question("broker", "getAddressSettingsAsJSON", (name,)) for name in names]
+        )
+        failed = next((one for one in (told, *answers) if not one.is_ok), None)
+        if failed is not None:
+            raise DiscoveryRefused(f"the address settings can't be read: {failed.value}")
+        return {name: json.loads(one.value) for name, one in zip(names, answers, strict=True)}
+
     def queues(self, *, address: str = "", name: str = "") -> list[QueueRow]:
-        """Return the queues with exactly this address or name; without either, all."""
+        """Return the queues with exactly this address or name; without either, all.
+
+        Raises:
+            DiscoveryRefused: all were asked for, and the broker does not tell.
+        """
         options = ""
         if address or name:
             field, value = ("address", address) if address else ("name", name)
@@ -112,6 +132,8 @@ class ArtemisQuestions:
         for page in range(1, _PAGES_MAX + 1):
             answer = self.ask(Question("broker", "listQueues", (options, page, _PAGE_SIZE)))
             if not answer.is_ok:
+                if not options:
+                    raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
                 break
             found = json.loads(answer.value)["data"]
             rows += [_queue_row(entry) for entry in found]

@@ -14,7 +14,6 @@ from amqsidecar.brokers.amqp_message import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.brokers.artemis_management import (
     ADDRESS,
     ArtemisQuestions,
-    Question,
     QueueRow,
 )
 from amqsidecar.brokers.artemis_queue_watch import ArtemisQueueWatch
@@ -229,13 +228,10 @@ class ArtemisRoutes:
         """
         if self._management.missing is not None:
             raise DiscoveryRefused(self._management.missing)
-        probe = self._management.ask(Question("broker", "getAddressSettingsAsJSON", ("#",)))
-        if not probe.is_ok:
-            raise DiscoveryRefused(f"the address settings can't be read: {probe.value}")
-        names = ["#", *self._management.address_names()]
         dead: set[str] = set()
         expired: set[str] = set()
-        for settings in self._management.settings(names):
+        all_settings = self._management.all_settings()
+        for settings in all_settings.values():
             dead.add(settings.get("deadLetterAddress") or "")
             expired.add(settings.get("expiryAddress") or "")
         rows = self._management.queues()
@@ -258,7 +254,7 @@ class ArtemisRoutes:
         self._dead_letter_names |= (dead | expired) - {""}
         self._origins.clear()
         self.watch.watch(self._dead_letter_names)
-        self.watch.looked({row.name: row.id for row in rows}, names)
+        self.watch.looked({row.name: row.id for row in rows}, all_settings)
         return tuple(sorted(found, key=lambda queue: queue.destination.name))
 
     def _dead_letter_addresses(self, names: list[str]) -> list[str]:

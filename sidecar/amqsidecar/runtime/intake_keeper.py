@@ -27,6 +27,8 @@ ALL_REFUSED = (
 )
 
 _COUNT_MAX = 1_000_000_000
+# Bound: where many queues come one after the other, each is a line with all before it.
+_LOGGED_MAX = 100
 # Why: the broker's words may hold a number of a connection or consumer, new with each refusal.
 _CHANGING = re.compile(r"[0-9a-f-]{12,}|\d+")
 
@@ -49,6 +51,7 @@ class IntakeKeeper:
         self._find = find
         self._tell_health = tell_health
         self._has_looked = False
+        self._found: tuple[IntakeQueue, ...] = ()
         self._told_queues: list[str] | None = None
         self._told_refused: dict[str, str] = {}
         self._told_problem = ""
@@ -64,11 +67,13 @@ class IntakeKeeper:
         try:
             wanted = self._named or tuple(self._find(link))
         except DiscoveryRefused as refused:
-            wanted = ()
+            wanted = self._found
+            so = "only those found before are read" if wanted else "nothing is taken"
             problem = (
-                f"which dead-letter queues there are can't be asked, so nothing is taken: {refused}"
+                f"which dead-letter queues there are can't be asked, so {so}: {refused}"
                 "; or name them in intake.queues. What waits is still sent"
             )
+        self._found = wanted
         # Why all: a queue that is refused now may be read later.
         if wanted != names.queues:
             names.replace(wanted)
@@ -107,9 +112,10 @@ class IntakeKeeper:
                 return refused
 
     def _tell(self, read: list[str], refused: dict[str, str], problem: str) -> None:
-        self._tell_health(len(read), refused, "" if problem == NONE_KNOWN else problem)
+        is_harmless = bool(read) or problem == NONE_KNOWN
+        self._tell_health(len(read), refused, "" if is_harmless else problem)
         if read and read != self._told_queues:
-            log.info("intake", queues=read)
+            log.info("intake", count=len(read), queues=read[:_LOGGED_MAX])
         self._told_queues = read
         for name, words in refused.items():
             if _lasting(words) != _lasting(self._told_refused.get(name, "")):
@@ -119,7 +125,7 @@ class IntakeKeeper:
                 log.info("intake_queue_read_again", queue=name)
         self._told_refused = refused
         if problem and _lasting(problem) != _lasting(self._told_problem):
-            log.warning("intake_empty", meaning=problem)
+            log.warning("intake_limited" if read else "intake_empty", meaning=problem)
         self._told_problem = problem
 
 

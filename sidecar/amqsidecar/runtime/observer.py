@@ -240,7 +240,7 @@ class Observer:
         try:
             queues = tuple(self._settings.intake_queues or self._find_intake(link))
         except DiscoveryRefused as refused:
-            queues = ()
+            queues = names.queues or ()
             self._tell_once("discovery_refused", meaning=f"{refused}; or name intake.queues")
         if queues == names.queues:
             return
