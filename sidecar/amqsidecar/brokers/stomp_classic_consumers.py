@@ -23,10 +23,13 @@ class Consumers:
         self._connection = connection
         self._clock = clock
         # Why: a body that ends early must not be able to forge a message.
-        self._prefix = secrets.token_hex(6)
+        self._prefix = secrets.token_hex(6).encode() + b"-"
         self._count = 0
         self._takers: dict[bytes, Taker] = {}
-        connection.is_ours = lambda frame: frame.first(b"subscription") in self._takers
+        # Why those of ended ones too: what was under way when one ended may come late.
+        connection.is_ours = lambda frame: (frame.first(b"subscription") or b"").startswith(
+            self._prefix
+        )
 
     def add(
         self,
@@ -52,7 +55,7 @@ class Consumers:
             Refused: the broker does not allow it.
         """
         self._count += 1
-        name = f"{self._prefix}-{self._count}".encode()
+        name = self._prefix + b"%d" % self._count
         self._takers[name] = take
         headers = [
             destination_header(destination),
@@ -104,7 +107,7 @@ class Consumers:
 
         def take(frame: Frame) -> None:
             nonlocal held_bytes, has_ended
-            if frame.first(b"browser") == b"end":
+            if _ends_browsing(frame):
                 has_ended = True
             elif held_bytes <= _BROWSE_BYTES_MAX and len(found) < at_most:
                 found.append(frame)
@@ -128,6 +131,15 @@ class Consumers:
             self._connection.wait(left_s)
         self.remove(name)
         return found
+
+
+def _ends_browsing(frame: Frame) -> bool:
+    """Tell the end of a browse from a message with a property `browser`.
+
+    Source: ActiveMQ Classic, StompQueueBrowserSubscription: it has four headers; each message has a
+    timestamp, and no property takes a header away.
+    """
+    return frame.first(b"browser") == b"end" and frame.first(b"timestamp") is None
 
 
 def _drop(_frame: Frame) -> None:
