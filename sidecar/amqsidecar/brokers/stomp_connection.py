@@ -162,7 +162,8 @@ class StompConnection:
         messages: MESSAGE frames not yet taken, in the order received.
         errors: ERROR frames that answer nothing that is waited for, in order.
         suspect: the MESSAGE after which came what no broker sends, or an unasked ERROR: a body
-            that ended early, so that its rest was taken for frames. None = there was none.
+            that ended early, so that its rest was taken for frames; or one whose content-length
+            is not that of its body, valid after `close`. None = there was none.
         is_ours: tells whether a MESSAGE is for a subscription of ours; that of others is forged.
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
@@ -333,6 +334,7 @@ class StompConnection:
         self._out.clear()
         if transport is not None:
             transport.end()
+            self._suspect_swallower()
 
     def disconnect(self, timeout_s: float) -> None:
         """Say goodbye, wait for the broker's receipt, close; never raises."""
@@ -468,6 +470,16 @@ class StompConnection:
         if self._previous is not None and self._previous.command == "MESSAGE":
             self.suspect = self._previous
 
+    def _suspect_swallower(self) -> None:
+        """Find the message whose content-length takes what follows for its body.
+
+        Why by an answer: no producer knows what our receipts are called.
+        """
+        found = self._reader.unfinished()
+        answer = b"\nreceipt-id:" + self._receipts.encode()
+        if found is not None and found.command == "MESSAGE" and answer in found.body:
+            self.suspect = found
+
     def wait(self, timeout_s: float) -> None:
         """Block until frames arrived, `wake` was called or time is over; keeps the link alive.
 
@@ -500,7 +512,9 @@ class StompConnection:
 
     def _lost(self, reason: str) -> LinkLost:
         self._sort()
-        if self._reader.problem is not None:
+        if self._reader.broken is not None:
+            self.suspect = self._reader.broken
+        elif self._reader.problem is not None:
             self._suspect_previous()
         if self.errors:
             reason = f"{error_text(self.errors[-1])} ({reason})"

@@ -138,12 +138,14 @@ class FrameReader:
 
     Attributes:
         problem: why nothing more can be read: bytes came that are no frame.
+        broken: the frame whose content-length caused the problem; its body is not there.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._scanned = 0
         self.problem: str | None = None
+        self.broken: Frame | None = None
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete; those before a problem, too."""
@@ -197,8 +199,21 @@ class FrameReader:
             if len(buffer) <= stop:
                 return None
             if buffer[stop]:
+                self.broken = Frame(command.decode(), head, b"")
                 raise RemoteProtocolError("a frame is longer than its content-length")
         return Frame(command.decode(), head, bytes(buffer[begin:stop])), stop + 1
+
+    def unfinished(self) -> Frame | None:
+        """Return the frame of which the end is missing, with what came of it; None = there is none.
+
+        For when nothing is fed any more.
+        """
+        line_end, end = self._buffer.find(b"\n"), self._buffer.find(b"\n\n")
+        if end < 0:
+            return None
+        command = self._buffer[:line_end].decode(errors="replace")
+        head, body = self._buffer[line_end + 1 : end + 1], self._buffer[end + 2 :]
+        return Frame(command, bytes(head), bytes(body))
 
     def _check_begin(self, at: int) -> None:
         size = len(self._buffer) - at
