@@ -6,7 +6,7 @@ Dead letters are made by real JMS, AMQP and STOMP applications.
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,11 @@ import pytest
 
 from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.brokers import stomp_classic_link
 from amqsidecar.brokers.openwire_link import OpenWireLink
 from amqsidecar.brokers.stomp_classic_link import StompClassicLink
 from amqsidecar.clock import SystemClock
-from amqsidecar.errors import LinkLost
+from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
 from support.brokers import ClassicBroker
 from support.jms_peer import JmsPeer, Typed
@@ -308,7 +309,8 @@ def test_an_origin_is_proven_and_not_believed(
     """A producer's `original-destination` hides the true one; such a message is not sent there."""
     victim = {"original-destination": f"/queue/{unique}.victim"}
     stomp.send(f"/queue/{unique}", {}, b"honest")
-    stomp.send(f"/queue/{unique}", victim, b"lying")
+    # What ends a browse looks like this, too.
+    stomp.send(f"/queue/{unique}", {**victim, "browser": "end"}, b"lying")
     truth = {"original-destination": f"/queue/{unique}"}
     stomp.send(f"/queue/{unique}", truth, b"repeating")
     die(stomp, unique, 3)
@@ -323,6 +325,67 @@ def test_an_origin_is_proven_and_not_believed(
     for liar in (b"lying", b"put here"):
         assert found[liar].origin is None
         assert f"{unique}.victim" in str(found[liar].problem)
+
+
+def test_any_number_of_origins_is_asked_about(
+    unique: str, make_link: MakeLink, stomp: StompPeer
+) -> None:
+    """A question that is longer than a header may be would cost the link, again and again."""
+    claims = [f"/queue/{unique}.of.a.department.of.a.company.{number}" for number in range(100)]
+    claims.append("/queue/" + "x" * 9000)
+    for claim in claims:
+        stomp.send(f"/queue/DLQ.{unique}", {"original-destination": claim}, b"text")
+    link = make_link()
+    link.attach([intake(unique)], 200)
+    assert link.count(intake(unique), 200) == len(claims)
+    assert all(one.provenance.origin is None for one in receive(link, len(claims)))
+
+
+@pytest.mark.parametrize("length", ["3", "30", "1000000"])
+def test_a_wrong_length_harms_nobody(
+    unique: str,
+    make_link: MakeLink,
+    jms: JmsPeer,
+    length: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A property of a Text, which ends the frame too early, or too late: it alone is left."""
+    monkeypatch.setattr(stomp_classic_link, "_CLOSE_TIMEOUT_S", 1.0)
+    plain = {"sample_properties": False, "group": None}
+    jms.produce(unique, "Text", text="before", **plain)
+    jms.produce(unique, "Text", text="wrong", properties={"content-length": length}, **plain)
+    jms.produce(unique, "Text", text="behind", **plain)
+    jms.fail(unique, messages=3)
+    link = make_link()
+    with suppress(LinkLost):
+        link.attach([intake(unique)], 10)
+        assert link._connection is not None
+        for _ in range(5):
+            # Why not an answer: where the rest is taken for a body, it comes after a minute only.
+            link._connection.wait(0.1)
+    link.close()
+    again = make_link()
+    again.attach([intake(unique)], 10)
+    move_all(again, 2)
+    assert left(again) == {"not_carried": 1}
+    assert {one.body for one in jms.consume(unique, 2)} == {"before", "behind"}
+
+
+def test_many_that_broke_connections_stop_their_queue_only(
+    unique: str, make_link: MakeLink, stomp: StompPeer, unreadable: dict[str, str]
+) -> None:
+    """A selector can't name any number of them; no connection is lost for that."""
+    stomp.send(f"/queue/{unique}", {}, b"text")
+    die(stomp, unique, 1)
+    for number in range(200):
+        one = f"ID:a.host.of.a.company-12345-1234567890123-2:1:-1:1:{number}"
+        unreadable[one] = f"DLQ.{unique}.other"
+    link = make_link()
+    with pytest.raises(QueueRefused, match=f"DLQ.{unique}.other.*openwire://"):
+        link.attach([intake(unique), intake(f"{unique}.other")], 10)
+    link.attach([intake(unique)], 10)
+    move_all(link, 1)
+    assert left(link) == {}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from amqsidecar.brokers.stomp_classic_message import (
     shown,
 )
 from amqsidecar.brokers.stomp_connection import Refused
-from amqsidecar.brokers.stomp_frame import Frame
+from amqsidecar.brokers.stomp_frame import Frame, write_head
 from amqsidecar.clock import Clock
 from amqsidecar.errors import CommitRefused
 from amqsidecar.model.destination import Destination
@@ -53,6 +53,19 @@ class Rules(msgspec.Struct, frozen=True):
     allowed_losses: frozenset[Loss]
     unreadable: Mapping[str, str]
     utf8_is_modified: bool
+
+    def unreadable_in(self, destination: Destination) -> list[str]:
+        """Return the ids of messages of a queue whose frames broke a connection.
+
+        Raises:
+            Refused: they are more than a selector can keep out, so that the queue can't be read.
+        """
+        ids = [one for one, name in self.unreadable.items() if name == destination.name]
+        if sum(map(_selector_bytes, ids)) > _IDS_BYTES_MAX:
+            words = f"it holds {len(ids)} messages or more that STOMP can't carry, each of which"
+            words += " broke a connection; take them over openwire://, then start again"
+            raise Refused(Frame("ERROR", write_head([(b"message", words.encode())]), b""))
+        return ids
 
 
 class Subscription:
@@ -103,7 +116,7 @@ class QueueReader:
         self._consumers = consumers
         self._clock = clock
         self._rules = rules
-        self._selector = selectors.takes(rules.allowed_losses, rules.unreadable)
+        self._selector = ""
         self._share = 1
         self._current = Subscription()
         self._retired: list[Subscription] = []
@@ -134,6 +147,8 @@ class QueueReader:
             Refused: the broker does not allow it.
         """
         self.is_leaving = False
+        unreadable = self._rules.unreadable_in(self.destination)
+        self._selector = selectors.takes(self._rules.allowed_losses, unreadable)
         is_more, self._share = share > self._share, share
         if is_more and self._current.in_hand and not self._is_right(self._current):
             # Why beside it: what is in hand of it is acknowledged over it.
@@ -248,12 +263,21 @@ def _batch(messages: Iterable[Shown]) -> list[Shown]:
     """Return the first messages, so many that one selector can name them."""
     batch: list[Shown] = []
     size = 0
+    origins: set[Destination] = set()
     for message in messages:
-        size += len(message.message_id) + 20
+        size += _selector_bytes(message.message_id.decode(errors="replace"))
+        if isinstance(message.origin, Destination) and message.origin not in origins:
+            origins.add(message.origin)
+            size += _selector_bytes(str(message.origin)) + 60
         if batch and size > _IDS_BYTES_MAX:
             break
         batch.append(message)
     return batch
+
+
+def _selector_bytes(name: str) -> int:
+    """Return how much of a header a name takes: in quotes, and its colons escaped."""
+    return len(name.encode()) + name.count(":") + 10
 
 
 def _claim(message: Shown) -> tuple[str, str]:

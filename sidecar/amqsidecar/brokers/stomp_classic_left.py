@@ -1,6 +1,5 @@
 """What a STOMP link leaves in the dead-letter queues of Classic, counted and explained."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 from amqsidecar.broker import LeftBehind, Loss
@@ -38,8 +37,7 @@ class Leftovers:
 
     def __init__(self, consumers: Consumers, rules: Rules) -> None:
         self._consumers = consumers
-        self._unreadable = Counter(rules.unreadable.values())
-        self._selectors = selectors.left(rules.allowed_losses, rules.unreadable)
+        self._rules = rules
 
     def of(self, readers: Iterable[QueueReader]) -> tuple[LeftBehind, ...]:
         """Return what is left in these queues now.
@@ -50,12 +48,13 @@ class Leftovers:
         found = []
         for reader in readers:
             counts = dict(reader.held())
-            for reason, selector in self._selectors.items():
+            unreadable = self._rules.unreadable_in(reader.destination)
+            kept_out = selectors.left(self._rules.allowed_losses, unreadable)
+            for reason, selector in kept_out.items():
                 frames = self._consumers.browse(reader.destination, _COUNT_MAX, selector)
                 counts[reason] = counts.get(reason, 0) + len(frames)
             # Why not asked for: the answer would break the connection.
-            unreadable = self._unreadable[reader.destination.name]
-            counts[NOT_CARRIED] = counts.get(NOT_CARRIED, 0) + unreadable
+            counts[NOT_CARRIED] = counts.get(NOT_CARRIED, 0) + len(unreadable)
             unseen = sum(counts.values()) - reader.held().total()
             is_stalled = unseen >= _PAGE or reader.is_full
             found += [

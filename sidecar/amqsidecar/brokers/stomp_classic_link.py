@@ -161,7 +161,7 @@ class StompClassicLink:
         self._consumers = Consumers(connection, self._clock)
         self._queues = QueueWatch(connection, self._consumers, self._clock, self._final_suffix)
         rules = Rules(self._allowed_losses, dict(self._unreadable), _writes_modified_utf8(version))
-        self._readable = selectors.readable(rules.unreadable)
+        self._rules = rules
         self._intake = Intake(
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules)
         )
@@ -194,8 +194,8 @@ class StompClassicLink:
         self._begun = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._note_suspect(connection)
             connection.disconnect(_CLOSE_TIMEOUT_S)
+            self._note_suspect(connection)
 
     def _note_suspect(self, connection: StompConnection) -> None:
         if connection.suspect is not None:
@@ -491,7 +491,8 @@ class StompClassicLink:
         self._live()
         try:
             at_most = max(1, min(at_most, _COUNT_MAX))
-            return len(self._consumers.browse(queue.destination, at_most, self._readable))
+            readable = selectors.readable(self._rules.unreadable_in(queue.destination))
+            return len(self._consumers.browse(queue.destination, at_most, readable))
         except Refused as cause:
             raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
 
@@ -517,7 +518,8 @@ class StompClassicLink:
         found = []
         for source in sources:
             try:
-                frames = self._consumers.browse(source, at_most, self._readable)
+                readable = selectors.readable(self._rules.unreadable_in(source))
+                frames = self._consumers.browse(source, at_most, readable)
             except Refused as cause:
                 raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()

@@ -81,6 +81,8 @@ _OF_MQTT = b"ActiveMQ."
 _UTF8_OF_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 # Source: StompWireFormat.MAX_HEADER_LENGTH, 10 KiB, of a line.
 _LINE_BYTES_MAX = 10 * 1024 - 1
+# Why: a selector has to name it twice.
+_ORIGIN_BYTES_MAX = 1000
 _KINDS = {
     b"/queue/": DestinationKind.QUEUE,
     b"/topic/": DestinationKind.TOPIC,
@@ -148,6 +150,8 @@ def _origin(value: bytes | None) -> Destination | str:
     origin = read_destination(value)
     if origin is None:
         return "the name of its original destination can't be read"
+    if len(value) > _ORIGIN_BYTES_MAX:
+        return "the name of its original destination is longer than any"
     if {",", "*", ">"} & set(origin.name):
         # Why the wildcards: a send to `A.>` reaches every queue below A.
         return "it was sent to several destinations at once and does not tell on which it died"
