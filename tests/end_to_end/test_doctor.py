@@ -174,6 +174,21 @@ def test_address_settings_are_refused_on_classic(classic_6: Broker, tmp_path: Pa
     assert "policy.source: holds address settings of Artemis" in words
 
 
+def test_messages_that_break_stomp_break_no_examination(
+    classic_6: Broker, tmp_path: Path, unique: str
+) -> None:
+    """A run puts them aside, each by a link of its own, and goes on."""
+    peer = peer_of(classic_6)
+    peer.produce(unique, "Text", count=2)
+    peer.fail(unique, messages=2, deliveries=1)
+    try:
+        verdict = run_doctor(classic_6.stomp_url, tmp_path)
+    finally:
+        peer.consume("ActiveMQ.DLQ", count=2)
+    assert (verdict.code, verdict.problems) == (0, [])
+    assert "transactions" in {one["check"] for one in verdict.findings}, "all of it was examined"
+
+
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
     """Exit code 69, and nothing on standard output."""
     done = subprocess.run(
