@@ -218,6 +218,7 @@ def test_a_password_in_a_url_is_percent_encoded() -> None:
         ("http://h", "unknown scheme"),
         ("host:5672", "expected scheme://host:port"),
         ("amqp://", "expected a host"),
+        ("amqp://a..b", "the host is no name"),
         ("amqp://h:0", "port"),
         ("amqp://h:99999", "port"),
         ("amqp://:p@h", "no user"),

@@ -98,6 +98,10 @@ def parse_broker_url(text: str) -> BrokerUrl:
         raise ValueError("the port must be a number from 1 to 65535") from error
     if not parts.hostname or port == 0:
         raise ValueError("expected a host, and a port from 1 to 65535 where it is not the usual")
+    if not _is_name(parts.hostname):
+        raise ValueError(
+            "the host is no name: between its dots are 1 to 63 characters, as in broker.example.org"
+        )
     if parts.password and not parts.username:
         raise ValueError("there is a password but no user")
     return BrokerUrl(
@@ -107,3 +111,12 @@ def parse_broker_url(text: str) -> BrokerUrl:
         user=unquote(parts.username) if parts.username else None,
         password=Secret(unquote(parts.password)) if parts.password else None,
     )
+
+
+def _is_name(host: str) -> bool:
+    """Tell whether a host can be looked up at all; Python does not call it unknown otherwise."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
