@@ -256,8 +256,10 @@ def test_on_classic_it_says_which_right_is_missing(classic: ClassicBroker, tmp_p
     assert f"not authorized to read from: queue://DLQ.{name}" in said
 
 
-def test_a_look_at_large_messages_takes_bounded_memory(classic: ClassicBroker, unique: str) -> None:
-    """It ends with what it has, and the connection goes on."""
+def test_a_look_at_large_messages_takes_bounded_memory(
+    classic: ClassicBroker, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with what it has, and the connection goes on; all queues together hold no more."""
     harness = OpenWireHarness(classic, unique)
     for number in range(3):
         harness.put_dead_letters(f"{unique}.{number}", 10, size_bytes=3_000_000)
@@ -267,6 +269,10 @@ def test_a_look_at_large_messages_takes_bounded_memory(classic: ClassicBroker, u
         seen = link.browse(harness.intake(), 1000)
         assert 20 < len(seen) < 30
         assert sum(len(one.message) for one in seen) < 70_000_000
+    monkeypatch.setattr("amqsidecar.brokers.openwire_link._BROWSED_BYTES_MAX", 10_000_000)
+    told = link.browse(harness.intake(), 1000)
+    assert sum(len(one.message) for one in told) < 10_000_000
+    assert [one.provenance for one in told] == [one.provenance for one in seen]
     link.close()
     harness.drain_raw(harness.dead_letter_queue)
     harness.close()

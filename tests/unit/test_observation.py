@@ -52,7 +52,10 @@ def dead(
 
 def looked(observing: Observation, *deliveries: Delivery) -> list[str]:
     """Return the actions for what one look finds new."""
-    return [item.action for item in observing.look(JUDGE, deliveries, 1000)]
+    observing.begin_look()
+    found = observing.look(JUDGE, deliveries, 1000)
+    observing.end_look()
+    return [item.action for item in found]
 
 
 def new(**settings: Any) -> Observation:

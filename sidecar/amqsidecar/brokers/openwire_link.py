@@ -44,6 +44,7 @@ from amqsidecar.model.destination import Destination, queue
 _TOKEN_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
+_BROWSED_BYTES_MAX = 128 * 1024 * 1024
 _COUNT_MAX = 400
 # Why: room for what the broker adds around a message when it hands it on.
 _FRAME_BYTES_SPARE = 4096
@@ -466,16 +467,19 @@ class OpenWireLink:
                 ) from cause
             sources = [queue.destination]
         found = []
+        held_bytes = 0
         for source in sources:
             try:
                 messages = self._consumers.browse(source, at_most)
             except Refused as cause:
                 raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()
-            found += [
-                Delivery(None, source, message, read_dead_letter(message, now_ms)[0])
-                for message in messages
-            ]
+            for message in messages:
+                held_bytes += len(message)
+                # Why: each queue of a wildcard shows as many bytes as one alone may.
+                kept = message if held_bytes <= _BROWSED_BYTES_MAX else b""
+                provenance = read_dead_letter(message, now_ms)[0]
+                found.append(Delivery(None, source, kept, provenance))
         return found
 
     def listen(self) -> None:

@@ -5,7 +5,7 @@ once, however often it is seen.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -68,21 +68,29 @@ class Observation:
         self._seen: dict[bytes, int] = {}
         self._turn = 0
         self._row_id = 0
-        self._old: Mapping[str, int] | None = None
+        self._has_looked = False
+        self._old: Counter[str] = Counter()
         self._gate = BacklogGate(
             {}, self._count_old, holds=holds_backlog, threshold=backlog_threshold
         )
 
-    def look(self, judge: Judge, found: Iterable[Delivery], now_ms: int) -> list[Observed]:
-        """Return what would become of the dead letters of one look that were not seen before.
-
-        What the first look finds is backlog as it would be for a sidecar that starts now.
-        """
-        found = list(found)
-        if self._old is None:
-            self._old = Counter(str(delivery.source) for delivery in found)
+    def begin_look(self) -> None:
+        """Begin to go through all queues once."""
         self._turn += 1
+
+    def look(self, judge: Judge, found: Sequence[Delivery], now_ms: int) -> list[Observed]:
+        """Return what would become of the dead letters of one queue that were not seen before.
+
+        What is found by the end of the first look is backlog as it would be for a sidecar that
+        starts now.
+        """
+        if not self._has_looked:
+            self._old |= Counter(str(delivery.source) for delivery in found)
         return self._judge_new(judge, found, now_ms)
+
+    def end_look(self) -> None:
+        """All queues were gone through; what is found from now on is new."""
+        self._has_looked = True
 
     def hear(self, judge: Judge, heard: Iterable[Delivery], now_ms: int) -> list[Observed]:
         """Return what would become of deaths that the broker told and that were not seen before."""
@@ -117,17 +125,19 @@ class Observation:
         return is_new
 
     def _count_old(self, source: Destination) -> int:
-        return 0 if self._old is None else self._old.get(str(source), 0)
+        return self._old[str(source)]
 
 
 def _identity(delivery: Delivery) -> bytes:
     """Return what tells a dead letter from all others: its queue, its id, and its redeliveries."""
     provenance = delivery.provenance
-    own = provenance.message_id or (
-        f"\0{delivery.handle}" if delivery.handle is not None else delivery.message.hex()
-    )
-    text = f"{delivery.source}\0{own}\0{provenance.redelivery_count}"
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+    text = f"{delivery.source}\0{provenance.message_id}\0{provenance.redelivery_count}"
+    identity = blake2b(text.encode(errors="surrogatepass"), digest_size=16)
+    if not provenance.message_id:
+        handle = delivery.handle
+        identity.update(b"\0message" if handle is None else b"\0handle")
+        identity.update(delivery.message if handle is None else repr(handle).encode())
+    return identity.digest()
 
 
 def describe(delivery: Delivery, verdict: Verdict) -> Observed:

@@ -262,9 +262,10 @@ class Observer:
         Raises:
             BrokerRefused: not one of them can be looked into.
         """
-        found: list[Delivery] = []
         refused: dict[str, str] = {}
         queues = names.queues or ()
+        skipped = self._observation.skipped_count
+        self._observation.begin_look()
         for queue in queues:
             if self._stop.is_set():
                 return
@@ -275,13 +276,13 @@ class Observer:
                 self._tell_once("not_looked_into", queue=str(queue.destination), meaning=str(words))
                 continue
             self._tell_of_more(link, queue, seen, is_heard=is_heard)
-            found += seen
+            # Why here: of all queues together the messages may be too many to hold.
+            self._tell.observe(self._observation.look(judge, seen, self._clock.now_ms()))
         if refused and len(refused) == len(queues):
             raise BrokerRefused("; ".join(refused.values()))
         problem = "" if queues else "no dead-letter queue is known, so nothing is seen"
         self._health.intake(len(queues) - len(refused), refused, problem)
-        skipped = self._observation.skipped_count
-        self._tell.observe(self._observation.look(judge, found, self._clock.now_ms()))
+        self._observation.end_look()
         if self._observation.skipped_count > skipped:
             self._tell_once(
                 "not_judged",
