@@ -83,6 +83,8 @@ MAPPED = (
 CARRIED = [one for one in ALL_TYPES if one not in ("Message", "Stream")]
 
 Opened = Callable[[AmqpClassicHarness], AmqpClassicLink]
+on_one_version = pytest.mark.parametrize("broker", [CLASSIC_5], indirect=True)
+"""For what is ours alone, whatever the broker's version."""
 
 
 @pytest.fixture(scope="module", params=[CLASSIC_5, CLASSIC_6])
@@ -380,6 +382,7 @@ def test_what_a_wildcard_can_not_name_is_told(
     assert {one.source for one in received(link, 2)} == {queue(f"DLQ.{name}")}
 
 
+@on_one_version
 def test_what_messages_claim_about_their_queue_makes_none(
     native: AmqpClassicNativeHarness, opened: Opened
 ) -> None:
@@ -402,6 +405,7 @@ def test_what_messages_claim_about_their_queue_makes_none(
     assert not native.exists(lies[0].removeprefix("queue://"))
 
 
+@on_one_version
 def test_more_queues_than_a_selector_can_name_are_found(
     native: AmqpClassicNativeHarness, opened: Opened
 ) -> None:
@@ -447,6 +451,7 @@ def test_the_probe_refuses_a_connector_and_leaves_nothing(
     assert not mapped.exists(f"{mapped.prefix}.token")
 
 
+@on_one_version
 def test_what_one_connector_has_given_is_not_sent_over_another(
     mapped: AmqpClassicHarness, native: AmqpClassicNativeHarness, opened: Opened
 ) -> None:
@@ -455,6 +460,7 @@ def test_what_one_connector_has_given_is_not_sent_over_another(
     assert len({*encodings, ARTEMIS_ENCODING}) == 3
 
 
+@on_one_version
 def test_a_queue_that_tells_no_origin_is_refused_before_anything_is_taken(
     mapped: AmqpClassicHarness, opened: Opened
 ) -> None:
@@ -652,6 +658,7 @@ def test_a_killed_sidecar_loses_and_doubles_nothing(
         assert peer.browse(f"DLQ.{name}") == []
 
 
+@on_one_version
 def test_refusals_end_the_command_with_the_line_that_mends_them(
     broker: ClassicBroker, unique: str, tmp_path: Path
 ) -> None:
