@@ -180,13 +180,19 @@ def test_messages_that_break_stomp_break_no_examination(
     """A run puts them aside, each by a link of its own, and goes on."""
     peer = peer_of(classic_6)
     peer.produce(unique, "Text", count=2)
-    peer.fail(unique, messages=2, deliveries=1)
+    peer.produce(unique, "Text", count=3, sample_properties=False, text="plain")
+    peer.fail(unique, messages=5, deliveries=1)
     try:
         verdict = run_doctor(classic_6.stomp_url, tmp_path)
     finally:
-        peer.consume("ActiveMQ.DLQ", count=2)
+        peer.consume("ActiveMQ.DLQ", count=5)
     assert (verdict.code, verdict.problems) == (0, [])
     assert "transactions" in {one["check"] for one in verdict.findings}, "all of it was examined"
+    left = {one["what"].partition(":")[0] for one in verdict.of("fidelity", "warning")}
+    assert left >= {
+        "2 dead letters are not taken (not_carried)",
+        "3 dead letters are not taken (group)",
+    }
 
 
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """What a STOMP link leaves in the dead-letter queues of Classic, counted and explained."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from amqsidecar.broker import LeftBehind, Loss
 from amqsidecar.brokers import stomp_classic_selectors as selectors
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_intake import QueueReader, Rules
 from amqsidecar.brokers.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
+from amqsidecar.model.destination import Destination
 
 # Source: ActiveMQ Classic, BaseDestination.MAX_PAGE_SIZE: a consumer with a selector sees no more.
 _PAGE = 200
@@ -45,27 +47,41 @@ class Leftovers:
         Raises:
             Refused: the broker does not let us browse one.
         """
-        found = []
-        for reader in readers:
-            counts = dict(reader.held())
-            unreadable = self._rules.unreadable_in(reader.destination)
-            kept_out = selectors.left(self._rules.allowed_losses, unreadable)
-            for reason, selector in kept_out.items():
-                frames = self._consumers.browse(reader.destination, _COUNT_MAX, selector)
-                counts[reason] = counts.get(reason, 0) + len(frames)
-            # Why not asked for: the answer would break the connection.
-            counts[NOT_CARRIED] = counts.get(NOT_CARRIED, 0) + len(unreadable)
-            unseen = sum(counts.values()) - reader.held().total()
-            is_stalled = unseen >= _PAGE or reader.is_full
-            found += [
-                LeftBehind(
-                    queue=reader.destination,
+        return tuple(
+            left
+            for reader in readers
+            for left in self._of_one(reader.destination, reader.held(), is_full=reader.is_full)
+        )
+
+    def of_unread(self, queues: Iterable[Destination]) -> tuple[LeftBehind, ...]:
+        """Return what would be left in queues that are not read, as far as selectors tell.
+
+        Raises:
+            Refused: the broker does not let us browse one.
+        """
+        return tuple(
+            left for queue in queues for left in self._of_one(queue, Counter(), is_full=False)
+        )
+
+    def _of_one(
+        self, queue: Destination, held: Counter[str], *, is_full: bool
+    ) -> Iterator[LeftBehind]:
+        counts = dict(held)
+        unreadable = self._rules.unreadable_in(queue)
+        kept_out = selectors.left(self._rules.allowed_losses, unreadable)
+        for reason, selector in kept_out.items():
+            frames = self._consumers.browse(queue, _COUNT_MAX, selector)
+            counts[reason] = counts.get(reason, 0) + len(frames)
+        # Why not asked for: the answer would break the connection.
+        counts[NOT_CARRIED] = counts.get(NOT_CARRIED, 0) + len(unreadable)
+        unseen = sum(counts.values()) - held.total()
+        is_stalled = unseen >= _PAGE or is_full
+        for reason, count in counts.items():
+            if count:
+                yield LeftBehind(
+                    queue=queue,
                     reason=reason,
                     count=count,
                     meaning=_MEANINGS[reason] + (_STALLED if is_stalled else ""),
                     at_least=is_stalled,
                 )
-                for reason, count in counts.items()
-                if count
-            ]
-        return tuple(found)

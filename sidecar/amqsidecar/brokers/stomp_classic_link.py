@@ -239,6 +239,18 @@ class StompClassicLink:
         except Refused as cause:
             raise BrokerRefused(f"can't look for what is left behind: {cause}") from cause
 
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what a link that takes would leave in a queue; this one may be one that looks.
+
+        Raises:
+            BrokerRefused: the user may not read it.
+        """
+        self._live()
+        try:
+            return self._left.of_unread(self._queues.existing(queue.destination))
+        except Refused as cause:
+            raise BrokerRefused(f"can't look for what would be left behind: {cause}") from cause
+
     def queue_names(self) -> tuple[str, ...]:
         """Return the names of all queues of the broker but ours; a change is told from now on.
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link, ListsQueues
+from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, Link, ListsQueues
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.judging import is_wildcard
 from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.settings import DoctorSettings
-from amqsidecar.diagnosis.trials import Trials
+from amqsidecar.diagnosis.trials import TellsLeftovers, Trials
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue, topic
@@ -160,15 +160,18 @@ class Sources:
     def known_origins(self, link: Link, intake: Sequence[IntakeQueue]) -> tuple[Destination, ...]:
         """Return where messages wait for being sent to: of the schedule and of dead letters."""
         found = dict.fromkeys(self._settings.schedule.destinations)
+        leftovers: list[LeftBehind] = []
         for item in intake:
             try:
+                if isinstance(link, TellsLeftovers):
+                    leftovers += link.would_leave(item)
                 for delivery in link.browse(item, _BROWSED_MAX):
                     if delivery.provenance.origin is not None:
                         found[delivery.provenance.origin] = None
             except BrokerRefused as refused:
                 what = f"the origins of its dead letters can't be looked at: {refused}"
                 self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
-        for left in link.left_behind():
+        for left in (*leftovers, *link.left_behind()):
             more = " or more" if left.at_least else ""
             what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
             self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)

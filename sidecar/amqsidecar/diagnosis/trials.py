@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.model.destination import Destination
 
 
@@ -76,6 +77,19 @@ class TellsSettings(Protocol):
 
         Raises:
             BrokerRefused: this user may not ask.
+        """
+        ...
+
+
+@runtime_checkable
+class TellsLeftovers(Protocol):
+    """A link that knows, also without reading, what it would not take (Classic over STOMP)."""
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what a link that takes would leave in a queue.
+
+        Raises:
+            BrokerRefused: the user may not read it.
         """
         ...
 
