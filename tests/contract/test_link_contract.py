@@ -255,7 +255,9 @@ def test_refused_sends_leave_everything_as_it_was(
         with pytest.raises(SendsRefused) as refused:
             link.commit_cycle(deliveries, sends, 1)
         assert list(refused.value.refusals) == [2]
+        # The broker's own words, and not the guess where it has none.
         assert refused.value.refusals[2]
+        assert "gives no credit" not in refused.value.refusals[2]
     assert harness.depth(origin) == 0
 
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)

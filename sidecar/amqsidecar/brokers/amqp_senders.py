@@ -115,7 +115,7 @@ class TransactionSends:
         self._now_ms = now_ms
         self._encode = encode
         self._sent: list[tuple[int, Any]] = []
-        self._blocked: set[Destination] = set()
+        self._blocked: dict[Destination, str] = {}
 
     def send_all(self, sends: Sequence[Resend]) -> None:
         """Send all; `wait_for_answers` tells what was refused.
@@ -146,19 +146,24 @@ class TransactionSends:
             lambda: all(sender.refusal is not None or sender.credit > 0 for sender in senders),
             _FIRST_CREDIT_TIMEOUT_S,
         )
-        self._blocked |= {
-            destination
-            for destination, sender in zip(destinations, senders, strict=True)
-            if sender.credit <= 0
-        }
+        for destination, sender in zip(destinations, senders, strict=True):
+            if sender.credit <= 0:
+                self._block(destination, sender)
+
+    def _block(self, destination: Destination, sender: Sender) -> None:
+        self._blocked[destination] = sender.refusal or (
+            f"{destination} takes no messages, the broker gives no credit: "
+            "its address or the broker's disk may be full"
+        )
 
     def _send(self, index: int, resend: Resend) -> None:
+        blocked = self._blocked.get(resend.destination)
+        if blocked is not None:
+            self.refusals[index] = blocked
+            return
         sender = self._pool.get(resend.destination)
         if sender.credit <= 0 and not self._wait_for_credit(resend.destination, sender):
-            self.refusals[index] = sender.refusal or (
-                f"{resend.destination} takes no messages, the broker gives no credit: "
-                "its address or the broker's disk may be full"
-            )
+            self.refusals[index] = self._blocked[resend.destination]
             return
         try:
             message = self._encode(resend, self._now_ms)
@@ -168,15 +173,13 @@ class TransactionSends:
         self._sent.append((index, sender.send(message, self._transaction.send_state)))
 
     def _wait_for_credit(self, destination: Destination, sender: Sender) -> bool:
-        if destination in self._blocked or sender.refusal is not None:
-            return False
         self._connection.run_until(
             lambda: sender.refusal is not None or sender.credit > 0,
             _FIRST_CREDIT_TIMEOUT_S if self._blocked else _CREDIT_TIMEOUT_S,
         )
         if sender.credit > 0:
             return True
-        self._blocked.add(destination)
+        self._block(destination, sender)
         return False
 
     def send_raw(self, index: int, sender: Sender, message: bytes) -> None:
