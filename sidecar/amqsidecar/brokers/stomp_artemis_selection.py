@@ -13,12 +13,19 @@ from typing import Any, Final, NamedTuple
 
 from amqsidecar.broker import Loss
 
-MADE_BY_STOMP: Final = "destination IS NOT NULL AND __AMQ_CID IS NULL"
-"""Every SEND leaves its destination behind as a property; JMS clients of Artemis their id."""
+_DIED_AS_AMQP: Final = '"m.x-opt-ORIG-ADDRESS"'
+MADE_BY_STOMP: Final = f"destination IS NOT NULL AND __AMQ_CID IS NULL AND {_DIED_AS_AMQP} IS NULL"
+"""Every SEND leaves its destination behind as a property; JMS clients of Artemis their id.
 
-MADE_BY_OTHERS: Final = "(destination IS NULL OR __AMQ_CID IS NOT NULL)"
+What AMQP clients made has the annotations of a death, whatever properties it has.
+"""
+
+MADE_BY_OTHERS: Final = (
+    f"(destination IS NULL OR __AMQ_CID IS NOT NULL OR {_DIED_AS_AMQP} IS NOT NULL)"
+)
 ORIGINAL: Final = "_AMQ_ORIG_MESSAGE_ID"
 NO_ORIGIN: Final = "no_origin"
+UNSEEN: Final = "unseen"
 
 _TEXT, _BYTES, _PLAIN = 3, 4, 0
 _AMQP_KINDS: Final[Mapping[object, int]] = {5: _TEXT, 3: _BYTES, 0: _PLAIN}
@@ -53,6 +60,11 @@ MEANINGS: Final[Mapping[str, str]] = {
         "into text: use amqp://"
     ),
     "unknown": "whether STOMP carries it whole is known only to who may manage the broker",
+    UNSEEN: (
+        "made by other clients than STOMP, and not looked at: the management lists the first "
+        "messages of a queue only, and those are left behind; use amqp://, or raise "
+        "management-browser-page-size (200) in the address-setting of the dead-letter address"
+    ),
     NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
 }
 
