@@ -139,7 +139,7 @@ def backlog_finding(
         check=Check.BACKLOG,
         severity=Severity.NOTE,
         subject=str(source),
-        what=f"holds {count} dead letters: a run decides them like new ones",
+        what=f"holds {count} dead letters: a run decides what it takes of them like new ones",
     )
 
 
