@@ -110,6 +110,18 @@ def native(broker: ClassicBroker, unique: str) -> Iterator[AmqpClassicNativeHarn
 
 
 @pytest.fixture
+def mapping(broker: ClassicBroker, unique: str) -> Iterator[AmqpClassicNativeHarness]:
+    """What sends AMQP messages that the connector makes JMS messages of."""
+
+    class Mapping(AmqpClassicNativeHarness):
+        port = "AMQP_JMS_PORT"
+
+    made = Mapping(broker, unique)
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def opened() -> Iterator[Opened]:
     links: list[AmqpClassicLink] = []
 
@@ -136,6 +148,13 @@ def received(link: AmqpClassicLink, count: int) -> list[Delivery]:
 
     eventually(has_all, within_s=20, what=f"{count} deliveries")
     return deliveries
+
+
+def left_over(link: AmqpClassicLink) -> list[tuple[str, int]]:
+    """Return what is left behind once no more comes."""
+    link.wait(0.1)
+    assert link.receive(10) == []
+    return [(one.reason, one.count) for one in link.left_behind()]
 
 
 def move(link: AmqpClassicLink, deliveries: Sequence[Delivery], count: int) -> None:
@@ -191,6 +210,33 @@ def test_openwire_messages_come_back_whole_and_die_again(
         assert after.value("amqsidecarOriginalMessageId") in ids
         assert after.message_id not in ids
         assert after.delivery_count == 3
+
+
+def test_texts_that_the_broker_writes_as_java_does_come_back_whole(
+    mapped: AmqpClassicHarness, mapping: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """Characters beyond U+FFFF, and zero; a name that 6.3.1 itself can't read is left."""
+    name = f"{mapped.prefix}.orders"
+    openwire = JmsPeer.of(mapped.broker, "openwire")
+    texts = {"astral": "a\U0001f600", "zero": "a\0b", "korean": "\ud55c", "number": 0xEDA0BDC080}
+    for destination in (f"{name}.never", name):
+        openwire.produce(destination, ["Text", "Bytes"], properties=texts, test_id="t")
+        told = Message(body={"k": "v\U0001f600"}, durable=True)
+        mapping.send_amqp(destination, [bytes(told.encode())])
+        openwire.produce(destination, "Text", properties={"p\U0001f600": "name"}, test_id="n")
+    never_failed = openwire.consume(f"{name}.never", 4)
+    openwire.fail(name, messages=4)
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 10)
+    taken = 3 if mapped.broker.version == CLASSIC_6 else 4
+    move(link, received(link, taken), 1)
+    if taken < 4:
+        eventually(lambda: left_over(link) == [("body_type", 1)])
+
+    found = openwire.consume(name, taken)
+    assert [one.type for one in found] == ["Text", "Bytes", "Map", "Text"][:taken]
+    for before, after in zip(never_failed[:taken], found, strict=True):
+        assert differences(before, after, *OURS, *MAPPED) == ["JMSRedelivered: False != True"]
 
 
 def test_a_stomp_consumer_can_acknowledge_a_redelivery(

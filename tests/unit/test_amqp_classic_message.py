@@ -12,6 +12,7 @@ from amqsidecar.brokers.amqp_classic_message import (
     damage,
     encode_resend,
     is_native,
+    mended,
     read_provenance,
     take_apart,
 )
@@ -154,6 +155,26 @@ def test_without_an_origin_it_says_so() -> None:
 def test_what_a_mapping_connector_would_alter(message: bytes, is_damaged: bool) -> None:
     """Messages without a body, and native ones that it could map now."""
     assert (damage(take_apart(message), DEAD) is not None) is is_damaged
+
+
+def test_texts_in_javas_form_are_read_and_mended() -> None:
+    """A cause too, also of a final dead letter; half a character can't be sent."""
+    astral, half = b"\xa1\x06\xed\xa0\xbd\xed\xb8\x80", b"\xa1\x03\xed\xa0\xbd"
+
+    def with_cause(cause: bytes) -> bytes:
+        pairs = [amqp.string("dlqDeliveryFailureCause"), cause]
+        properties = amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
+        return amqp.join({**amqp.split(mapped()), amqp.APPLICATION_PROPERTIES: properties})
+
+    told = mended(take_apart(with_cause(astral)))
+    assert told is not None
+    assert read_provenance(told, origin=None, now_ms=0, is_native_made=False).cause == "\U0001f600"
+    final = sent(with_cause(astral), is_final=True)
+    assert final.properties["dlqDeliveryFailureCause"] == "\U0001f600"
+    assert damage(take_apart(with_cause(astral)), DEAD) is None
+    assert damage(take_apart(with_cause(half)), DEAD) is not None
+    kept = encode_resend(resend(with_cause(half), is_final=True), NOW_MS, is_native_wire=False)
+    assert half in kept
 
 
 def test_a_mapped_redelivery_has_no_trace_of_its_death() -> None:

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from amqsidecar.broker import Delivery, LeftBehind, Loss
-from amqsidecar.brokers.amqp_classic_message import damage, is_native, read_provenance, take_apart
+from amqsidecar.brokers.amqp_classic_message import (
+    damage,
+    is_native,
+    mended,
+    read_provenance,
+    take_apart,
+)
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_read_ahead import ReadAhead
@@ -31,8 +37,8 @@ _NUDGE_EVERY_S = 2.0
 NOT_CONVERTIBLE = "not_convertible"
 _MEANINGS: dict[str, str] = {
     Loss.BODY_TYPE: "they would come back as something else: as another type of JMS message, or "
-    "mapped where they came in unmapped; read them over openwire://, or allow it by "
-    "intake.allow_lossy: [body_type]",
+    "mapped where they came in unmapped, or with a text that the broker can't read; read them over "
+    "openwire://, or allow it by intake.allow_lossy: [body_type]",
     NOT_CONVERTIBLE: "the broker hands over no AMQP message for them; read them over openwire://",
 }
 
@@ -169,6 +175,8 @@ class ClassicIntake:
                 return Loss.BODY_TYPE
             # Why not by its `to` alone: a producer may write that of the dead-letter queue.
             is_native_made = self._is_native_wire or is_native(found, queue)
+            if not is_native_made:
+                found = mended(found) or found
             return read_provenance(
                 found, origin=origin, now_ms=now_ms, is_native_made=is_native_made
             )

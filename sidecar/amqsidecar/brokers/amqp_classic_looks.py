@@ -4,6 +4,7 @@ from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp_classic_browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic_message import (
     is_native,
+    mended,
     named_destination,
     read_provenance,
     take_apart,
@@ -59,10 +60,13 @@ def _delivery(
         is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
         source = told if is_there else names.queue_for(told) or source
     origin = queue.origin if source == queue.destination else None
+    is_native_made = is_native(found, source)
+    if not is_native_made:
+        found = mended(found) or found
     provenance = read_provenance(
         found,
         origin=origin or names.origin_of(source),
         now_ms=now_ms,
-        is_native_made=is_native(found, source),
+        is_native_made=is_native_made,
     )
     return Delivery(None, source, message, provenance)

@@ -23,6 +23,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers.amqp_classic_text import mended_section
 from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, parse_destination
@@ -72,7 +73,10 @@ def take_apart(message: bytes) -> Found:
     Raises:
         UndecodableMessage: it is no AMQP message.
     """
-    sections = amqp.split(message)
+    return _found(amqp.split(message))
+
+
+def _found(sections: dict[int, bytes]) -> Found:
     properties = sections.get(amqp.PROPERTIES)
     pairs = sections.get(amqp.APPLICATION_PROPERTIES)
     return Found(
@@ -80,6 +84,18 @@ def take_apart(message: bytes) -> Found:
         [] if properties is None else amqp.elements(properties),
         [] if pairs is None else amqp.pairs(pairs),
     )
+
+
+def mended(found: Found) -> Found | None:
+    """Return a mapped message with all its texts in UTF-8, the same one where they are.
+
+    None = one of them can't be mended. See `amqp_classic_text`.
+    """
+    try:
+        sections = {code: mended_section(section) for code, section in found.sections.items()}
+    except UndecodableMessage:
+        return None
+    return found if sections == found.sections else _found(sections)
 
 
 def is_native(found: Found, source: Destination) -> bool:
@@ -112,6 +128,8 @@ def damage(found: Found, source: Destination) -> str | None:
         return None if is_sequence else "a message that came in unmapped would be mapped now"
     if not body and not _is_marked_by_jms(found.sections.get(amqp.MESSAGE_ANNOTATIONS)):
         return "a JMS message without a body would become a BytesMessage"
+    if mended(found) is None:
+        return "the broker could not read one of its texts"
     return None
 
 
@@ -176,6 +194,8 @@ def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes
         UndecodableMessage: the message can't be taken apart.
     """
     found = take_apart(resend.message)
+    if not is_native_wire:
+        found = mended(found) or found
     sections = dict(found.sections)
     names = [_name(key) for key in found.pairs[::2]]
     told = {} if is_native_wire else dict(zip(names, found.pairs[1::2], strict=True))
