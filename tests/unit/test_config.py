@@ -316,6 +316,7 @@ def test_a_password_does_not_go_over_the_net_in_the_clear(
         ("openwire://b", "[PLAIN]", "counts for amqp"),
         ("amqps://u:p@b", "[EXTERNAL]", "has none for a user"),
         ("amqps://b", "[SCRAM-SHA-512]", "needs a user"),
+        ("[amqps://u:p@a, amqps://b]", "[SCRAM-SHA-512]", "needs a user"),
         ("amqps://b", "[GSSAPI]", "expected SCRAM-SHA-512, "),
     ],
 )

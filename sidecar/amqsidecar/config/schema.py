@@ -402,10 +402,10 @@ class BrokerOptions(Section):
         if mechanisms and any(not url.scheme.startswith("amqp") for url in self.url):
             yield "sasl_mechanisms", "counts for amqp:// and amqps:// only; remove it"
             return
-        if mechanisms and any(url.user is not None for url in self.url):
-            if not any(one.needs_user for one in mechanisms):
-                yield "sasl_mechanisms", "has none for a user with a password, but `url` has a user"
-        elif mechanisms and self.url and all(one.needs_user for one in mechanisms):
+        needs_user = [one.needs_user for one in mechanisms]
+        if mechanisms and not any(needs_user) and any(url.user is not None for url in self.url):
+            yield "sasl_mechanisms", "has none for a user with a password, but `url` has a user"
+        if mechanisms and all(needs_user) and any(url.user is None for url in self.url):
             yield "sasl_mechanisms", "needs a user in `url`, such as amqp://user@host:5672"
         is_hidden = bool(mechanisms) and SaslMechanism.PLAIN not in mechanisms
         if self.allow_plain_password or is_hidden:
