@@ -360,6 +360,8 @@ class StompClassicLink:
         begun, self._begun = self._begun, None
         if begun is not None and self._connection is not None:
             self._abort(begun.transaction)
+            for receipt in begun.receipts.values():
+                self._connection.answered(receipt)
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
