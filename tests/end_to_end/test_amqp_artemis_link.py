@@ -11,6 +11,7 @@ import pytest
 from proton import Message, byte, symbol
 
 from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
+from amqsidecar.brokers import amqp_fetch
 from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import (
@@ -22,7 +23,7 @@ from amqsidecar.errors import (
 )
 from amqsidecar.model.destination import Destination, queue, topic
 from support import maven
-from support.broker_xml import artemis_xml
+from support.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
 from support.brokers import ArtemisBroker, Broker
 from support.jms_message import NOT_COMPARED
 from support.jms_peer import ALL_TYPES, JmsPeer
@@ -665,3 +666,68 @@ def test_what_the_broker_hands_to_nobody_is_told(
     other.close()
     receive(link, 2)
     assert link.left_behind() == ()
+
+
+@pytest.fixture(scope="module")
+def without_last_resort() -> Iterator[ArtemisBroker]:
+    """A broker whose dead-letter queue has no dead-letter address itself."""
+    settings = (
+        STOCK_MANAGEMENT_ADDRESS_SETTING
+        + """
+        <address-setting match="orders.#">
+          <dead-letter-address>DLQ</dead-letter-address>
+        </address-setting>
+        """
+    )
+    with ArtemisBroker(address_settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def harness_without(
+    without_last_resort: ArtemisBroker, unique: str
+) -> Iterator[AmqpArtemisHarness]:
+    made = AmqpArtemisHarness(without_last_resort, unique)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("listed_max", [2000, 10])
+def test_no_stream_is_dropped_where_dead_letters_have_no_last_resort(
+    harness_without: AmqpArtemisHarness, monkeypatch: pytest.MonkeyPatch, listed_max: int
+) -> None:
+    """Core's other messages are fetched, streams stay and are told with the line that mends it."""
+    monkeypatch.setattr(amqp_fetch, "_LISTED_MAX", listed_max)
+    harness, broker = harness_without, harness_without.broker
+    name = f"orders.{harness.prefix}"
+    core = JmsPeer.of(broker, "core")
+    sent = core.produce(name, ALL_TYPES, count=3)
+    sent += JmsPeer.of(broker, "openwire").produce(name, ("Text", "Stream"), count=2)
+    of_amqp = JmsPeer.of(broker, "qpid").produce(name, ("Text", "Stream"), count=2)
+    harness.kill(name)
+    streams = [one for one in sent if one.type == "Stream"]
+    link = harness.make_link("e2e")
+    try:
+        link.open(f"{harness.prefix}.token")
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([IntakeQueue(queue("DLQ"))], 20)
+        moved, cycle = 0, 0
+        while moved < len(sent) + len(of_amqp) - len(streams):
+            # Why one: a message group stays with a receiver until all that it has is settled.
+            deliveries = receive(link, 1) + link.receive(20)
+            cycle += 1
+            link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], cycle)
+            moved += len(deliveries)
+        assert harness.depth("DLQ") == len(streams)
+        eventually(
+            lambda: link.receive(10) == [] and len(link.left_behind()) == 1,
+            what="the streams are told",
+        )
+        [left] = link.left_behind()
+        assert (left.reason, left.count) == ("not_convertible", len(streams))
+        assert '<address-setting match="DLQ"><dead-letter-address>DLQ<' in left.meaning
+    finally:
+        link.close()
+    found = core.consume("DLQ", len(streams))
+    assert {one.type for one in found} == {"Stream"}

@@ -1,22 +1,41 @@
 """Reading dead-letter queues of Artemis over AMQP: receivers, credit, and what is in hand."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_fetch import Fetcher, selected
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
 from amqsidecar.brokers.amqp_read_ahead import ReadAhead
-from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.brokers.artemis_management import Answer, ArtemisManagement, Question
 from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import Destination
 
 _LOOK_EVERY_S = 30.0
+_FETCH_EVERY_S = 0.5
+# Bound: what does not come in so many looks was taken by others.
+_FETCH_LOOKS_MAX = 6
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class Fetch:
+    """What the receiver of a queue was told to read of what needs converting.
+
+    Attributes:
+        awaited: how many messages have not come yet.
+        looks: for how many looks nothing came.
+    """
+
+    awaited: int = 0
+    looks: int = 0
 
 
 class Intake:
@@ -34,6 +53,9 @@ class Intake:
         self._clock = clock
         self._timeout_s = timeout_s
         self._receivers: dict[IntakeQueue, Receiver] = {}
+        self._fetcher = Fetcher(management)
+        self._fetches: dict[IntakeQueue, Fetch] = {}
+        self._fetch_at_s = 0.0
         self._ahead = ReadAhead()
         self._numbers = count(1)
         self._turn = 0
@@ -52,6 +74,7 @@ class Intake:
         for queue, receiver in list(self._receivers.items()):
             if queue not in wanted or not receiver.is_open:
                 self._ahead.retire(self._receivers.pop(queue))
+                self._fetches.pop(queue, None)
         self._attach_missing(queues)
         self._ahead.spread(prefetch, len(queues))
         self._note_killed()
@@ -71,6 +94,8 @@ class Intake:
     def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:
         for queue in queues:
             if queue not in self._receivers:
+                if self._fetcher.is_needed(queue):
+                    self._fetches[queue] = Fetch()
                 self._receivers[queue] = self._make_receiver(queue)
         waiting = list(self._receivers.values())
         self._connection.run_until(
@@ -85,9 +110,10 @@ class Intake:
         if refused:
             raise QueueRefused.all_of(refused)
 
-    def _make_receiver(self, queue: IntakeQueue) -> Receiver:
+    def _make_receiver(self, queue: IntakeQueue, numbers: Sequence[int] = ()) -> Receiver:
         name = queue.destination.name
         is_plain = "::" not in name
+        selector = selected(numbers) if queue in self._fetches else readable_selector(name)
         return Receiver(
             self._connection,
             f"amqsidecar-intake-{next(self._numbers)}",
@@ -97,8 +123,30 @@ class Intake:
             capability="queue" if is_plain else None,
             # Quirk (Artemis): a selector on a multicast queue by its fully qualified name, other
             # than the queue's own filter, ends the connection.
-            selector=readable_selector(name) if is_plain else "",
+            selector=selector if is_plain else "",
         )
+
+    # What has to be converted, and would be dropped where it can't be
+
+    def _fetch(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s < self._fetch_at_s:
+            return
+        for queue, fetch in self._fetches.items():
+            fetch.looks += 1
+            if fetch.awaited > 0 and fetch.looks <= _FETCH_LOOKS_MAX:
+                continue
+            numbers = self._fetcher.convertible(queue)
+            if numbers:
+                # Why not a second one: a message group would belong to one of the two.
+                self._ahead.retire(self._receivers.pop(queue))
+                receiver = self._receivers[queue] = self._make_receiver(queue, numbers)
+                self._connection.run_until(partial(_is_answered, receiver), self._timeout_s)
+                fetch.awaited, fetch.looks = len(numbers), 0
+        self.top_up()
+        # Why: the broker goes through whole queues for it.
+        ended_s = self._clock.monotonic_s()
+        self._fetch_at_s = ended_s + max(_FETCH_EVERY_S, (ended_s - now_s) * 4)
 
     @property
     def has_arrived(self) -> bool:
@@ -107,6 +155,8 @@ class Intake:
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order, queues in turn."""
+        if self._fetches:
+            self._fetch()
         receivers = list(self._receivers.items())
         deliveries: list[Delivery] = []
         self._turn += 1
@@ -121,6 +171,10 @@ class Intake:
                     message, expires=queue.expires, read_origin=read_origin
                 )
                 deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
+                fetch = self._fetches.get(queue)
+                if fetch is not None:
+                    fetch.awaited -= 1
+                    fetch.looks = 0
         return deliveries
 
     def in_hand(self, deliveries: Sequence[Delivery]) -> list[InHand]:
@@ -179,7 +233,9 @@ class Intake:
         queues = [
             queue
             for queue in self._receivers
-            if self._killed_counts.get(queue) and "::" not in queue.destination.name
+            if self._killed_counts.get(queue)
+            and "::" not in queue.destination.name
+            and queue not in self._fetches
         ]
         questions = [
             Question(
@@ -189,7 +245,12 @@ class Intake:
             )
             for queue in queues
         ]
-        return tuple(
+        streams = [one for queue in self._fetches for one in self._fetcher.left_behind(queue)]
+        return (*streams, *self._killed(queues, self._management.ask_all(questions)))
+
+    @staticmethod
+    def _killed(queues: Sequence[IntakeQueue], answers: Sequence[Answer]) -> Iterator[LeftBehind]:
+        yield from (
             LeftBehind(
                 queue.destination,
                 "not_convertible",
@@ -197,7 +258,7 @@ class Intake:
                 "the broker can't convert them to AMQP (a StreamMessage with bytes in it): read "
                 "them with a Core client",
             )
-            for queue, answer in zip(queues, self._management.ask_all(questions), strict=True)
+            for queue, answer in zip(queues, answers, strict=True)
             if answer.is_ok and int(answer.value)
         )
 
@@ -218,11 +279,16 @@ class Intake:
         """Begin to close all links; what is in hand goes back."""
         self._ahead.close(self._receivers.values())
         self._receivers.clear()
+        self._fetches.clear()
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed all links."""
         return self._ahead.is_closed
+
+
+def _is_answered(receiver: Receiver) -> bool:
+    return receiver.is_answered
 
 
 _KILLED = "MessagesKilled"
