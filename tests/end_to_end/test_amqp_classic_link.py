@@ -302,6 +302,23 @@ def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Op
     assert [one.type for one in peer.consume(name, 2)] == ["Bytes", "Bytes"]
 
 
+def test_what_came_unmapped_is_not_mapped(mapped: AmqpClassicHarness, opened: Opened) -> None:
+    """Of what the stock connector has let in, only a Stream that can't be mapped is taken."""
+    name = f"{mapped.prefix}.orders"
+    peer = JmsPeer.of(mapped.broker, "qpid")
+    peer.produce(name, ["Text", "PlainStream", "Stream"])
+    peer.fail(name, messages=3)
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 10)
+    move(link, received(link, 1), 1)
+    assert left_over(link) == [("body_type", 2)]
+    link.close()
+    assert [one.type for one in peer.browse(f"DLQ.{name}")] == ["Text", "Stream"]
+    [whole] = peer.consume(name, 1)
+    assert whole.type == "Stream"
+    assert whole.body[-1] == ["byte[]", "0102ff"]
+
+
 def test_qpid_messages_come_back_whole_and_die_again(
     native: AmqpClassicNativeHarness, opened: Opened
 ) -> None:

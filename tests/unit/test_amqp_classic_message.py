@@ -26,6 +26,7 @@ DEAD = queue("DLQ.orders")
 OPENWIRE_ID = "ID:host.example-37021-1699999999000-1:1:1:1:7"
 QPID_ID = "ID:c82aabbe-10a6-435d-bc74-037c6d0120ea:1:1:1-1"
 JMS_DEST = {symbol("x-opt-jms-dest"): byte(0), symbol("x-opt-jms-reply-to"): byte(1)}
+STREAM_WITH_BYTES = b"\x00\x53\x76\xc0\x05\x02\x41\xa0\x01\xff"
 QPID_MARKS = {**JMS_DEST, symbol("x-opt-jms-msg-type"): byte(5)}
 
 
@@ -149,7 +150,8 @@ def test_without_an_origin_it_says_so() -> None:
         (amqp.join({**amqp.split(mapped(annotations=QPID_MARKS)), amqp.VALUE: b""}), False),
         (encode(address="queue://orders"), True),
         (encode(), True),
-        (amqp.join({**amqp.split(encode()), amqp.VALUE: b"\x00\x53\x76\x45"}), False),
+        (amqp.join({**amqp.split(encode()), amqp.VALUE: STREAM_WITH_BYTES}), False),
+        (amqp.join({**amqp.split(encode()), amqp.VALUE: b"\x00\x53\x76\x45"}), True),
     ],
 )
 def test_what_a_mapping_connector_would_alter(message: bytes, is_damaged: bool) -> None:

@@ -123,14 +123,25 @@ def damage(found: Found, source: Destination) -> str | None:
     """
     body = found.sections.get(amqp.VALUE, b"")
     if is_native(found, source):
-        # Why: the broker could not map it when it came, and will not when it comes again.
-        is_sequence = body[1:3] == bytes((0x53, amqp.SEQUENCE))
-        return None if is_sequence else "a message that came in unmapped would be mapped now"
+        # Why: what holds it could not be mapped when it came, and will not be when it comes again.
+        # All else came over another connector, which maps nothing.
+        is_whole = _is_sequence_with_bytes(body)
+        return None if is_whole else "a message that came in unmapped would be mapped now"
     if not body and not _is_marked_by_jms(found.sections.get(amqp.MESSAGE_ANNOTATIONS)):
         return "a JMS message without a body would become a BytesMessage"
     if mended(found) is None:
         return "the broker could not read one of its texts"
     return None
+
+
+def _is_sequence_with_bytes(body: bytes) -> bool:
+    """Tell whether a body is what Classic can make no StreamMessage of.
+
+    Source: ActiveMQ Classic, ActiveMQStreamMessage.writeObject, which knows no AMQP binary.
+    """
+    if body[1:3] != bytes((0x53, amqp.SEQUENCE)):
+        return False
+    return any(element[0] in (0xA0, 0xB0) for element in amqp.elements(body))
 
 
 def read_provenance(
