@@ -31,7 +31,8 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-MANY = 150  # more than intake.backlog_threshold
+THRESHOLD = "intake.backlog_threshold=20"
+MANY = 30  # more than that
 NEVER = "discovery.interval_s=600"
 LOSSY = "intake.allow_lossy=[body_type,property_types,group]"  # what is lost is not the question
 
@@ -133,7 +134,7 @@ def on_artemis(
     policy = folder / "policy.yaml"
     policy.write_text(ARTEMIS_POLICY, encoding="utf-8")
     url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports['PORT']}"
-    return SidecarProcess(folder, url, policy=policy, sets=[*sets, LOSSY])
+    return SidecarProcess(folder, url, policy=policy, sets=[*sets, LOSSY, THRESHOLD])
 
 
 def test_artemis_tells_of_a_queue_that_is_made_for_the_first_dead_letter(
@@ -360,38 +361,34 @@ def on_classic(
         encoding="utf-8",
     )
     url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports[WIRES[wire]]}"
-    return SidecarProcess(folder, url, policy=path if policy else None, sets=[*sets, LOSSY])
+    return SidecarProcess(
+        folder, url, policy=path if policy else None, sets=[*sets, LOSSY, THRESHOLD]
+    )
 
 
-@pytest.mark.parametrize(
-    ("origin", "dead"),
-    [("point.{}", "DLQ.point.{}"), ("dash.{}", "D-dash.{}"), ("end.{}", "end.{}.dead")],
-    ids=["wildcard", "prefix", "suffix"],
-)
 def test_classic_a_queue_is_read_when_it_is_born(
     limited_classic: ClassicBroker,
     openwire_harness: MakeHarness,
     tmp_path: Path,
     unique: str,
     wire: str,
-    origin: str,
-    dead: str,
 ) -> None:
-    """Also where no wildcard covers its name, and no message of a burst is taken for backlog."""
-    harness = openwire_harness(limited_classic, dead.format(unique))
+    """Also where no wildcard covers its name, and no message of a burst is taken for backlog.
+
+    What lay in a queue before is: it is held.
+    """
+    old = f"dash.old.{unique}"
+    openwire_harness(limited_classic, f"D-{old}").put_dead_letters(old, MANY)
     with on_classic(limited_classic, tmp_path, NEVER, wire=wire).start() as sidecar:
-        comes_back(harness, origin.format(unique), MANY)
+        held = f'amqsidecar_waiting{{destination="queue://{old}",state="held"}}'
+        eventually(lambda: sidecar.metric(held) == MANY, what="all old ones are held")
+        for origin, dead in (
+            (f"point.{unique}", f"DLQ.point.{unique}"),
+            (f"dash.{unique}", f"D-dash.{unique}"),
+            (f"end.{unique}", f"end.{unique}.dead"),
+        ):
+            comes_back(openwire_harness(limited_classic, dead), origin, MANY)
         assert not told(sidecar, "intake_incomplete")
-
-
-def test_classic_old_dead_letters_that_are_found_later_are_held(
-    limited_classic: ClassicBroker, openwire_harness: MakeHarness, tmp_path: Path, unique: str
-) -> None:
-    harness = openwire_harness(limited_classic, f"D-dash.{unique}")
-    harness.put_dead_letters(f"dash.{unique}", MANY)
-    with on_classic(limited_classic, tmp_path, NEVER).start() as sidecar:
-        held = 'amqsidecar_waiting{destination="queue://dash.' + unique + '",state="held"}'
-        eventually(lambda: sidecar.metric(held) == MANY, what="all are held")
 
 
 def test_classic_the_queue_of_a_durable_subscription_is_read(
