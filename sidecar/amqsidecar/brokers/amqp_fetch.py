@@ -7,7 +7,7 @@ management's list of messages, which tells types, has shown that it is no stream
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
@@ -18,7 +18,6 @@ _NEEDS_NO_CONVERSION: Final = "__AMQ_CID IS NULL"
 _NEEDS_CONVERSION: Final = "__AMQ_CID IS NOT NULL"
 _NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
 _STREAM: Final = 6
-_LISTED_MAX: Final = 2000
 _FETCHED_MAX: Final = 200
 
 
@@ -34,8 +33,6 @@ class Fetcher:
     def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
         self._streams: dict[IntakeQueue, set[int]] = {}
-        self._from: dict[IntakeQueue, int] = {}
-        self._width = 1 << 20
 
     def is_needed(self, queue: IntakeQueue) -> bool:
         """Tell whether the broker would drop what it can't convert; False where it can't be asked.
@@ -55,53 +52,21 @@ class Fetcher:
         return not target or not self._management.queues(address=target)
 
     def convertible(self, queue: IntakeQueue) -> list[int]:
-        """Return the numbers of some dead letters that can be read; none = there are none now."""
-        streams = self._streams.setdefault(queue, set())
+        """Return the numbers of some dead letters that can be read; none = there are none now.
+
+        The broker looks among the first messages of a queue only, 200 unless its address setting
+        `management-browse-page-size` says otherwise; with as many streams in front it stalls.
+        """
+        streams = self._streams[queue] = set[int]()
         found: list[int] = []
-        for window in self._windows(queue):
-            answer = self._ask(queue, "listMessagesAsJSON", window)
-            for entry in json.loads(str(answer or "[]")):
-                number = entry.get(_NUMBER)
-                if type(number) is not int:
-                    continue
-                if entry.get("type") == _STREAM:
-                    streams.add(number)
-                else:
-                    found.append(number)
-            if found:
-                break
-        return found[:_FETCHED_MAX]
-
-    def _windows(self, queue: IntakeQueue) -> Iterator[str]:
-        """Yield selectors of at most so many messages as may be listed at once, at least one."""
-        if self._count(queue, _NEEDS_CONVERSION) <= _LISTED_MAX:
-            yield _NEEDS_CONVERSION
-            return
-        low = self._from.get(queue, 0)
-        if not self._count(queue, f"{_NEEDS_CONVERSION} AND {_NUMBER} >= {low}"):
-            low = 0
-        while self._count(queue, f"{_NEEDS_CONVERSION} AND {_NUMBER} >= {low}"):
-            window = f"{_NEEDS_CONVERSION} AND {_NUMBER} >= {low} AND {_NUMBER} < "
-            count = self._count(queue, f"{window}{low + self._width}")
-            if count > _LISTED_MAX and self._width > 1:
-                self._width //= 2
-                continue
-            if count:
-                self._from[queue] = low
-                yield f"{window}{low + self._width}"
-            else:
-                self._width *= 2
-            low += self._width if count else self._width // 2
-        self._from[queue] = 0
-
-    def _count(self, queue: IntakeQueue, selector: str) -> int:
-        return int(str(self._ask(queue, "countMessages", selector) or 0))
-
-    def _ask(self, queue: IntakeQueue, operation: str, selector: str) -> object:
         answer = self._management.ask(
-            Question(f"queue.{queue.destination.name}", operation, (selector,))
+            Question(f"queue.{queue.destination.name}", "listMessagesAsJSON", (_NEEDS_CONVERSION,))
         )
-        return answer.value if answer.is_ok else None
+        for entry in json.loads(answer.value or "[]") if answer.is_ok else ():
+            number = entry.get(_NUMBER)
+            if type(number) is int:
+                (streams.add if entry.get("type") == _STREAM else found.append)(number)
+        return found[:_FETCHED_MAX]
 
     def left_behind(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
         """Return the streams that were seen in a queue."""
@@ -115,4 +80,4 @@ class Fetcher:
             f'<address-setting match="{name}"><dead-letter-address>{name}</dead-letter-address>'
             "</address-setting>"
         )
-        return (LeftBehind(queue.destination, "not_convertible", count, meaning),)
+        return (LeftBehind(queue.destination, "not_convertible", count, meaning, at_least=True),)

@@ -257,6 +257,7 @@ class Intake:
                 int(answer.value),
                 "the broker can't convert them to AMQP (a StreamMessage with bytes in it): read "
                 "them with a Core client",
+                at_least=True,
             )
             for queue, answer in zip(queues, answers, strict=True)
             if answer.is_ok and int(answer.value)
