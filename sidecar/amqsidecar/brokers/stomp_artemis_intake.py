@@ -431,7 +431,7 @@ class Intake:
         """Return how many messages the management does not look at.
 
         Quirk (Artemis): it counts and lists by a selector among the first 200 of a queue only,
-        unless management-browser-page-size says otherwise.
+        unless management-browse-page-size says otherwise.
         """
         name = queue.destination.name
         own = [one for one in (*self._returned, *self._buffer) if one.reading.queue == queue]

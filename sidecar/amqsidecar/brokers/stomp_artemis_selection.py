@@ -63,7 +63,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     UNSEEN: (
         "made by other clients than STOMP, and not looked at: the management lists the first "
         "messages of a queue only, and those are left behind; use amqp://, or raise "
-        "management-browser-page-size (200) in the address-setting of the dead-letter address"
+        "management-browse-page-size (200) in the address-setting of the dead-letter address"
     ),
     NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
 }
