@@ -71,15 +71,10 @@ RULES = (
         r"body: changed|property JMS_AMQP_HEADER: added",
         lambda cell: (
             _on_classic(cell)
-            and (cell.wire == "amqp" or (cell.wire == "amqp-jms" and cell.producer == "qpid-jms"))
+            and cell.producer in ("qpid", "qpid-jms")
+            and cell.wire in ("amqp", "amqp-jms")
         ),
     ),
-    Rule(
-        "unmapped-stream",
-        r"type: 'Bytes' -> '(Stream|Text)'|body: .*|property JMS_AMQP_NATIVE: removed",
-        lambda cell: cell.wire == "amqp-jms" and cell.producer == "qpid",
-    ),
-    Rule("astral-lost", r"property p: all of it is something else", _over("amqp-jms")),
     Rule(
         "stomp-body",
         r"type: '(Map|Object|Stream|Message|Bytes|Text)' -> '(Text|Bytes)'|body( error)?: .*"
@@ -94,7 +89,7 @@ RULES = (
     Rule("stomp-group", r"group (id: .* -> None|sequence: .* -> '?0'?|.*: removed)", _on_classic),
     Rule(
         "astral",
-        r"property p: ('.*' -> '\ufffd+'|not shown again)",
+        r"property p: ('.*' -> '\ufffd+'|'\ufffd+' -> '.*'|not shown again)",
         lambda cell: _on_classic(cell) and cell.subject == "property astral String",
     ),
 )

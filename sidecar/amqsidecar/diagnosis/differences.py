@@ -93,16 +93,6 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Who does not speak AMQP is shown the encoded AMQP message by the stock connector; our "
         "marks are in it.",
     ),
-    "unmapped-stream": Difference(
-        True,
-        "A Stream from the stock connector comes back mapped, as the connector with "
-        "`transformer=jms` maps it.",
-    ),
-    "astral-lost": Difference(
-        True,
-        "With characters beyond U+FFFF in a property the message comes back as a BytesMessage with "
-        "AMQP in it: Classic writes such a text in a way that it can't read. Read over openwire://.",
-    ),
     "stomp-body": Difference(
         True, "STOMP has text and bytes only; every other body comes back as something else."
     ),
