@@ -310,7 +310,8 @@ class StompConnection:
                 if self._reader.problem is None:
                     tls = "with" if self._ssl_context else "without"
                     raise LinkLost(f"{lost}; is that connector {tls} TLS?") from lost
-                raise BrokerRefused(str(lost)) from lost
+                what = f"{self.name} does not answer as STOMP: {self._reader.problem}"
+                raise BrokerRefused(f"{what}: is it the port of a connector for STOMP?") from lost
         return self._greeting or self.errors.popleft()
 
     def _agree_on_heart_beats(self, greeting: Frame) -> None:

@@ -224,7 +224,7 @@ class FrameReader:
             else any(command.startswith(name[0]) for command in _COMMANDS)
         )
         if not is_command or size > _HEAD_BYTES_MAX:
-            raise RemoteProtocolError("the broker does not speak STOMP")
+            raise RemoteProtocolError("what came is no frame of STOMP")
 
 
 def _content_length(head: bytes) -> int | None:
