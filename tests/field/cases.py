@@ -47,7 +47,8 @@ CASES = (
     *(Case(_CLASSIC_5, f"{wire}://{_NOBODY}", "wrong port") for wire in ("openwire", "amqp")),
     Case(_CLASSIC_5, f"stomp://{_NOBODY}", "wrong port"),
     *(
-        Case(_CLASSIC_5, f"{wire}://no-such-host.invalid", "no such host", is_short=True)
+        # Why not short: in which words depends on the machine's resolver.
+        Case(_CLASSIC_5, f"{wire}://no-such-host.invalid", "no such host")
         for wire in ("openwire", "amqp", "stomp")
     ),
     Case(_CLASSIC_5, "openwire://localhost:5672", "the port of AMQP", is_short=True),

@@ -307,6 +307,9 @@ class StompConnection:
             except LinkLost as lost:
                 if self._tls_problem is not None:
                     raise self._tls_problem from lost
+                if self.errors:
+                    # Why: a broker that refuses us says so and closes, often in one go.
+                    break
                 if self._reader.problem is None:
                     tls = "with" if self._ssl_context else "without"
                     raise LinkLost(f"{lost}; is that connector {tls} TLS?") from lost
