@@ -7,6 +7,7 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
+from amqsidecar.brokers import amqp_classic_link
 from amqsidecar.brokers.amqp_artemis_link import ENCODING as ARTEMIS_ENCODING
 from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
 from amqsidecar.clock import SystemClock
@@ -365,6 +366,25 @@ def test_others_than_amqp_made_are_left_alone_on_the_stock_connector(
     assert "transport.transformer=jms" in left.meaning
     link.close()
     assert [one.type for one in openwire.browse(f"DLQ.{name}")][:2] == ["Text", "Text"]
+
+
+def test_many_queues_are_counted_in_turns(
+    native: AmqpClassicNativeHarness, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is time for one queue only, each look counts the next; none is forgotten."""
+    monkeypatch.setattr(amqp_classic_link, "_COUNTING_S_MAX", 0)
+    names = [f"DLQ.{native.prefix}.{number}" for number in range(3)]
+    openwire = JmsPeer.of(native.broker, "openwire")
+    for name in names:
+        openwire.produce(name, "Text")
+    link = opened(native)
+    link.attach([IntakeQueue(queue(name)) for name in names], 10)
+    assert [len(link.left_behind()) for _ in range(4)] == [1, 2, 3, 3]
+    openwire.consume(names[1], 1)
+    told = [[one.queue.name for one in link.left_behind()] for _ in range(3)]
+    assert told[-1] == [names[0], names[2]]
+    link.attach([IntakeQueue(queue(names[2]))], 10)
+    assert [one.queue.name for one in link.left_behind()] == [names[2]]
 
 
 @pytest.mark.parametrize("wire", ["mapped", "native"])

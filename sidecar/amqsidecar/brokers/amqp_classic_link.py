@@ -58,6 +58,8 @@ NATIVE_WIRE: Final = (
     "set intake.producers=amqp where only AMQP applications' messages are to be read, or attach by "
     "openwire://"
 )
+# Bound: a queue takes a few round trips and nothing is sent meanwhile; the rest has its turn later.
+_COUNTING_S_MAX = 0.5
 _PATTERN_WITHOUT_RULES: Final = (
     "{} can't be read over AMQP: where the messages of its queues died follows from individual "
     "dead-letter strategies, and no such rules are given: name the broker's activemq.xml in "
@@ -147,6 +149,7 @@ class AmqpClassicLink:
         self._watch: ClassicWatch | None = None
         self._named: dict[Destination, Destination] = {}
         self._refused: dict[Destination, str] = {}
+        self._others: dict[Destination, int] = {}
         self._prefetch = 0
         self._has_news = False
 
@@ -295,13 +298,28 @@ class AmqpClassicLink:
         if not self._is_native_wire:
             return found
         others = []
+        counts = self._count_others(intake.queues)
         for queue in intake.queues:
-            count = self._count(queue.name, COUNT_MAX, OTHERS)
-            if count:
+            if count := counts.get(queue, 0):
                 # Why 200: the broker may not have looked at more of the queue.
                 is_more = count >= self.preferred_batch
                 others.append(LeftBehind(queue, "not_amqp_made", count, _NOT_AMQP_MADE, is_more))
         return (*found, *others)
+
+    def _count_others(self, queues: Sequence[Destination]) -> dict[Destination, int]:
+        """Return what each queue holds that AMQP applications have not made, as counted last."""
+        wanted = set(queues)
+        counts = {queue: count for queue, count in self._others.items() if queue in wanted}
+        until_s = self._clock.monotonic_s() + _COUNTING_S_MAX
+        # Why in this order: those that were never counted, then those counted longest ago.
+        for queue in (*(one for one in queues if one not in counts), *counts):
+            count = self._count(queue.name, COUNT_MAX, OTHERS)
+            counts.pop(queue, None)
+            counts[queue] = count
+            if self._clock.monotonic_s() >= until_s:
+                break
+        self._others = counts
+        return counts
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
