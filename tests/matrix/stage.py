@@ -61,9 +61,6 @@ ARTEMIS_CLIENTS = ("core", "qpid", "openwire", "stomp")
 
 def wires_of(kind: str) -> tuple[Wire, ...]:
     """Return the wires that a broker has."""
-    if kind == "classic_6":
-        # Why: a Text with a zero character ends the STOMP link there, for now.
-        return tuple(wire for wire in CLASSIC_WIRES if not wire.name.startswith("stomp"))
     return ARTEMIS_WIRES if kind == "artemis" else CLASSIC_WIRES
 
 
