@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from amqsidecar.broker import PROPERTY_REDELIVERY_ID as REDELIVERY_ID
 from matrix.applications import Observation, application
+from matrix.listing import listed
 from matrix.specimens import STOMP, Specimen, specimens_of
 from matrix.stage import Wire, matrix_broker, policy, wires_of
 from support.brokers import Broker
@@ -267,13 +269,13 @@ def _look_for_the_rest(broker: Broker, played: Played) -> None:
 
         def look(name: str, place: str = place) -> None:
             alone = by_queue.get(name.removeprefix("DLQ."), ((), {}))[1]
-            for key, seen in _everything(broker, name).items():
+            for key, was_resent in _everything(broker, name).items():
                 outcome = outcomes.get(key)
                 if outcome is None and len(alone) == 1:
                     [outcome] = alone.values()
                 if outcome is not None and outcome.second is None:
                     outcome.place = place
-                    outcome.was_resent = "property amqsidecarRedeliveryId" in seen
+                    outcome.was_resent = was_resent
 
         _all_at_once(look, sorted(names))
     played.faults += [
@@ -298,13 +300,13 @@ def _conclude(before: Played, after: Played) -> None:
                 one.was_resent = not first_time
 
 
-def _everything(broker: Broker, queue: str) -> dict[str, Observation]:
-    # Why several: none can be shown everything, and each is stopped by what it can't be shown.
-    clients = ("openwire",) if broker.kind == "classic" else ("core", "qpid") * 4
-    found: dict[str, Observation] = {}
-    for client in clients:
-        found |= application(broker, client).take(queue, 1_000_000)
-    return found
+def _everything(broker: Broker, queue: str) -> dict[str, bool]:
+    """Return what lies in a queue by test id, and whether the sidecar has sent it."""
+    if broker.kind == "artemis":
+        entries = listed(broker, queue)
+        return {str(one.get("testId")): REDELIVERY_ID in one for one in entries}
+    seen = application(broker, "openwire").take(queue, 1_000_000)
+    return {key: f"property {REDELIVERY_ID}" in one for key, one in seen.items()}
 
 
 def _is_short(outcomes: Mapping[str, Outcome]) -> bool:
