@@ -389,22 +389,26 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
             assert sidecar.process is not None
             assert sidecar.process.wait(30) == -signal.SIGKILL, sidecar.log()[-4000:]
         sidecar.start()
+
+        def is_done() -> bool:
+            return len(consumer.succeeded()) >= 240 and harness.depth("DLQ") == 0
+
         try:
-            consumer.wait_for_successes(240, within_s=12)
+            eventually(is_done, within_s=12, every_s=0.2)
         except TimeoutError:
             # Quirk (Artemis 2.44): of a STOMP connection that dies while messages are handed to
-            # it, a few may be counted but handed to nobody until the broker is started again.
+            # it or acknowledged, a few may be counted but handed to nobody until the broker is
+            # started again. Some of them are at their origin already: the token names those.
             harness.close()
             own.kill()
             own.start()
-            consumer.wait_for_successes(240)
             harness = StompArtemisHarness(own, unique)
+            eventually(is_done, within_s=40, every_s=0.2)
         eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
         assert sidecar.stop() == 0
         succeeded = consumer.succeeded()
     wanted = [*(f"stomp-{number}" for number in range(200)), *(str(one.test_id) for one in sent)]
     assert sorted(succeeded) == sorted(wanted)
-    assert harness.depth("DLQ") == 0
     assert "cycle_in_doubt" not in sidecar.log()
     assert json.dumps("committed") in sidecar.log()
     harness.close()
