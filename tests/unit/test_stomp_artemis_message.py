@@ -103,6 +103,17 @@ def test_the_place_of_the_length_tells_bytes_from_text() -> None:
     assert b"content-length" not in dict(headers)
 
 
+def test_empty_bytes_stay_bytes() -> None:
+    """Their length comes as a property, behind the message's number; an empty text has none."""
+    behind = [*HEADERS[:-1], (b"content-length", b"0"), HEADERS[-1]]
+    for headers, is_bytes in ((behind, True), (HEADERS, False)):
+        plain = [one for one in headers if is_bytes or one[0] != b"content-length"]
+        arrived = read_frame(frame(plain, b""))
+        assert arrived.is_bytes == is_bytes
+        sent, body = resend_frame(resend(arrived.message), 0)
+        assert ((b"content-length", b"0") in sent, body) == (is_bytes, b"")
+
+
 def test_a_redelivery_is_the_message_without_its_death() -> None:
     """What would act or lie is cut, what the producer set stays."""
     headers, body = resend_frame(resend(read_frame(frame(HEADERS)).message), 0)

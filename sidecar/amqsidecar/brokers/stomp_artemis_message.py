@@ -5,7 +5,8 @@ What Artemis 2.44 does with headers, measured:
 - The real `subscription`, `message-id`, `destination` come first, whatever a producer wrote into
   properties of these names; `ack` comes last, so that a forged one precedes it. Both hold the same:
   the number of the consumer and the number that the broker gave the message.
-- `content-length` comes before `message-id` where the body is bytes, and last where it is text.
+- `content-length` comes before `message-id` where the body is bytes, and last where it is text. Of
+  empty bytes it comes as a property of the SEND that made them; an empty text has none.
 - `_AMQ_ORIG_*` are written anew by the broker whenever it moves a message to a dead-letter address.
 - Every header of a SEND is kept as a property and goes along for ever, unless it is cut off here.
 """
@@ -117,7 +118,7 @@ def read_frame(frame: Frame) -> Arrived:
     seen: set[bytes] = set()
     for name, value in headers:
         if name == _LENGTH:
-            is_bytes = is_bytes or b"message-id" not in seen
+            is_bytes = is_bytes or b"message-id" not in seen or not frame.body
             continue
         is_first = name not in seen
         seen.add(name)
