@@ -105,6 +105,7 @@ class Intake:
         for queue, receiver in list(self._receivers.items()):
             if not receiver.is_open:
                 self._ahead.retire(self._receivers.pop(queue))
+                self._fetches.pop(queue, None)
                 words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
                 refused[queue.destination.name] = f"{queue.destination} can't be read: {words}"
         if refused:
