@@ -94,7 +94,7 @@ class _Rules:
         self._given = load_rules(config, self._plugins)
         self._decider = None if self._given is None else compile_policy(self._given, self._plugins)
         self._live: LivePolicy | None = None
-        self._discovery = Discovery(self._given if isinstance(self._given, ClassicRules) else None)
+        self._discovery = Discovery(self.classic)
         for warning in () if self._given is None else self._given.warnings:
             log.warning("policy_warning", meaning=warning)
 
@@ -129,13 +129,13 @@ class _Rules:
         return self._given if isinstance(self._given, ClassicRules) else None
 
     def true_origin(self) -> TrueOrigin:
-        if isinstance(self._given, ClassicRules):
-            return ClassicOrigins(self._given.dead_letter).find
-        return named_origin
+        return (
+            named_origin if self.classic is None else ClassicOrigins(self.classic.dead_letter).find
+        )
 
     def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
         """Return what tells into which queue Classic put what died."""
-        rules = self._given if isinstance(self._given, ClassicRules) else BROKER_DEFAULTS
+        rules = self.classic or BROKER_DEFAULTS
         decider = DeadLetterDecider(rules.dead_letter)
 
         def find(delivery: Delivery) -> Destination | None:
