@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
+from amqsidecar.brokers.classic_token import PREFETCH, TokenChoice
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_message import ResendEncoder, read_cycle
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection
 from amqsidecar.brokers.stomp_frame import Frame, Header
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 
-_PREFETCH = 10
 
-
-class TokenQueue:
+class TokenQueue(TokenChoice[bytes]):
     """Waits for tokens and knows the one in hand."""
 
     def __init__(
@@ -23,14 +22,11 @@ class TokenQueue:
         consumers: Consumers,
         clock: Clock,
     ) -> None:
-        self._destination = destination
+        super().__init__(destination, connection, consumers, clock)
         self._connection = connection
         self._consumers = consumers
-        self._clock = clock
-        self._tokens: list[tuple[int, bytes]] = []
-        self._is_only_one = False
         consumers.add(
-            destination, _PREFETCH, self._take_in, options=((b"activemq.exclusive", b"true"),)
+            destination, PREFETCH, self._take_in, options=((b"activemq.exclusive", b"true"),)
         )
 
     def _take_in(self, frame: Frame) -> None:
@@ -38,54 +34,15 @@ class TokenQueue:
         if cycle is not None:
             self._tokens.append((cycle, frame.first(b"ack") or b""))
 
-    def take(self, timeout_s: float) -> tuple[int, bytes] | None:
-        """Return the token and its ack id once the broker hands it over; None = not in time.
-
-        Of several the highest counts. The others are removed one by one, so that the highest stays
-        if the process dies inside.
-
-        Raises:
-            LinkLost: another one came later, which nobody but us may send.
-        """
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        if not self._await(1, deadline_s):
-            return None
-        while not self._is_only_one:
-            waiting = self._count()
-            if not self._await(min(waiting, _PREFETCH), deadline_s):
-                return None
-            self._tokens.sort(key=lambda token: token[0])
-            for _, ack in self._tokens[:-1]:
-                self._connection.call("ACK", [(b"id", ack)])
-            del self._tokens[:-1]
-            self._is_only_one = waiting <= _PREFETCH
-        if len(self._tokens) > 1:
-            # Why: which one is ours to take is settled when all of them are handed out anew.
-            numbers = ", ".join(str(number) for number, _ in self._tokens)
-            raise LinkLost(f"{self._destination} holds several tokens: {numbers}")
-        return self._tokens[-1]
-
-    def _await(self, count: int, deadline_s: float) -> bool:
-        while True:
-            self._connection.poll()
-            self._consumers.route()
-            if len(self._tokens) >= count:
-                return True
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self._connection.wait(left_s)
+    def _remove(self, held: bytes) -> None:
+        self._connection.call("ACK", [(b"id", held)])
 
     def _count(self) -> int:
         try:
-            frames = self._consumers.browse(self._destination, _PREFETCH + 1)
+            frames = self._consumers.browse(self._destination, PREFETCH + 1)
         except Refused as cause:
             raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
         return sum(1 for frame in frames if read_cycle(frame) is not None)
-
-    def exists(self) -> bool:
-        """Tell whether the queue holds a token, handed out or not."""
-        return bool(self._tokens) or self._count() > 0
 
     def create(self, cycle: int) -> None:
         """Send a token outside of any transaction; durable when this returns.
@@ -108,7 +65,3 @@ class TokenQueue:
 
     def _frame(self, transaction: bytes | None, cycle: int, receipt: Sequence[Header]) -> bytes:
         return ResendEncoder.token(self._destination, cycle, transaction, receipt)
-
-    def exchanged(self) -> None:
-        """Note that the token in hand is gone, because its transaction was committed."""
-        del self._tokens[0]
