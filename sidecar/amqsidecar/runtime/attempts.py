@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.plugin import Chance
 
 
@@ -69,6 +69,33 @@ class Attempts:
         self._failures = 0
         self._pause_s = self._first_pause_s
         self._refusal = None
+
+    def fault(
+        self, error: LinkLost | BrokerRefused | ConfigError, *, was_up: bool, is_first: bool
+    ) -> tuple[str, float]:
+        """Return what to say of what ended a link, and how long to wait, in seconds.
+
+        Args:
+            error: what ended it.
+            was_up: whether it had been up.
+            is_first: whether it was the first attempt of the process.
+
+        Raises:
+            BrokerRefused: see `failed`.
+            ConfigError: a file can't be used, at the first attempt.
+        """
+        # Why here: going on to the next broker changes the current one.
+        broker = self._candidates.current
+        if isinstance(error, ConfigError):
+            if is_first:
+                raise error
+            # Why: a mounted secret is gone for a moment while it is replaced.
+            return f"not connected to {broker}: {error}", self.ended()
+        if isinstance(error, BrokerRefused):
+            pause_s = self.ended() if was_up else self.failed(error)
+            return f"{broker} refuses: {error}", pause_s
+        pause_s = self.ended() if was_up else self.failed()
+        return f"the link to {broker} is lost: {error}", pause_s
 
     def ended(self) -> float:
         """Return how long to wait after a link that was up, or after a fault that is not its."""

@@ -141,21 +141,11 @@ class Observer:
 
     def _run_once(self, *, is_first: bool) -> None:
         """Run one link until it ends, then wait, unless we are told to stop."""
-        broker, attempts = self._candidates.current, self._attempts
         self._is_up = False
         try:
             self._run_link()
-        except LinkLost as lost:
-            reason = f"the link to {broker} is lost: {lost}"
-            pause_s = attempts.ended() if self._is_up else attempts.failed()
-        except BrokerRefused as refused:
-            reason = f"{broker} refuses: {refused}"
-            pause_s = attempts.ended() if self._is_up else attempts.failed(refused)
-        except ConfigError as wrong:
-            if is_first:
-                raise
-            reason = f"not connected to {broker}: {wrong}"
-            pause_s = attempts.ended()
+        except (LinkLost, BrokerRefused, ConfigError) as error:
+            reason, pause_s = self._attempts.fault(error, was_up=self._is_up, is_first=is_first)
         else:
             return
         self._health.link_down(reason)

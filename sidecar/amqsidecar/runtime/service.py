@@ -198,22 +198,12 @@ class Service:
 
     def _run_once(self, *, is_first: bool) -> bool:
         """Run one link until it ends; return whether it was told to stop, else wait."""
-        broker, attempts = self._candidates.current, self._attempts
+        attempts = self._attempts
         self._is_up = False
         try:
             self._run_link(has_been_up=attempts.has_been_up)
-        except LinkLost as lost:
-            reason = f"the link to {broker} is lost: {lost}"
-            pause_s = attempts.ended() if self._is_up else attempts.failed()
-        except BrokerRefused as refused:
-            reason = f"{broker} refuses: {refused}"
-            pause_s = attempts.ended() if self._is_up else attempts.failed(refused)
-        except ConfigError as wrong:
-            if is_first:
-                raise
-            # Why: a mounted secret is gone for a moment while it is replaced.
-            reason = f"not connected to {broker}: {wrong}"
-            pause_s = attempts.ended()
+        except (LinkLost, BrokerRefused, ConfigError) as error:
+            reason, pause_s = attempts.fault(error, was_up=self._is_up, is_first=is_first)
         except StoreUnavailable as failed:
             reason = f"the store fails: {failed}"
             self._health.store_failed(str(failed))
