@@ -32,11 +32,11 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
-	$(PYTEST) tests/unit tests/tidy tests/simulation
+	$(PYTEST) tests/unit tests/tidy tests/simulation tests/fuzz
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/bench
+	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/bench tests/chaos tests/soak
 
 .PHONY: demo
 demo: brokers ## poison messages on real brokers: watch them die, wait, come back
@@ -47,8 +47,24 @@ oracle: brokers ## compare decisions with the brokers' own Java classes
 	$(PYTEST) -s tests/oracle
 
 .PHONY: simulate
-simulate: setup ## run the simulation at length: SIMULATION_SEEDS=2000, SEED=0 is the first seed
-	SIMULATION_SEEDS=$${SIMULATION_SEEDS:-2000} $(PYTEST) tests/simulation
+simulate: setup ## run the simulation at length: SEEDS=10000, SEED=0 is the first seed
+	PYTHONPATH=tests $(BIN)/python -m simulation.simulate --seeds $${SEEDS:-10000} --seed $${SEED:-0}
+
+.PHONY: chaos
+chaos: brokers ## kill, cut, stop and fill everything under load, and count: MINUTES=30, SEED=0
+	PYTHONPATH=tests $(BIN)/python -m chaos.chaos --minutes $${MINUTES:-30} --seed $${SEED:-0}
+
+.PHONY: fuzz
+fuzz: setup ## feed parsers and importers with bad input at length: EXAMPLES=20000 of each
+	FUZZ_EXAMPLES=$${EXAMPLES:-20000} $(PYTEST) tests/fuzz
+
+.PHONY: differential
+differential: brokers ## a whole broker with its plugins beside a broker with the sidecar: CONFIGURATIONS=20, SEED=0
+	CONFIGURATIONS=$${CONFIGURATIONS:-20} SEED=$${SEED:-0} $(PYTEST) -s tests/oracle/test_whole_broker.py
+
+.PHONY: soak
+soak: brokers ## watch the memory over a backlog of a million dead letters: MESSAGES=1000000
+	PYTHONPATH=tests $(BIN)/python -m soak.soak --messages $${MESSAGES:-1000000}
 
 .PHONY: bench
 bench: brokers ## ratios against a Java mover and the in-broker plugin, as a table
