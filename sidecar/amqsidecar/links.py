@@ -1,9 +1,10 @@
 """Which link a configuration asks for: the wire by the URL's scheme, the product by asking."""
 
-import ssl
+from typing import TypedDict
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind, Link
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.schema import Config, Producers
@@ -15,6 +16,12 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.policy.classic_rules import ClassicRules
 
 # Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
+
+
+class _Common(TypedDict):
+    clock: Clock
+    final_suffix: str
+    crash_point: CrashPoint
 
 
 class LinkMaker:
@@ -73,159 +80,121 @@ class LinkMaker:
             BrokerRefused: as above: it refuses us.
         """
         url = self._config.broker.url[self._number]
+        endpoint = self._endpoint(url)
         if url.scheme.startswith("openwire"):
-            return self._openwire(url, instance)
+            return self._openwire(endpoint, instance)
         if url.scheme.startswith("amqp"):
-            kind = self._config.broker.expected_kind or self._ask_over_amqp(url)
+            kind = self._config.broker.expected_kind or self._ask_over_amqp(endpoint)
             makers = {
                 BrokerKind.ARTEMIS: self._amqp_artemis,
                 BrokerKind.CLASSIC: self._amqp_classic,
             }
         else:
-            kind = self._config.broker.expected_kind or self._ask_over_stomp(url)
+            kind = self._config.broker.expected_kind or self._ask_over_stomp(endpoint)
             makers = {
                 BrokerKind.ARTEMIS: self._stomp_artemis,
                 BrokerKind.CLASSIC: self._stomp_classic,
             }
-        return makers[kind](url, instance)
+        return makers[kind](endpoint, instance)
 
-    def _openwire(self, url: BrokerUrl, instance: str) -> Link:
+    def _openwire(self, endpoint: Endpoint, instance: str) -> Link:
         from amqsidecar.brokers.openwire_link import OpenWireLink  # noqa: PLC0415 - as above
 
-        config = self._config
-        return OpenWireLink(
-            host=url.host,
-            port=url.port,
-            user=url.user,
-            password=self._password(url),
-            clock=self._clock,
-            instance=instance,
-            ssl_context=self._tls(url),
-            connect_timeout_s=config.broker.connect_timeout_s,
-            inactivity_ms=config.broker.idle_timeout_s * 1000,
-            final_suffix=config.redelivery.final_suffix,
-            crash_point=self._crash_point,
-        )
+        return OpenWireLink(endpoint, instance=instance, **self._common())
 
-    def _amqp_artemis(self, url: BrokerUrl, instance: str) -> Link:
+    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> Link:
         from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415
 
-        config = self._config
-        return AmqpArtemisLink(
-            host=url.host,
-            port=url.port,
-            user=url.user or "",
-            password=self._password(url) or "",
-            clock=self._clock,
-            instance=instance,
-            tls=self._tls(url),
-            connect_timeout_s=config.broker.connect_timeout_s,
-            idle_timeout_s=config.broker.idle_timeout_s,
-            mechanisms=self._mechanisms(url),
-            final_suffix=config.redelivery.final_suffix,
-            crash_point=self._crash_point,
-        )
+        return AmqpArtemisLink(endpoint, instance=instance, **self._common())
 
-    def _amqp_classic(self, url: BrokerUrl, instance: str) -> Link:
+    def _amqp_classic(self, endpoint: Endpoint, instance: str) -> Link:
         from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink  # noqa: PLC0415
 
-        config = self._config
+        intake = self._config.intake
         return AmqpClassicLink(
-            host=url.host,
-            port=url.port,
-            user=url.user or "",
-            password=self._password(url) or "",
-            clock=self._clock,
+            endpoint,
             instance=instance,
-            names=DeadLetterNames(self._rules, config.intake.origin),
-            tls=self._tls(url),
-            connect_timeout_s=config.broker.connect_timeout_s,
-            idle_timeout_s=config.broker.idle_timeout_s,
-            mechanisms=self._mechanisms(url),
-            final_suffix=config.redelivery.final_suffix,
-            amqp_producers_only=config.intake.producers is Producers.AMQP,
-            allowed_losses=frozenset(config.intake.allow_lossy),
-            crash_point=self._crash_point,
+            names=DeadLetterNames(self._rules, intake.origin),
+            amqp_producers_only=intake.producers is Producers.AMQP,
+            allowed_losses=frozenset(intake.allow_lossy),
+            **self._common(),
         )
 
-    def _stomp_classic(self, url: BrokerUrl, instance: str) -> Link:
+    def _stomp_classic(self, endpoint: Endpoint, instance: str) -> Link:
         from amqsidecar.brokers.stomp_classic_link import StompClassicLink  # noqa: PLC0415
 
-        config = self._config
         return StompClassicLink(
-            host=url.host,
-            port=url.port,
-            user=url.user,
-            password=self._password(url),
-            clock=self._clock,
+            endpoint,
             instance=instance,
-            ssl_context=self._tls(url),
-            connect_timeout_s=config.broker.connect_timeout_s,
-            idle_timeout_s=config.broker.idle_timeout_s,
-            final_suffix=config.redelivery.final_suffix,
-            allowed_losses=frozenset(config.intake.allow_lossy),
+            allowed_losses=frozenset(self._config.intake.allow_lossy),
             unreadable=self._unreadable,
-            crash_point=self._crash_point,
+            **self._common(),
         )
 
-    def _stomp_artemis(self, url: BrokerUrl, instance: str) -> Link:
+    def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> Link:
         from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink  # noqa: PLC0415
 
-        config = self._config
         return StompArtemisLink(
-            host=url.host,
-            port=url.port,
-            user=url.user,
-            password=self._password(url),
-            clock=self._clock,
+            endpoint,
             instance=instance,
-            ssl_context=self._tls(url),
-            connect_timeout_s=config.broker.connect_timeout_s,
-            idle_timeout_s=config.broker.idle_timeout_s,
-            final_suffix=config.redelivery.final_suffix,
-            allowed_losses=frozenset(config.intake.allow_lossy),
-            crash_point=self._crash_point,
+            allowed_losses=frozenset(self._config.intake.allow_lossy),
+            **self._common(),
         )
 
-    def _ask_over_stomp(self, url: BrokerUrl) -> BrokerKind:
+    def _common(self) -> _Common:
+        return {
+            "clock": self._clock,
+            "final_suffix": self._config.redelivery.final_suffix,
+            "crash_point": self._crash_point,
+        }
+
+    def _endpoint(self, url: BrokerUrl) -> Endpoint:
+        options = self._config.broker
+        secret = options.password(url)
+        return Endpoint(
+            url.host,
+            url.port,
+            user=url.user,
+            password=None if secret is None else secret.reveal(),
+            tls=tls_context(options.tls) if url.uses_tls else None,
+            mechanisms=self._mechanisms(url),
+            connect_timeout_s=options.connect_timeout_s,
+            idle_timeout_s=options.idle_timeout_s,
+        )
+
+    def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
+        if not url.scheme.startswith("amqp"):
+            return ()
+        from amqsidecar.brokers.amqp_sasl import mechanisms_for  # noqa: PLC0415 - as above
+
+        options = self._config.broker
+        return mechanisms_for(
+            has_user=url.user is not None,
+            has_certificate=url.uses_tls and options.tls.cert_file is not None,
+            allowed=[one.value for one in options.sasl_mechanisms],
+        )
+
+    def _ask_over_stomp(self, endpoint: Endpoint) -> BrokerKind:
         """Return what product answers over STOMP, by a connection of its own."""
         from amqsidecar.brokers.stomp_connection import StompConnection  # noqa: PLC0415
 
-        connection = StompConnection(
-            address=(url.host, url.port),
-            user=url.user,
-            password=self._password(url),
-            clock=self._clock,
-            ssl_context=self._tls(url),
-            connect_timeout_s=self._config.broker.connect_timeout_s,
-            idle_timeout_s=self._config.broker.idle_timeout_s,
-        )
+        connection = StompConnection(endpoint, self._clock)
         connection.open()
-        connection.disconnect(self._config.broker.connect_timeout_s)
+        connection.disconnect(endpoint.connect_timeout_s)
         if connection.server.startswith("ActiveMQ-Artemis/"):
             return BrokerKind.ARTEMIS
         if connection.server.startswith("ActiveMQ/"):
             return BrokerKind.CLASSIC
         raise BrokerRefused(
-            f"{url.host}:{url.port} is {connection.server or 'an unknown product'}, neither Apache "
+            f"{endpoint.place} is {connection.server or 'an unknown product'}, neither Apache "
             "Artemis nor ActiveMQ Classic"
         )
 
-    def _ask_over_amqp(self, url: BrokerUrl) -> BrokerKind:
+    def _ask_over_amqp(self, endpoint: Endpoint) -> BrokerKind:
         """Return what product answers over AMQP, by a connection of its own."""
         from amqsidecar.brokers.amqp_connection import AmqpConnection  # noqa: PLC0415
 
-        connection = AmqpConnection(
-            host=url.host,
-            port=url.port,
-            user=url.user or "",
-            password=self._password(url) or "",
-            clock=self._clock,
-            tls=self._tls(url),
-            connect_timeout_s=self._config.broker.connect_timeout_s,
-            idle_timeout_s=self._config.broker.idle_timeout_s,
-            mechanisms=self._mechanisms(url),
-        )
+        connection = AmqpConnection(endpoint, self._clock)
         try:
             connection.open(f"amqsidecar-asks-{uuid4().hex[:12]}")
             product = connection.remote_properties().get("product", "")
@@ -236,25 +205,6 @@ class LinkMaker:
         if "activemq" in product.lower():
             return BrokerKind.CLASSIC
         raise BrokerRefused(
-            f"{url.host}:{url.port} is {product or 'an unknown product'}, neither Apache Artemis "
+            f"{endpoint.place} is {product or 'an unknown product'}, neither Apache Artemis "
             "nor ActiveMQ Classic"
-        )
-
-    def _password(self, url: BrokerUrl) -> str | None:
-        secret = self._config.broker.password(url)
-        return None if secret is None else secret.reveal()
-
-    def _tls(self, url: BrokerUrl) -> ssl.SSLContext | None:
-        if not url.uses_tls:
-            return None
-        return tls_context(self._config.broker.tls)
-
-    def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
-        from amqsidecar.brokers.amqp_sasl import mechanisms_for  # noqa: PLC0415 - as above
-
-        options = self._config.broker
-        return mechanisms_for(
-            has_user=url.user is not None,
-            has_certificate=url.uses_tls and options.tls.cert_file is not None,
-            allowed=[one.value for one in options.sasl_mechanisms],
         )

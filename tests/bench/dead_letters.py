@@ -75,10 +75,7 @@ class ClassicDeadLetters(DeadLetters):
     def __enter__(self) -> Self:
         assert isinstance(self.broker, ClassicBroker)
         self._link = OpenWireLink(
-            host="127.0.0.1",
-            port=self.broker.ports["OPENWIRE_PORT"],
-            user=self.broker.user,
-            password=self.broker.password,
+            self.broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance=f"clones-{self.origin}",
         )

@@ -108,16 +108,7 @@ def _by_java(dead: DeadLetters, count: int, batch: int, remarks: list[str]) -> f
 def _by_broker(dead: DeadLetters, count: int) -> float:
     dead.put(count)
     clock = SystemClock()
-    connection = AmqpConnection(
-        host="127.0.0.1",
-        port=dead.broker.ports["PORT"],
-        user=dead.broker.user,
-        password=dead.broker.password,
-        clock=clock,
-        tls=None,
-        connect_timeout_s=10,
-        idle_timeout_s=30,
-    )
+    connection = AmqpConnection(dead.broker.endpoint("PORT"), clock)
     connection.open("bench-retry")
     management = ArtemisManagement(connection)
     management.prepare(10)

@@ -385,10 +385,7 @@ def test_what_would_get_lost_is_a_route_problem(
 def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
     """A wrong password is no lost link."""
     link = AmqpArtemisLink(
-        host="127.0.0.1",
-        port=artemis.ports["PORT"],
-        user="admin",
-        password="wrong",
+        artemis.endpoint("PORT", password="wrong"),
         clock=SystemClock(),
         instance=unique,
     )
@@ -400,10 +397,7 @@ def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
 def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: str) -> None:
     """This link is for Artemis."""
     link = AmqpArtemisLink(
-        host="127.0.0.1",
-        port=classic_6.ports["AMQP_PORT"],
-        user="admin",
-        password="admin",
+        classic_6.endpoint("AMQP_PORT"),
         clock=SystemClock(),
         instance=unique,
     )
@@ -438,13 +432,9 @@ def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> Non
 
         def make(context: ssl.SSLContext) -> AmqpArtemisLink:
             return AmqpArtemisLink(
-                host="127.0.0.1",
-                port=broker.ports["PORT"],
-                user=broker.user,
-                password=broker.password,
+                broker.endpoint("PORT", tls=context),
                 clock=SystemClock(),
                 instance=unique,
-                tls=context,
             )
 
         stranger = make(ssl.create_default_context())
@@ -494,10 +484,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(unique: str) -
     assert permissions[1] in xml
     with ArtemisBroker(xml) as broker:
         link = AmqpArtemisLink(
-            host="127.0.0.1",
-            port=broker.ports["PORT"],
-            user=broker.user,
-            password=broker.password,
+            broker.endpoint("PORT"),
             clock=SystemClock(),
             instance=unique,
         )
@@ -554,13 +541,9 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
     """A peer that keeps the connection and says nothing is taken for dead."""
     with ArtemisBroker() as broker:
         link = AmqpArtemisLink(
-            host="127.0.0.1",
-            port=broker.ports["PORT"],
-            user=broker.user,
-            password=broker.password,
+            broker.endpoint("PORT", idle_timeout_s=2),
             clock=SystemClock(),
             instance=unique,
-            idle_timeout_s=2,
         )
         link.open(f"{unique}.token")
         for _ in range(12):

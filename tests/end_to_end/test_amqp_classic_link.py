@@ -611,10 +611,7 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
 
         def link_of(user: str) -> AmqpClassicLink:
             return AmqpClassicLink(
-                host="127.0.0.1",
-                port=secured.ports["AMQP_JMS_PORT"],
-                user=user,
-                password=user,
+                secured.endpoint("AMQP_JMS_PORT", user=user, password=user),
                 clock=SystemClock(),
                 instance=user,
                 names=NAMES,

@@ -245,10 +245,7 @@ def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_l
     caplog.set_level("INFO")
     hearing, deaf = (
         StompArtemisLink(
-            host="127.0.0.1",
-            port=limited_artemis.ports["PORT"],
-            user=user,
-            password=user,
+            limited_artemis.endpoint("PORT", user=user, password=user),
             clock=SystemClock(),
             instance=f"{unique}-{user}",
         )

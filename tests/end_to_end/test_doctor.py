@@ -78,15 +78,12 @@ def die(broker: Broker, queue: str, count: int = 1) -> None:
 
 def own_queues(broker: Broker) -> list[str]:
     """Return what doctors have left in a broker, by the broker's own word."""
-    login = {"user": broker.user, "password": broker.password, "clock": SystemClock()}
     if broker.kind == "artemis":
-        port = broker.ports["PORT"]
-        link = AmqpArtemisLink(host="127.0.0.1", port=port, instance="test", **login)
+        link = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
         link.open(None)
         names = link.trials().addresses()
     else:
-        port = broker.ports["OPENWIRE_PORT"]
-        link = OpenWireLink(host="127.0.0.1", port=port, instance="test", **login)
+        link = OpenWireLink(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test")
         link.open(None)
         link.trials().expand([queue(">")])
         names = tuple(link._queues._names)

@@ -130,10 +130,7 @@ def die(broker: ClassicBroker, *queues: str) -> None:
 
 def remove_queue(broker: ClassicBroker, name: str) -> None:
     link = OpenWireLink(
-        host="127.0.0.1",
-        port=broker.ports["OPENWIRE_PORT"],
-        user="admin",
-        password="admin",
+        broker.endpoint("OPENWIRE_PORT"),
         clock=SystemClock(),
         instance="test",
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
@@ -67,13 +68,9 @@ def make_link(broker: ClassicBroker, unique: str) -> Iterator[MakeLink]:
 
     def make(*, port: str = "OPENWIRE_PORT", **options: object) -> OpenWireLink:
         link = OpenWireLink(
-            host="127.0.0.1",
-            port=broker.ports[port],
-            user=broker.user,
-            password=broker.password,
+            broker.endpoint(port, **options),
             clock=SystemClock(),
             instance=unique,
-            **options,  # type: ignore[arg-type]
         )
         made.append(link)
         return link
@@ -337,7 +334,7 @@ def test_an_idle_link_is_kept_alive(
     broker: ClassicBroker, make_link: MakeLink, unique: str
 ) -> None:
     """Idle for several times the agreed silence, it still works."""
-    link = make_link(inactivity_ms=900)
+    link = make_link(idle_timeout_s=0.9)
     begin(link, unique)
     began = time.monotonic()
     while time.monotonic() < began + 4:
@@ -348,7 +345,7 @@ def test_an_idle_link_is_kept_alive(
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
     """A broker that hangs is noticed by its silence."""
-    link = make_link(inactivity_ms=900)
+    link = make_link(idle_timeout_s=0.9)
     begin(link, unique)
     broker.pause()
     try:
@@ -477,9 +474,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
 
 def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
     """Nobody listens: transient, with the address in the message."""
-    link = OpenWireLink(
-        host="127.0.0.1", port=1, user=None, password=None, clock=SystemClock(), instance=unique
-    )
+    link = OpenWireLink(Endpoint("127.0.0.1", 1), clock=SystemClock(), instance=unique)
     with pytest.raises(LinkLost, match=r"127\.0\.0\.1:1"):
         link.open("amqsidecar.token.none")
 
@@ -533,13 +528,9 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
 
     def make(context: ssl.SSLContext, password: str = ClassicBroker.password) -> OpenWireLink:
         return OpenWireLink(
-            host="127.0.0.1",
-            port=broker.ports["OPENWIRE_PORT"],
-            user=broker.user,
-            password=password,
+            broker.endpoint("OPENWIRE_PORT", password=password, tls=context),
             clock=SystemClock(),
             instance=unique,
-            ssl_context=context,
         )
 
     with ClassicBroker(

@@ -100,10 +100,7 @@ def test_the_least_rights_are_enough(
 def test_what_is_missing_is_told(broker: ArtemisBroker, unique: str) -> None:
     """Who may not manage finds nothing by himself; a queue that is closed to him is named."""
     link = StompArtemisLink(
-        host="127.0.0.1",
-        port=broker.ports["PORT"],
-        user="unmanaged",
-        password="unmanaged",
+        broker.endpoint("PORT", user="unmanaged", password="unmanaged"),
         clock=SystemClock(),
         instance=unique,
     )

@@ -15,6 +15,7 @@ import pytest
 from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
 from amqsidecar.brokers import stomp_classic_link
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_link import OpenWireLink
 from amqsidecar.brokers.stomp_classic_link import StompClassicLink
 from amqsidecar.clock import SystemClock
@@ -76,12 +77,11 @@ def unreadable() -> dict[str, str]:
 def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) -> Iterator[MakeLink]:
     made: list[StompClassicLink] = []
 
-    def make(*allowed: Loss, **options: object) -> StompClassicLink:
+    def make(
+        *allowed: Loss, endpoint: Endpoint | None = None, **options: object
+    ) -> StompClassicLink:
         link = StompClassicLink(
-            host="127.0.0.1",
-            port=broker.ports["STOMP_PORT"],
-            user=broker.user,
-            password=broker.password,
+            endpoint or broker.endpoint("STOMP_PORT"),
             clock=SystemClock(),
             instance=unique,
             allowed_losses=frozenset(allowed),
@@ -472,10 +472,7 @@ def test_the_next_wire_finds_the_token(
     link.commit_cycle([], [], 7)
     link.close()
     other = OpenWireLink(
-        host="127.0.0.1",
-        port=broker.ports["OPENWIRE_PORT"],
-        user=broker.user,
-        password=broker.password,
+        broker.endpoint("OPENWIRE_PORT"),
         clock=SystemClock(),
         instance=unique,
     )
@@ -553,7 +550,7 @@ def test_a_wildcard_reads_what_comes_later_and_not_what_is_ours(
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> None:
     """Its heart-beats keep a link that has nothing to do, and their absence ends it."""
-    link = make_link(idle_timeout_s=0.5)
+    link = make_link(endpoint=broker.endpoint("STOMP_PORT", idle_timeout_s=0.5))
     for _ in range(8):
         link.wait(0.2)
     broker.pause()

@@ -12,8 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
+from amqsidecar.brokers.endpoint import Endpoint
 from support import maven
 from support.broker_xml import PASSWORD, USER
 from support.ports import is_open
@@ -232,6 +233,11 @@ class Broker(ABC):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version} at {self.folder}"
+
+    def endpoint(self, mark: str, **options: Any) -> Endpoint:
+        """Return a connector as links take it, by its mark; our user, unless it is said."""
+        login = {"user": self.user, "password": self.password}
+        return Endpoint("127.0.0.1", self.ports[mark], **{**login, **options})
 
     def _url(self, scheme: str, mark: str) -> str:
         return f"{scheme}://{self.user}:{self.password}@127.0.0.1:{self.ports[mark]}"

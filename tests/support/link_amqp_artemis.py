@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from typing import Any
 
 import cproton
 from proton import Message
@@ -28,13 +27,7 @@ class AmqpArtemisHarness:
         self.prefix = prefix
         self.dead_letter_queue = f"{prefix}.DLQ"
         self._numbers = 0
-        self.connection = AmqpConnection(
-            **self._login(),
-            clock=SystemClock(),
-            tls=None,
-            connect_timeout_s=10,
-            idle_timeout_s=30,
-        )
+        self.connection = AmqpConnection(broker.endpoint("PORT"), SystemClock())
         self.connection.open(f"harness-{uuid.uuid4().hex}")
         self.management = ArtemisManagement(self.connection)
         self.management.prepare(10)
@@ -44,17 +37,9 @@ class AmqpArtemisHarness:
             self.dead_letter_queue, self.dead_letter_queue, is_anycast=True
         )
 
-    def _login(self) -> dict[str, Any]:
-        return {
-            "host": "127.0.0.1",
-            "port": self.broker.ports["PORT"],
-            "user": self.broker.user,
-            "password": self.broker.password,
-        }
-
     def make_link(self, instance: str) -> AmqpArtemisLink:
         """Return a link that is not opened."""
-        return AmqpArtemisLink(**self._login(), clock=SystemClock(), instance=instance)
+        return AmqpArtemisLink(self.broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
         """Let `n` persistent text messages die in queue `origin`; return their ids in order."""

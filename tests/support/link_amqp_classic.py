@@ -32,10 +32,7 @@ class AmqpClassicHarness(OpenWireHarness):
     ) -> AmqpClassicLink:
         """Return a link that is not opened."""
         return AmqpClassicLink(
-            host="127.0.0.1",
-            port=self.broker.ports[self.port],
-            user=self.broker.user,
-            password=self.broker.password,
+            self.broker.endpoint(self.port),
             clock=SystemClock(),
             instance=f"{self.prefix}-{instance}",
             names=names,
@@ -65,16 +62,7 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
     def __init__(self, broker: Broker, prefix: str) -> None:
         super().__init__(broker, prefix)
         self._links = 0
-        self.connection = AmqpConnection(
-            host="127.0.0.1",
-            port=broker.ports[self.port],
-            user=broker.user,
-            password=broker.password,
-            clock=SystemClock(),
-            tls=None,
-            connect_timeout_s=10,
-            idle_timeout_s=30,
-        )
+        self.connection = AmqpConnection(broker.endpoint(self.port), SystemClock())
         self.connection.open(f"harness-{uuid.uuid4().hex}")
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:

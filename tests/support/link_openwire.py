@@ -32,12 +32,7 @@ class OpenWireHarness:
         self._sequence = 0
         self._waker = Waker()
         self._connection = OpenWireConnection(
-            address=self._address,
-            ssl_context=None,
-            clock=SystemClock(),
-            waker=self._waker,
-            connect_timeout_s=10,
-            inactivity_ms=0,
+            broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0), SystemClock(), self._waker
         )
         self._connection.open()
         name = self._connection.connection
@@ -49,18 +44,10 @@ class OpenWireHarness:
         self._connection.call(codec.PRODUCER_INFO, producer)
         self._consumers = Consumers(self._connection, SystemClock())
 
-    @property
-    def _address(self) -> tuple[str, int]:
-        return "127.0.0.1", self.broker.ports["OPENWIRE_PORT"]
-
     def make_link(self, instance: str) -> OpenWireLink:
         """Return a link that is not opened."""
-        host, port = self._address
         return OpenWireLink(
-            host=host,
-            port=port,
-            user=self.broker.user,
-            password=self.broker.password,
+            self.broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance=f"{self.prefix}-{instance}",
         )

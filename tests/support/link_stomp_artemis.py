@@ -33,7 +33,7 @@ class StompArtemisHarness(AmqpArtemisHarness):
     ) -> StompArtemisLink:
         """Return a link that is not opened."""
         return StompArtemisLink(
-            **self._login(),
+            self.broker.endpoint("PORT"),
             clock=SystemClock(),
             instance=instance,
             crash_point=crash_point,

@@ -24,10 +24,7 @@ class StompClassicHarness(OpenWireHarness):
     ) -> StompClassicLink:
         """Return a link that is not opened."""
         return StompClassicLink(
-            host="127.0.0.1",
-            port=self.broker.ports["STOMP_PORT"],
-            user=self.broker.user,
-            password=self.broker.password,
+            self.broker.endpoint("STOMP_PORT"),
             clock=SystemClock(),
             instance=f"{self.prefix}-{instance}",
             allowed_losses=allowed,

@@ -9,6 +9,7 @@ import struct
 import pytest
 
 from amqsidecar.brokers.amqp_sasl import HEADER, MECHANISMS_WITH_USER, SaslExchange
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.scram import ScramClient, prepared
 from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
 
@@ -99,9 +100,7 @@ def outcome(code: int, *more: bytes) -> bytes:
 
 
 def exchange(*allowed: str, user: str = "orders", password: str = "geheim") -> SaslExchange:
-    return SaslExchange(
-        place="broker:5672", host="broker", user=user, password=password, mechanisms=allowed
-    )
+    return SaslExchange(Endpoint("broker", 5672, user=user, password=password, mechanisms=allowed))
 
 
 class Server:

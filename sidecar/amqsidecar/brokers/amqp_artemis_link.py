@@ -12,7 +12,6 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 """
 
 import json
-import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -42,6 +41,7 @@ from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages
 from amqsidecar.brokers.artemis_trials import ArtemisTrials
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
@@ -55,53 +55,29 @@ class AmqpArtemisLink:
 
     def __init__(
         self,
+        endpoint: Endpoint,
         *,
-        host: str,
-        port: int,
-        user: str,
-        password: str,
         clock: Clock,
         instance: str,
-        tls: ssl.SSLContext | None = None,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 30.0,
-        mechanisms: Sequence[str] = (),
         final_suffix: str = FINAL_SUFFIX,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare a link; nothing is connected yet.
 
         Args:
-            host: of the broker; also the name its certificate has to carry.
-            port: of an acceptor that speaks AMQP.
-            user: "" = anonymous, or the client certificate tells.
-            password: sent as it is where only SASL PLAIN is possible.
+            endpoint: of an acceptor that speaks AMQP.
             clock: where the time comes from.
             instance: name of this sidecar, part of the unique container id.
-            tls: None = plain TCP.
-            connect_timeout_s: for TCP, login and each attach.
-            idle_timeout_s: a peer that is silent for so long is taken for dead.
-            mechanisms: of SASL, the preferred first; () = those that fit.
             final_suffix: what final dead-letter queues end with; they are not read.
             crash_point: told where in a transaction we are.
         """
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
         self._clock = clock
         self._instance = instance
-        self._timeout_s = connect_timeout_s
+        self._timeout_s = endpoint.connect_timeout_s
         self._final_suffix = final_suffix
         self._crash_point = crash_point
-        self._connection = AmqpConnection(
-            host=host,
-            port=port,
-            user=user,
-            password=password,
-            clock=clock,
-            tls=tls,
-            connect_timeout_s=connect_timeout_s,
-            idle_timeout_s=idle_timeout_s,
-            mechanisms=mechanisms,
-        )
+        self._connection = AmqpConnection(endpoint, clock)
         self._management: ArtemisManagement | None = None
         self._routes: ArtemisRoutes | None = None
         self._coordinator: Coordinator | None = None

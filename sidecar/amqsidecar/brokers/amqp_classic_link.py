@@ -9,7 +9,6 @@ What keeps messages whole here, each measured on the brokers (`wire-facts.md`, `
 - Nothing is ever rejected, modified or released on a dead-letter queue.
 """
 
-import ssl
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -38,6 +37,7 @@ from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.classic_queues import is_wildcard
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import (
@@ -81,18 +81,11 @@ class AmqpClassicLink:
 
     def __init__(
         self,
+        endpoint: Endpoint,
         *,
-        host: str,
-        port: int,
-        user: str,
-        password: str,
         clock: Clock,
         instance: str,
         names: OriginNames,
-        tls: ssl.SSLContext | None = None,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 30.0,
-        mechanisms: Sequence[str] = (),
         final_suffix: str = FINAL_SUFFIX,
         amqp_producers_only: bool = False,
         allowed_losses: frozenset[Loss] = frozenset(),
@@ -101,17 +94,10 @@ class AmqpClassicLink:
         """Prepare a link; nothing is connected yet.
 
         Args:
-            host: of the broker; also the name its certificate has to carry.
-            port: of a connector that speaks AMQP.
-            user: "" = anonymous, or the client certificate tells.
-            password: of the user.
+            endpoint: of a connector that speaks AMQP.
             clock: where the time comes from.
             instance: name of this sidecar, part of the container id: one connection has it.
             names: where the messages of a dead-letter queue died, unless `IntakeQueue.origin` says.
-            tls: None = plain TCP.
-            connect_timeout_s: for TCP, login and each attach.
-            idle_timeout_s: a peer that is silent for so long is taken for dead.
-            mechanisms: of SASL, that we may use; empty = those that fit.
             final_suffix: what final dead-letter queues end with; they are not read.
             amqp_producers_only: read only what AMQP applications have made, where the connector
                 keeps such messages whole and no others.
@@ -122,22 +108,12 @@ class AmqpClassicLink:
         self._clock = clock
         self._instance = instance
         self._names = names
-        self._timeout_s = connect_timeout_s
+        self._timeout_s = endpoint.connect_timeout_s
         self._final_suffix = final_suffix
         self._amqp_producers_only = amqp_producers_only
         self._allowed_losses = allowed_losses
         self._crash_point = crash_point
-        self._connection = AmqpConnection(
-            host=host,
-            port=port,
-            user=user,
-            password=password,
-            clock=clock,
-            tls=tls,
-            connect_timeout_s=connect_timeout_s,
-            idle_timeout_s=idle_timeout_s,
-            mechanisms=mechanisms,
-        )
+        self._connection = AmqpConnection(endpoint, clock)
         self._is_native_wire = False
         self._only_looks = False
         self._browser: Browser | None = None

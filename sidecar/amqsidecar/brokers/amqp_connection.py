@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,12 +19,11 @@ import cproton
 from cproton import ffi, lib
 
 from amqsidecar.brokers.amqp_sasl import (
-    MECHANISMS_WITH_USER,
-    MECHANISMS_WITHOUT_USER,
     SaslExchange,
     log_in,
 )
 from amqsidecar.brokers.broker_socket import connect
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
@@ -61,33 +60,13 @@ class LinkEndpoint(Protocol):
 class AmqpConnection:
     """A connection, from TCP to the session, and its one loop."""
 
-    def __init__(
-        self,
-        *,
-        host: str,
-        port: int,
-        user: str,
-        password: str,
-        clock: Clock,
-        tls: ssl.SSLContext | None,
-        connect_timeout_s: float,
-        idle_timeout_s: float,
-        mechanisms: Sequence[str] = (),
-    ) -> None:
-        """Prepare a connection; SASL `mechanisms`: the preferred first, () = those that fit."""
-        self.place = f"{host}:{port}"
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+        self.place = endpoint.place
         self.session: Any = None
         # Why here: a receiver for each of thousands of queues would have its own.
         self.receive_buffer = ffi.new("char[]", _RECEIVE_BUFFER_BYTES)
-        self._host = host
-        self._port = port
-        self._user = user
-        self._password = password
+        self._endpoint = endpoint
         self._clock = clock
-        self._tls = tls
-        self._mechanisms = mechanisms or (MECHANISMS_WITH_USER if user else MECHANISMS_WITHOUT_USER)
-        self._connect_timeout_s = connect_timeout_s
-        self._idle_timeout_s = idle_timeout_s
         self._socket: socket.socket | ssl.SSLSocket | None = None
         self._links: dict[Any, LinkEndpoint] = {}
         self._failure: BrokerError | None = None
@@ -123,33 +102,27 @@ class AmqpConnection:
         transport = self._transport = cproton.pn_transport()
         cproton.pn_connection_collect(connection, self._collector)
         cproton.pn_connection_set_container(connection, container)
-        cproton.pn_connection_set_hostname(connection, self._host)
+        cproton.pn_connection_set_hostname(connection, self._endpoint.host)
         cproton.pn_transport_set_max_frame(transport, FRAME_BYTES_MAX)
-        cproton.pn_transport_set_idle_timeout(transport, int(self._idle_timeout_s * 1000))
+        cproton.pn_transport_set_idle_timeout(transport, int(self._endpoint.idle_timeout_s * 1000))
         cproton.pn_transport_bind(transport, connection)
         cproton.pn_connection_open(connection)
         self.session = cproton.pn_session(connection)
         cproton.pn_session_open(self.session)
         if arrived_early:
             lib.pn_transport_push(transport, ffi.from_buffer(arrived_early), len(arrived_early))
-        is_open = self.run_until(
-            lambda: self._is_remote_open and self._is_session_open, self._connect_timeout_s
-        )
+        timeout_s = self._endpoint.connect_timeout_s
+        is_open = self.run_until(lambda: self._is_remote_open and self._is_session_open, timeout_s)
         if not is_open:
-            raise LinkLost(f"{self.place} did not answer in {self._connect_timeout_s:g} s")
+            raise LinkLost(f"{self.place} did not answer in {timeout_s:g} s")
 
     def _connect(self) -> bytes:
         """Connect and log in; return what the peer has sent of AMQP already."""
-        connected = connect(self._host, self._port, self._tls, self._connect_timeout_s)
-        exchange = SaslExchange(
-            place=self.place,
-            host=self._host,
-            user=self._user,
-            password=self._password,
-            mechanisms=self._mechanisms,
-        )
+        endpoint = self._endpoint
+        connected = connect(endpoint)
+        exchange = SaslExchange(endpoint)
         try:
-            log_in(connected, exchange, self._clock, self._connect_timeout_s)
+            log_in(connected, exchange, self._clock, endpoint.connect_timeout_s)
         except BrokerError:
             connected.close()
             raise

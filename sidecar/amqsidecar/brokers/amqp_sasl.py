@@ -12,6 +12,7 @@ from typing import Final
 
 from amqsidecar.brokers import amqp_sections as sections
 from amqsidecar.brokers.broker_socket import handshake_failure, is_tls_record, speaks_tls
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.scram import HASHES, ScramClient
 from amqsidecar.clock import Clock
 from amqsidecar.errors import (
@@ -71,26 +72,16 @@ class SaslExchange:
 
     greeting = HEADER
 
-    def __init__(
-        self, *, place: str, host: str, user: str, password: str, mechanisms: Sequence[str]
-    ) -> None:
-        """Prepare a log-in.
-
-        Args:
-            place: host and port, for messages.
-            host: as the broker knows itself.
-            user: "" = none.
-            password: "" = none.
-            mechanisms: what we may use, the preferred first.
-        """
+    def __init__(self, endpoint: Endpoint) -> None:
         self.mechanism = ""
         self.is_done = False
         self.rest = b""
-        self.place = place
-        self._host = host
-        self._user = user
-        self._password = password
-        self._mechanisms = tuple(mechanisms)
+        self.place = endpoint.place
+        self._host = endpoint.host
+        self._user = endpoint.user or ""
+        self._password = endpoint.password or ""
+        fitting = MECHANISMS_WITH_USER if endpoint.user else MECHANISMS_WITHOUT_USER
+        self._mechanisms = endpoint.mechanisms or fitting
         self._has_header = False
         self._scram: ScramClient | None = None
         self._is_challenged = False

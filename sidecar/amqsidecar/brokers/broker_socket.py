@@ -4,6 +4,7 @@ import socket
 import ssl
 from typing import Final
 
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
 # Source: OpenSSL's x509_vfy.h.
@@ -29,24 +30,23 @@ _CERTIFICATE_ALERTS: Final = frozenset(
 )
 
 
-def connect(
-    host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float
-) -> socket.socket | ssl.SSLSocket:
+def connect(endpoint: Endpoint) -> socket.socket | ssl.SSLSocket:
     """Return a connected socket with a time-out, its TLS handshake done.
 
     Raises:
         LinkLost: the broker can't be reached, or ended the handshake without a word.
         BrokerRefused: TLS and what was configured don't fit; trying again would not help.
     """
-    place = f"{host}:{port}"
+    place, tls = endpoint.place, endpoint.tls
     try:
-        plain = socket.create_connection((host, port), timeout_s)
+        address = (endpoint.host, endpoint.port)
+        plain = socket.create_connection(address, endpoint.connect_timeout_s)
     except OSError as error:
         raise LinkLost(f"{place} can't be reached: {error}") from error
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+        return plain if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)
     except OSError as error:
         plain.close()
         if tls is None:

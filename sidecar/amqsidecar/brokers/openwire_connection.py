@@ -15,6 +15,7 @@ from amqsidecar.brokers.broker_socket import (
     is_tls_record,
     speaks_tls,
 )
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
 
@@ -71,25 +72,13 @@ class OpenWireConnection:
 
     wire_format: codec.WireFormat
 
-    def __init__(
-        self,
-        *,
-        address: tuple[str, int],
-        ssl_context: ssl.SSLContext | None,
-        clock: Clock,
-        waker: Waker,
-        connect_timeout_s: float,
-        inactivity_ms: int,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock, waker: Waker) -> None:
         self.dispatches: deque[codec.Dispatch] = deque()
         self.is_woken = False
         self.last_error: codec.Throwable | None = None
-        self.name = f"{address[0]}:{address[1]}"
-        self._address = address
-        self._ssl_context = ssl_context
+        self.name = endpoint.place
+        self._endpoint = endpoint
         self._clock = clock
-        self._connect_timeout_s = connect_timeout_s
-        self._inactivity_ms = inactivity_ms
         self._idle_s = 0.0
         self._splitter = codec.FrameSplitter(_FRAME_BYTES_MAX)
         self._answers: dict[int, codec.Throwable | None] = {}
@@ -114,19 +103,18 @@ class OpenWireConnection:
         """
         now_ms = self._clock.now_ms()
         self.connection = f"ID:amqsidecar-{secrets.token_hex(6)}-{now_ms}-1:1"
-        self._socket = connect(*self._address, self._ssl_context, self._connect_timeout_s)
+        self._socket = connect(self._endpoint)
         self._socket.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._waker.receiver, selectors.EVENT_READ)
         self._read_at_s = self._written_at_s = self._clock.monotonic_s()
+        inactivity_ms = round(self._endpoint.idle_timeout_s * 1000)
         self._write(
-            codec.wire_format_info(
-                inactivity_ms=self._inactivity_ms, frame_bytes_max=_FRAME_BYTES_MAX
-            )
+            codec.wire_format_info(inactivity_ms=inactivity_ms, frame_bytes_max=_FRAME_BYTES_MAX)
         )
         self.flush()
-        deadline_s = self._clock.monotonic_s() + self._connect_timeout_s
+        deadline_s = self._clock.monotonic_s() + self._endpoint.connect_timeout_s
         while self._greeting is None:
             self._wait_until(deadline_s, f"greet us: {_WHOSE_PORT}")
         try:
@@ -138,7 +126,7 @@ class OpenWireConnection:
                 f"{self.name} speaks OpenWire up to version {self.wire_format.version};"
                 f" version {codec.VERSION} is needed (ActiveMQ Classic 5.16 or later)"
             )
-        self._idle_s = min(self._inactivity_ms, self.wire_format.inactivity_ms) / 1000
+        self._idle_s = min(inactivity_ms, self.wire_format.inactivity_ms) / 1000
 
     def close(self) -> None:
         """Close the socket; never raises, safe to call twice."""

@@ -7,7 +7,6 @@ per client id, and releases the id only after it has rolled back what that conne
 """
 
 import secrets
-import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -22,6 +21,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
 from amqsidecar.brokers.openwire_consumers import Consumers, ack_fields, runs
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
@@ -60,27 +60,16 @@ class OpenWireLink:
 
     def __init__(
         self,
+        endpoint: Endpoint,
         *,
-        host: str,
-        port: int,
-        user: str | None,
-        password: str | None,
         clock: Clock,
         instance: str,
-        ssl_context: ssl.SSLContext | None = None,
-        connect_timeout_s: float = 10.0,
-        inactivity_ms: int = 30_000,
         final_suffix: str = FINAL_SUFFIX,
         crash_point: CrashPoint = no_crash,
     ) -> None:
-        self._address = (host, port)
-        self._user = user
-        self._password = password
+        self._endpoint = endpoint
         self._clock = clock
         self._client_id = f"amqsidecar-{instance}"
-        self._ssl_context = ssl_context
-        self._connect_timeout_s = connect_timeout_s
-        self._inactivity_ms = inactivity_ms
         self._crash_point = crash_point
         self._final_suffix = final_suffix
         self._waker: Waker | None = None
@@ -103,14 +92,7 @@ class OpenWireLink:
         self.close()
         self._waker = Waker()
         self._token_queue = None if token_queue is None else queue(token_queue)
-        connection = OpenWireConnection(
-            address=self._address,
-            ssl_context=self._ssl_context,
-            clock=self._clock,
-            waker=self._waker,
-            connect_timeout_s=self._connect_timeout_s,
-            inactivity_ms=self._inactivity_ms,
-        )
+        connection = OpenWireConnection(self._endpoint, self._clock, self._waker)
         self._connection = connection
         try:
             connection.open()
@@ -133,7 +115,9 @@ class OpenWireLink:
     def _log_in(self, connection: OpenWireConnection) -> None:
         name = connection.connection
         try:
-            info = codec.connection_info(name, self._own_id(), self._user, self._password)
+            info = codec.connection_info(
+                name, self._own_id(), self._endpoint.user, self._endpoint.password
+            )
             connection.call(codec.CONNECTION_INFO, info)
         except Refused as cause:
             if cause.reason.kind.endswith("InvalidClientIDException"):

@@ -27,7 +27,6 @@ hand when a send is refused; the management's; and one that hears of new queues.
 """
 
 import json
-import ssl
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -44,6 +43,7 @@ from amqsidecar.broker import (
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_artemis_intake import Intake
 from amqsidecar.brokers.stomp_artemis_management import StompManagement
 from amqsidecar.brokers.stomp_artemis_notifications import StompNotifications
@@ -65,16 +65,10 @@ class StompArtemisLink:
 
     def __init__(
         self,
+        endpoint: Endpoint,
         *,
-        host: str,
-        port: int,
-        user: str | None,
-        password: str | None,
         clock: Clock,
         instance: str,
-        ssl_context: ssl.SSLContext | None = None,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 30.0,
         final_suffix: str = FINAL_SUFFIX,
         allowed_losses: Collection[Loss] = (),
         crash_point: CrashPoint = no_crash,
@@ -82,27 +76,16 @@ class StompArtemisLink:
         """Prepare a link; nothing is connected yet.
 
         Args:
-            host: of the broker; also the name its certificate has to carry.
-            port: of an acceptor that speaks STOMP.
-            user: None = anonymous, or the client certificate tells.
-            password: sent as it is.
+            endpoint: of an acceptor that speaks STOMP.
             clock: where the time comes from.
             instance: name of this sidecar, part of the address for answers of the management.
-            ssl_context: None = plain TCP.
-            connect_timeout_s: for TCP and login.
-            idle_timeout_s: a peer that is silent for so long is taken for dead.
             final_suffix: what final dead-letter queues end with; they are not read.
             allowed_losses: what messages may lose that are taken nevertheless.
             crash_point: told where in a transaction we are.
         """
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
-        self._address = (host, port)
-        self._user = user
-        self._password = password
+        self._endpoint = endpoint
         self._clock = clock
-        self._ssl_context = ssl_context
-        self._connect_timeout_s = connect_timeout_s
-        self._idle_timeout_s = idle_timeout_s
         self._final_suffix = final_suffix
         self._allowed = frozenset(allowed_losses)
         self._crash_point = crash_point
@@ -117,15 +100,7 @@ class StompArtemisLink:
         self._transactions: Transactions | None = None
 
     def _connect(self) -> StompConnection:
-        connection = StompConnection(
-            address=self._address,
-            user=self._user,
-            password=self._password,
-            clock=self._clock,
-            ssl_context=self._ssl_context,
-            connect_timeout_s=self._connect_timeout_s,
-            idle_timeout_s=self._idle_timeout_s,
-        )
+        connection = StompConnection(self._endpoint, self._clock)
         connection.open()
         if "artemis" not in connection.server.lower():
             connection.close()

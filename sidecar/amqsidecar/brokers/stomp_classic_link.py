@@ -9,7 +9,6 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 """
 
 import secrets
-import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from amqsidecar.broker import (
 from amqsidecar.brokers import stomp_classic_selectors as selectors
 from amqsidecar.brokers.classic_queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_intake import (
     Intake,
@@ -76,29 +76,18 @@ class StompClassicLink:
 
     def __init__(
         self,
+        endpoint: Endpoint,
         *,
-        host: str,
-        port: int,
-        user: str | None,
-        password: str | None,
         clock: Clock,
         instance: str,
-        ssl_context: ssl.SSLContext | None = None,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 30.0,
         final_suffix: str = FINAL_SUFFIX,
         allowed_losses: frozenset[Loss] = frozenset(),
         unreadable: dict[str, str] | None = None,
         crash_point: CrashPoint = no_crash,
     ) -> None:
-        self._address = (host, port)
-        self._user = user
-        self._password = password
+        self._endpoint = endpoint
         self._clock = clock
         self._client_id = f"amqsidecar-{instance}"
-        self._ssl_context = ssl_context
-        self._connect_timeout_s = connect_timeout_s
-        self._idle_timeout_s = idle_timeout_s
         self._final_suffix = final_suffix
         self._allowed_losses = allowed_losses
         self._unreadable = {} if unreadable is None else unreadable
@@ -124,14 +113,9 @@ class StompClassicLink:
         self._token_queue = None if token_queue is None else queue(token_queue)
         own_id = self._client_id
         connection = StompConnection(
-            address=self._address,
-            user=self._user,
-            password=self._password,
-            clock=self._clock,
+            self._endpoint,
+            self._clock,
             client_id=f"{own_id}-looks-{secrets.token_hex(6)}" if is_looking else own_id,
-            ssl_context=self._ssl_context,
-            connect_timeout_s=self._connect_timeout_s,
-            idle_timeout_s=self._idle_timeout_s,
         )
         try:
             connection.open()

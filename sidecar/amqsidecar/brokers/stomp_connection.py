@@ -21,6 +21,7 @@ from amqsidecar.brokers.broker_socket import (
     is_tls_record,
     speaks_tls,
 )
+from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
@@ -66,18 +67,17 @@ class _Transport(Transport):  # type: ignore[misc]
 
     def __init__(
         self,
-        address: tuple[str, int],
-        context: ssl.SSLContext | None,
-        connect_timeout_s: float,
+        endpoint: Endpoint,
         take: Callable[[bytes], None],
         lost: Callable[[object], None],
     ) -> None:
         super().__init__(
-            [address], prefer_localhost=False, try_loopback_connect=False, auto_decode=False
+            [(endpoint.host, endpoint.port)],
+            prefer_localhost=False,
+            try_loopback_connect=False,
+            auto_decode=False,
         )
-        self._address = address
-        self._context = context
-        self._connect_timeout_s = connect_timeout_s
+        self._endpoint = endpoint
         self._take = take
         self._lost = lost
 
@@ -87,8 +87,8 @@ class _Transport(Transport):  # type: ignore[misc]
         Raises:
             LinkLost, BrokerRefused: it failed.
         """
-        connected = connect(*self._address, self._context, self._connect_timeout_s)
-        if self._context is not None:
+        connected = connect(self._endpoint)
+        if self._endpoint.tls is not None:
             # Why: two threads must not use a TLS connection at once, so stomp.py's writes too.
             self.send_queue = PollableQueue()
             self.sel = selectors.DefaultSelector()
@@ -99,7 +99,7 @@ class _Transport(Transport):  # type: ignore[misc]
         else:
             connected.settimeout(_ANSWER_TIMEOUT_S)
         self.socket = connected
-        self.current_host_and_port = self._address
+        self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
 
     # Why the name: stomp.py's loop calls a private method of its base class.
     def _BaseTransport__read_frames(self) -> None:  # noqa: N802
@@ -172,33 +172,17 @@ class StompConnection:
 
     connected: Frame
 
-    def __init__(
-        self,
-        *,
-        address: tuple[str, int],
-        user: str | None,
-        password: str | None,
-        clock: Clock,
-        client_id: str | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 30.0,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock, client_id: str | None = None) -> None:
         self.messages: deque[Frame] = deque()
         self.errors: deque[Frame] = deque()
         self.suspect: Frame | None = None
         self.is_ours: Callable[[Frame], bool] = lambda _frame: True
         self.is_woken = False
         self.server = ""
-        self.name = f"{address[0]}:{address[1]}"
-        self._address = address
-        self._user = user
-        self._password = password
+        self.name = endpoint.place
+        self._endpoint = endpoint
         self._clock = clock
         self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_s
-        self._idle_s = idle_timeout_s
-        self._ssl_context = ssl_context
         self._transport: _Transport | None = None
         self._reader = FrameReader()
         self._condition = threading.Condition()
@@ -257,13 +241,7 @@ class StompConnection:
             LinkLost: the broker can't be reached, or broke off.
             BrokerRefused: credentials, certificate, or another protocol.
         """
-        transport = _Transport(
-            self._address,
-            self._ssl_context,
-            self._connect_timeout_s,
-            self._take_in,
-            self._note_lost,
-        )
+        transport = _Transport(self._endpoint, self._take_in, self._note_lost)
         transport.start()
         self._transport = transport
         self._read_at_s = self._written_at_s = self._clock.monotonic_s()
@@ -274,14 +252,15 @@ class StompConnection:
             raise
 
     def _log_in(self) -> None:
+        idle_s = self._endpoint.idle_timeout_s
         headers = [
             (b"accept-version", b"1.2"),
-            (b"host", self._address[0].encode()),
-            (b"heart-beat", b"%d,%d" % (self._idle_s * 1000, self._idle_s * 1000 / 3)),
+            (b"host", self._endpoint.host.encode()),
+            (b"heart-beat", b"%d,%d" % (idle_s * 1000, idle_s * 1000 / 3)),
         ]
         for name, value in (
-            (b"login", self._user),
-            (b"passcode", self._password),
+            (b"login", self._endpoint.user),
+            (b"passcode", self._endpoint.password),
             (b"client-id", self._client_id),
         ):
             if value is not None:
@@ -300,7 +279,7 @@ class StompConnection:
         self._agree_on_heart_beats(greeting)
 
     def _await_greeting(self) -> Frame:
-        deadline_s = self._clock.monotonic_s() + self._connect_timeout_s
+        deadline_s = self._clock.monotonic_s() + self._endpoint.connect_timeout_s
         while self._greeting is None and not self.errors:
             try:
                 self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
@@ -311,7 +290,7 @@ class StompConnection:
                     # Why: a broker that refuses us says so and closes, often in one go.
                     break
                 if self._reader.problem is None:
-                    tls = "with" if self._ssl_context else "without"
+                    tls = "with" if self._endpoint.tls else "without"
                     raise LinkLost(f"{lost}; is that connector {tls} TLS?") from lost
                 what = f"{self.name} does not answer as STOMP: {self._reader.problem}"
                 raise BrokerRefused(f"{what}: is it the port of a connector for STOMP?") from lost
@@ -327,10 +306,11 @@ class StompConnection:
             sends_ms, asks_ms = int(theirs), int(ours)
         except ValueError:
             raise BrokerRefused(f"{self.name} sent a heart-beat that is no number") from None
-        if self._idle_s and asks_ms:
-            self._send_s = max(self._idle_s, asks_ms / 1000)
-        if self._idle_s and sends_ms:
-            self._silence_s = max(self._idle_s, 2.5 * sends_ms / 1000)
+        idle_s = self._endpoint.idle_timeout_s
+        if idle_s and asks_ms:
+            self._send_s = max(idle_s, asks_ms / 1000)
+        if idle_s and sends_ms:
+            self._silence_s = max(idle_s, 2.5 * sends_ms / 1000)
 
     def close(self) -> None:
         """Close the socket; never raises, safe to call twice."""
