@@ -22,6 +22,7 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.store import Store
 from amqsidecar.stores.sqlite_store import SqliteStore
+from support.memory_store import Medium, MemoryStore
 from support.schedule_rows import resent, scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
 
@@ -34,7 +35,12 @@ def sqlite_stores(folder: Path) -> MakeStore:
     return lambda **options: SqliteStore(folder / "schedule.db", clock=clock, **options)
 
 
-@pytest.fixture(params=[sqlite_stores], ids=["sqlite"])
+def memory_stores(_folder: Path) -> MakeStore:
+    medium = Medium()
+    return lambda **options: MemoryStore(medium, **options)
+
+
+@pytest.fixture(params=[sqlite_stores, memory_stores], ids=["sqlite", "memory"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
     """Makes store objects over one and the same medium."""
     make, made = request.param(tmp_path), []

@@ -19,7 +19,9 @@ from hypothesis.stateful import (
 
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
-from amqsidecar.stores.sqlite_store import SqliteStore, SqliteTransaction
+from amqsidecar.store import StoreTransaction
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.memory_store import Medium, MemoryStore
 from support.schedule_rows import resent, taken_row, took
 from support.virtual_clock import VirtualClock
 
@@ -76,7 +78,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.folder = Path(tempfile.mkdtemp())
+        self.prepare()
         self.open()
         self.rows: dict[int, TakenRow] = {}
         self.events: list[AnyEvent] = []
@@ -86,16 +88,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.begun: Begun | None = None
         self.newest_id = 0
 
-    def open(self) -> None:
-        self.store = SqliteStore(self.folder / "schedule.db", clock=VirtualClock())
-        self.store.open()
-        # Why: only a loss of power could tell, and thousands of syncs take minutes.
-        self.store._database.run("PRAGMA synchronous = OFF")
+    def prepare(self) -> None:
+        """Make what outlives store objects."""
+        raise NotImplementedError
 
-    def teardown(self) -> None:
-        if hasattr(self, "store"):
-            self.store.close()
-            shutil.rmtree(self.folder)
+    def open(self) -> None:
+        """Open a new object over it."""
+        raise NotImplementedError
 
     # Cycles.
 
@@ -120,7 +119,7 @@ class StoreMachine(RuleBasedStateMachine):
             begun = self.record_cycle(tx, takes)
         self.begun = begun
 
-    def record_cycle(self, tx: SqliteTransaction, takes: Takes) -> Begun:
+    def record_cycle(self, tx: StoreTransaction, takes: Takes) -> Begun:
         first = self.store.allocate_ids(takes.count + takes.skipped)
         assert first > self.newest_id
         self.newest_id = first + takes.count + takes.skipped - 1
@@ -140,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
         tx.record_cycle(self.cycle + 1, taken, claimed, events, holds)
         return Begun(taken, [row.id for row in claimed], events, holds)
 
-    def claim(self, tx: SqliteTransaction, takes: Takes) -> list[DueRow]:
+    def claim(self, tx: StoreTransaction, takes: Takes) -> list[DueRow]:
         claimed = tx.claim_due(takes.now_ms, takes.limit)
         waiting = [row for row in self.at_rest() if row.state is WAITING]
         due = [row for row in waiting if row.due_at_ms <= takes.now_ms]
@@ -149,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [row.message for row in claimed] == [row.message for row in due[: takes.limit]]
         return claimed
 
-    def end(self, tx: SqliteTransaction, end: str) -> None:
+    def end(self, tx: StoreTransaction, end: str) -> None:
         begun, self.begun = self.begun, None
         assert begun is not None
         getattr(tx, end)(self.cycle + 1)
@@ -356,5 +355,34 @@ class StoreMachine(RuleBasedStateMachine):
             assert len(told) - len(by_engine) == self.acted[row_id]
 
 
-TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+class SqliteMachine(StoreMachine):
+    def prepare(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+
+    def open(self) -> None:
+        self.store = SqliteStore(self.folder / "schedule.db", clock=VirtualClock())
+        self.store.open()
+        # Why: only a loss of power could tell, and thousands of syncs take minutes.
+        self.store._database.run("PRAGMA synchronous = OFF")
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            shutil.rmtree(self.folder)
+
+
+class MemoryMachine(StoreMachine):
+    """The simulation runs on this one."""
+
+    def prepare(self) -> None:
+        self.medium = Medium()
+
+    def open(self) -> None:
+        self.store = MemoryStore(self.medium)
+        self.store.open()
+
+
+TestSqliteStore = SqliteMachine.TestCase
+TestMemoryStore = MemoryMachine.TestCase
+for case in (TestSqliteStore, TestMemoryStore):
+    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,473 @@
+"""A store in memory that keeps the contract of `amqsidecar.store`, for the simulation.
+
+`Medium` is what a file is to SQLite: it outlives store objects and processes. A transaction works
+on a copy of everything, which takes the place of the old when its block is left; so a process that
+dies inside leaves nothing of it, which is what SQLite promises of a torn write.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.destination import final_queue, parse_destination
+from amqsidecar.model.event import AnyEvent, Cancelled, Held, Released, Retried
+from amqsidecar.model.schedule import (
+    DueRow,
+    RowFilter,
+    RowState,
+    RowView,
+    StoreState,
+    TakenRow,
+    Tally,
+    UnfinishedCycle,
+)
+from amqsidecar.stores.packing import storable
+
+_SKIPPED_IDS = 1 << 40
+_VIEWED = [name for name in RowView.__struct_fields__ if name in TakenRow.__struct_fields__]
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """The cycle whose end is not known."""
+
+    cycle: int
+    taken: dict[int, TakenRow]
+    sent: frozenset[int]
+    holds: dict[str, int]
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """Events that were written together; `cycle` = they count when it is finished."""
+
+    events: tuple[AnyEvent, ...]
+    cycle: int | None = None
+
+
+@dataclass
+class _Contents:
+    """All that a medium holds; nothing in it is changed in place but these collections."""
+
+    instance: str
+    uid: str
+    cycle: int = 0
+    token_created: bool = False
+    next_id: int = 1
+    begun: Begun | None = None
+    rows: dict[int, TakenRow] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    holds: dict[str, int] = field(default_factory=dict)
+    blocks: list[_Block] = field(default_factory=list)
+
+    def copy(self) -> _Contents:
+        return replace(
+            self,
+            rows=self.rows.copy(),
+            reasons=self.reasons.copy(),
+            holds=self.holds.copy(),
+            blocks=self.blocks.copy(),
+        )
+
+
+class Medium:
+    """What is durable, and who writes to it now."""
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self.chance = chance or random.Random()
+        self.contents: _Contents | None = None
+        self.writer: MemoryStore | None = None
+
+    def name(self) -> str:
+        """Return eight digits."""
+        return f"{self.chance.getrandbits(32):08x}"
+
+
+class MemoryTransaction:
+    """Writes that become durable together; made by `MemoryStore.transaction`."""
+
+    def __init__(self, contents: _Contents, medium: Medium) -> None:
+        self._contents = contents
+        self._medium = medium
+
+    def finish_cycle(self, cycle: int) -> None:
+        contents, begun = self._contents, self._end(cycle)
+        contents.rows |= begun.taken
+        contents.holds |= begun.holds
+        contents.cycle = cycle
+        self._forget(begun.sent)
+        contents.blocks = [
+            _Block(block.events) if block.cycle is not None else block for block in contents.blocks
+        ]
+
+    def undo_cycle(self, cycle: int) -> None:
+        self._end(cycle)
+        self._contents.blocks = [block for block in self._contents.blocks if block.cycle is None]
+
+    def settle_in_doubt(self, cycle: int) -> None:
+        contents, begun = self._contents, self._end(cycle)
+        contents.rows |= begun.taken
+        contents.holds |= begun.holds
+        contents.cycle = cycle
+        contents.blocks = [
+            _Block(tuple(one for one in block.events if one.id not in begun.sent))
+            if block.cycle is not None
+            else block
+            for block in contents.blocks
+        ]
+
+    def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
+        due = [row for row in _waiting(self._contents) if row.due_at_ms <= now_ms]
+        due.sort(key=lambda row: (row.due_at_ms, row.id))
+        return [_due_row(row) for row in due[:limit]]
+
+    def record_cycle(
+        self,
+        cycle: int,
+        taken: Sequence[TakenRow],
+        sent: Sequence[DueRow],
+        events: Sequence[AnyEvent],
+        holds: Mapping[str, int] | None = None,
+    ) -> None:
+        contents = self._contents
+        if contents.begun is not None or cycle != contents.cycle + 1:
+            raise AssertionError(
+                f"cycle {cycle} was begun, but {contents.cycle} is the last finished one"
+            )
+        rows = {row.id: _storable(row) for row in taken}
+        contents.begun = Begun(cycle, rows, frozenset(row.id for row in sent), dict(holds or {}))
+        if rows:
+            contents.next_id = max(contents.next_id, max(rows) + 1)
+        if events:
+            contents.blocks.append(_Block(tuple(events), cycle))
+
+    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
+        for row in self._at_rest(ids):
+            if row.state is RowState.WAITING:
+                self._contents.rows[row.id] = msgspec.structs.replace(row, due_at_ms=due_at_ms)
+                self._contents.reasons[row.id] = storable(reason)
+
+    def park(self, ids: Sequence[int], reason: str) -> None:
+        for row in self._at_rest(ids):
+            self._contents.rows[row.id] = msgspec.structs.replace(row, state=RowState.PARKED)
+            self._contents.reasons[row.id] = storable(reason)
+
+    def remove(self, ids: Sequence[int]) -> None:
+        self._forget([row.id for row in self._at_rest(ids)])
+
+    def record(self, events: Sequence[AnyEvent]) -> None:
+        if events:
+            self._contents.blocks.append(_Block(tuple(events)))
+
+    def set_token_created(self) -> None:
+        self._contents.token_created = True
+
+    def set_cycle(self, cycle: int) -> None:
+        if self._contents.begun is not None:
+            raise AssertionError("the cycle number can't be set while a cycle is unfinished")
+        self._contents.cycle = cycle
+
+    def renew_uid(self) -> str:
+        self._contents.uid = self._medium.name()
+        return self._contents.uid
+
+    def skip_ids(self) -> None:
+        self._contents.next_id += _SKIPPED_IDS + self._medium.chance.randrange(_SKIPPED_IDS)
+
+    def set_hold(self, source: str, remaining: int) -> None:
+        self._contents.holds[source] = remaining
+
+    def _end(self, cycle: int) -> Begun:
+        begun = self._contents.begun
+        if begun is None or begun.cycle != cycle:
+            found = "none" if begun is None else begun.cycle
+            raise AssertionError(
+                f"cycle {cycle} was to be ended, but the unfinished one is {found}"
+            )
+        self._contents.begun = None
+        return begun
+
+    def _at_rest(self, ids: Sequence[int]) -> list[TakenRow]:
+        begun, rows = self._contents.begun, self._contents.rows
+        if begun is not None and any(one in begun.taken or one in begun.sent for one in ids):
+            raise AssertionError("rows of an unfinished cycle can't be changed")
+        return [rows[one] for one in dict.fromkeys(ids) if one in rows]
+
+    def _forget(self, ids: Sequence[int] | frozenset[int]) -> None:
+        for row_id in ids:
+            self._contents.rows.pop(row_id, None)
+            self._contents.reasons.pop(row_id, None)
+
+
+Change = Callable[[TakenRow], tuple[TakenRow, AnyEvent, str | None] | None]
+"""Takes a row, returns what an operator makes of it, with the event and the new reason."""
+
+
+class MemoryStore:
+    """A `Store` over a `Medium`; several may be open over one."""
+
+    def __init__(
+        self, medium: Medium, *, instance_name: str | None = None, busy_timeout_ms: int = 0
+    ) -> None:
+        self.medium = medium
+        self._instance_name = instance_name
+        self._working: _Contents | None = None
+
+    # Opening, and transactions.
+
+    def open(self) -> StoreState:
+        medium = self.medium
+        if medium.contents is None:
+            medium.contents = _Contents(self._instance_name or medium.name(), medium.name())
+        contents = self._contents
+        if self._instance_name not in (None, contents.instance):
+            raise StoreUnavailable(
+                f"the store belongs to the instance {contents.instance!r}, not to "
+                f"{self._instance_name!r}"
+            )
+        begun = contents.begun
+        return StoreState(
+            instance=contents.instance,
+            uid=contents.uid,
+            cycle=contents.cycle,
+            unfinished=None
+            if begun is None
+            else UnfinishedCycle(
+                cycle=begun.cycle, taken_count=len(begun.taken), sent_count=len(begun.sent)
+            ),
+            token_created=contents.token_created,
+        )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def _contents(self) -> _Contents:
+        contents = self._working or self.medium.contents
+        if contents is None:
+            raise StoreUnavailable("the store is not open")
+        return contents
+
+    @contextmanager
+    def transaction(self) -> Iterator[MemoryTransaction]:
+        if self.medium.writer is not None:
+            raise StoreUnavailable("another process writes for too long")
+        before = self._contents
+        working = self._working = before.copy()
+        self.medium.writer = self
+        try:
+            yield MemoryTransaction(working, self.medium)
+            self.medium.contents = working
+        finally:
+            self._working = self.medium.writer = None
+            # Why: numbers that were handed out are never handed out again.
+            self._contents.next_id = max(working.next_id, before.next_id)
+
+    def allocate_ids(self, count: int) -> int:
+        contents = self._contents
+        first = contents.next_id
+        contents.next_id += count
+        return first
+
+    # Reading.
+
+    def next_due_ms(self) -> int | None:
+        return min((row.due_at_ms for row in _waiting(self._contents)), default=None)
+
+    def holds(self) -> dict[str, int]:
+        return dict(self._contents.holds)
+
+    def tallies(self) -> list[Tally]:
+        counts = Counter((row.destination, row.state) for row in self._contents.rows.values())
+        return [
+            Tally(destination=destination, state=state, count=count)
+            for (destination, state), count in sorted(counts.items())
+        ]
+
+    def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
+        rows = [row for row in self._matching(row_filter) if row.id > after_id]
+        return [self._view(row) for row in rows[:limit]]
+
+    def count_rows(self, row_filter: RowFilter) -> int:
+        return len(self._matching(row_filter))
+
+    def message(self, row_id: int) -> bytes | None:
+        row = self._contents.rows.get(row_id)
+        return None if row is None else row.message
+
+    def history(self, redelivery_id: str) -> list[AnyEvent]:
+        return [_storable(event) for event in self.events() if event.redelivery_id == redelivery_id]
+
+    def events(self) -> Iterator[AnyEvent]:
+        """Return all events that count."""
+        for block in self._contents.blocks:
+            if block.cycle is None:
+                yield from block.events
+
+    def size_bytes(self) -> int:
+        return sum(len(row.message) + 200 for row in self._contents.rows.values())
+
+    def _matching(self, row_filter: RowFilter) -> list[TakenRow]:
+        rows = self._contents.rows
+        return [rows[one] for one in sorted(rows) if _matches(rows[one], row_filter)]
+
+    def _view(self, row: TakenRow) -> RowView:
+        contents = self._contents
+        return RowView(
+            **{name: getattr(row, name) for name in _VIEWED},
+            size_bytes=len(row.message),
+            reason=contents.reasons.get(row.id),
+            in_flight=contents.begun is not None and row.id in contents.begun.sent,
+        )
+
+    # What operators do.
+
+    def retry(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None]:
+            due = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
+            made = msgspec.structs.replace(row, state=RowState.WAITING, due_at_ms=due)
+            return made, Retried(**_about(row, now_ms), actor=actor), None
+
+        return self._act(row_filter, change)
+
+    def cancel(self, row_filter: RowFilter, now_ms: int, actor: str, suffix: str) -> int:
+        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None] | None:
+            if row.is_final:
+                return None
+            made = msgspec.structs.replace(
+                row,
+                state=RowState.WAITING,
+                due_at_ms=now_ms,
+                destination=str(final_queue(parse_destination(row.source), suffix)),
+                is_final=True,
+                redelivery_count=row.redelivery_count - 1,
+            )
+            return made, Cancelled(**_about(made, now_ms), actor=actor), None
+
+        return self._act(row_filter, change)
+
+    def hold(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, str] | None:
+            if row.state is not RowState.WAITING:
+                return None
+            reason = f"held by {actor}"
+            made = msgspec.structs.replace(row, state=RowState.HELD)
+            return made, Held(**_about(row, now_ms), reason=reason, actor=actor), reason
+
+        return self._act(row_filter, change)
+
+    def release(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None] | None:
+            if row.state is not RowState.HELD:
+                return None
+            due = max(row.due_at_ms, now_ms)
+            made = msgspec.structs.replace(row, state=RowState.WAITING, due_at_ms=due)
+            return made, Released(**_about(row, now_ms), due_at_ms=due, actor=actor), None
+
+        return self._act(row_filter, change)
+
+    def _act(self, row_filter: RowFilter, change: Change) -> int:
+        with self.transaction():
+            contents = self._contents
+            in_flight = contents.begun.sent if contents.begun is not None else frozenset()
+            rows = [row for row in self._matching(row_filter) if row.id not in in_flight]
+            changes = [made for row in rows if (made := change(row)) is not None]
+            for row, _event, reason in changes:
+                contents.rows[row.id] = row
+                contents.reasons.pop(row.id, None)
+                if reason is not None:
+                    contents.reasons[row.id] = reason
+            if changes:
+                contents.blocks.append(_Block(tuple(event for _row, event, _reason in changes)))
+        return len(changes)
+
+    # Retention.
+
+    def forget_history(self, before_ms: int, limit: int) -> int:
+        def latest_ms(block: _Block) -> int:
+            return max(event.at_ms for event in block.events)
+
+        def oldest(blocks: list[_Block]) -> list[_Block]:
+            return sorted((one for one in blocks if latest_ms(one) < before_ms), key=latest_ms)
+
+        return self._forget_events(oldest, limit)
+
+    def trim_history(self, max_events: int, limit: int) -> int:
+        excess = sum(len(block.events) for block in self._contents.blocks) - max_events
+        return self._forget_events(lambda blocks: blocks, min(limit, max(0, excess)))
+
+    def _forget_events(self, choose: Callable[[list[_Block]], list[_Block]], limit: int) -> int:
+        removed = 0
+        with self.transaction():
+            contents = self._contents
+            left = {id(block): block.events for block in contents.blocks}
+            for block in choose([one for one in contents.blocks if one.cycle is None]):
+                gone = min(limit - removed, len(block.events))
+                left[id(block)] = block.events[gone:]
+                removed += gone
+            kept = [_Block(left[id(block)], block.cycle) for block in contents.blocks]
+            contents.blocks = [block for block in kept if block.events]
+        return removed
+
+
+def _waiting(contents: _Contents) -> list[TakenRow]:
+    sent = contents.begun.sent if contents.begun is not None else frozenset()
+    return [
+        row
+        for row in contents.rows.values()
+        if row.state is RowState.WAITING and row.id not in sent
+    ]
+
+
+def _due_row(row: TakenRow) -> DueRow:
+    return DueRow(
+        id=row.id,
+        due_at_ms=row.due_at_ms,
+        destination=row.destination,
+        is_final=row.is_final,
+        redelivery_id=row.redelivery_id,
+        redelivery_count=row.redelivery_count,
+        delay_ms=row.delay_ms,
+        expiration_ms=row.expiration_ms,
+        encoding=row.encoding,
+        message=row.message,
+    )
+
+
+def _storable(value: T) -> T:
+    """Spell out what UTF-8 can't write, as the real store does."""
+    broken = {
+        name: storable(text)
+        for name in value.__struct_fields__
+        if isinstance(text := getattr(value, name), str) and not text.isascii()
+    }
+    return msgspec.structs.replace(value, **broken) if broken else value
+
+
+def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
+    cause, before_ms = row_filter.cause_contains, row_filter.received_before_ms
+    destination, redelivery_id = row_filter.destination, row_filter.redelivery_id
+    return (
+        (row_filter.ids is None or row.id in row_filter.ids)
+        and (redelivery_id is None or row.redelivery_id == storable(redelivery_id))
+        and (destination is None or row.destination == storable(destination))
+        and row_filter.state in (None, row.state)
+        and (cause is None or (row.cause is not None and storable(cause) in row.cause))
+        and (before_ms is None or row.received_at_ms < before_ms)
+    )
+
+
+def _about(row: TakenRow, now_ms: int) -> dict[str, Any]:
+    return {
+        "at_ms": now_ms,
+        "id": row.id,
+        "redelivery_id": row.redelivery_id,
+        "destination": row.destination,
+    }
