@@ -66,11 +66,12 @@ def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
 def make_link(broker: ClassicBroker, unique: str) -> Iterator[MakeLink]:
     made: list[OpenWireLink] = []
 
-    def make(*, port: str = "OPENWIRE_PORT", **options: object) -> OpenWireLink:
+    def make(endpoint: Endpoint | None = None, **options: object) -> OpenWireLink:
         link = OpenWireLink(
-            broker.endpoint(port, **options),
+            endpoint or broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance=unique,
+            **options,  # type: ignore[arg-type]
         )
         made.append(link)
         return link
@@ -334,7 +335,7 @@ def test_an_idle_link_is_kept_alive(
     broker: ClassicBroker, make_link: MakeLink, unique: str
 ) -> None:
     """Idle for several times the agreed silence, it still works."""
-    link = make_link(idle_timeout_s=0.9)
+    link = make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9))
     begin(link, unique)
     began = time.monotonic()
     while time.monotonic() < began + 4:
@@ -345,7 +346,7 @@ def test_an_idle_link_is_kept_alive(
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
     """A broker that hangs is noticed by its silence."""
-    link = make_link(idle_timeout_s=0.9)
+    link = make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9))
     begin(link, unique)
     broker.pause()
     try:
@@ -368,12 +369,12 @@ def test_five_megabytes(broker: ClassicBroker, link: OpenWireLink, unique: str) 
 
 
 def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
-    harness: OpenWireHarness, make_link: MakeLink, unique: str
+    broker: ClassicBroker, harness: OpenWireHarness, make_link: MakeLink, unique: str
 ) -> None:
     """The broker would close the connection; the others of the transaction can still go."""
     put(harness, unique, 1)
     put(harness, unique, 1, size=SMALL_FRAMES - 3000)
-    link = make_link(port="AMQP_JMS_PORT")
+    link = make_link(broker.endpoint("AMQP_JMS_PORT"))
     begin(link, unique)
     deliveries = receive(link, 2)
     sends = [redelivery(one) for one in deliveries]
@@ -484,7 +485,7 @@ def test_a_port_of_another_protocol_is_refused_or_lost(
 ) -> None:
     """The STOMP connector gives no OpenWire greeting; the link does not wait for ever."""
     with pytest.raises((BrokerRefused, LinkLost)):
-        make_link(port="STOMP_PORT", connect_timeout_s=2).open("amqsidecar.token.none")
+        make_link(broker.endpoint("STOMP_PORT", connect_timeout_s=2)).open("amqsidecar.token.none")
 
 
 def certificates(folder: Path) -> Path:
