@@ -16,10 +16,13 @@ from amqsidecar.model.destination import Destination, queue
 from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
 from support.link_harness import LinkHarness
+from support.link_memory import AckLaterHarness, MemoryHarness
 from support.link_stomp_artemis import StompArtemisHarness
 from support.waiting import eventually
 
-HARNESSES: dict[str, tuple[type[LinkHarness], str]] = {
+HARNESSES: dict[str, tuple[type[LinkHarness], str | None]] = {
+    "memory": (MemoryHarness, None),
+    "memory-ack-later": (AckLaterHarness, None),
     "amqp-artemis": (AmqpArtemisHarness, "artemis"),
     "stomp-artemis": (StompArtemisHarness, "artemis"),
     "amqp-classic-5": (AmqpClassicHarness, "classic_5"),
@@ -40,14 +43,18 @@ with suppress(ImportError):
 CAN_NOT_LOOK = {"stomp-artemis"}
 """Links whose wire has no browser; they say so and name the one that has."""
 
-pytestmark = pytest.mark.broker
 MakeLink = Callable[..., Link]
 
 
-@pytest.fixture(params=HARNESSES)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.broker] if broker_fixture else [])
+        for name, (_make, broker_fixture) in HARNESSES.items()
+    ]
+)
 def harness(request: pytest.FixtureRequest, unique: str) -> Iterator[LinkHarness]:
     make, broker_fixture = HARNESSES[request.param]
-    made = make(request.getfixturevalue(broker_fixture), unique)
+    made = make(broker_fixture and request.getfixturevalue(broker_fixture), unique)
     yield made
     made.close()
 

@@ -70,8 +70,12 @@ class World:
     def connect(self) -> CycleEngine:
         """Connect the running process to the broker (again)."""
         assert self.store is not None
+        if self.link is not None:
+            self.link.close()
         self.store.close()
         state = self.store.open()
+        # Why: only a loss of power could tell, and thousands of syncs take minutes.
+        self.store._database.run("PRAGMA synchronous = OFF")
         self.link = link = self.link_type(self.broker)
         link.open("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))

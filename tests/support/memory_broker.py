@@ -1,7 +1,16 @@
-"""A broker in memory with transactions and a token, for the simulation of the cycle."""
+"""A broker in memory with transactions and a token, and links to it that keep `broker.Link`.
+
+Two shapes: `MemoryLink` accepts, sends and exchanges the token in one transaction, as OpenWire,
+AMQP and STOMP on Classic do. `AckLaterLink` is STOMP on Artemis: sends and token are committed
+first, dead letters are acknowledged one by one afterwards, and the token names them for an heir.
+
+A link is the client's side; `Session` is what the broker knows of it, and outlives it where the
+broker doesn't notice that it is gone (`MemoryLink.cut_off`).
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +23,8 @@ from amqsidecar.broker import (
     LeftBehind,
     Resend,
 )
-from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
+from amqsidecar.engine.crash_points import ACCEPTING
+from amqsidecar.errors import CommitRefused, LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
 
@@ -27,14 +37,62 @@ class Killed(BaseException):
 
 @dataclass
 class StoredMessage:
-    """A message in the simulated broker."""
+    """A message in the simulated broker; it gets its number when it is first handed out."""
 
     body: bytes
     origin: Destination | None = None
     redelivery_id: str | None = None
     redelivery_count: int = 0
+    redelivery_delay_ms: int = 0
     is_final: bool = False
     problem: str | None = None
+    message_id: str | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, and the numbers of what it accepts where that is no one transaction."""
+
+    cycle: int
+    accepted: frozenset[int] = frozenset()
+
+
+@dataclass(eq=False)
+class Session:
+    """What the broker keeps for a connection until it has noticed its end.
+
+    Attributes:
+        waits_for_token: False = it only looks.
+        in_hand: what was handed out and is not accepted, by handle.
+        token: in its hand.
+        request: a commit that is on its way to the broker.
+    """
+
+    waits_for_token: bool
+    in_hand: dict[int, tuple[str, StoredMessage]] = field(default_factory=dict)
+    token: Token | None = None
+    request: Callable[[], None] | None = None
+    is_over: bool = False
+
+
+class Watcher:
+    """Is told what happens in the broker; does nothing."""
+
+    def handed(self, message: StoredMessage) -> None:
+        """A dead letter was handed out."""
+
+    def accepted(self, message: StoredMessage) -> None:
+        """A dead letter is gone from its queue."""
+
+    def sent(self, resend: Resend) -> None:
+        """A message is in its queue."""
+
+    def committed(self, token: int) -> None:
+        """The token was exchanged."""
+
+    def refused(self, resend: Resend) -> None:
+        """A send was refused."""
 
 
 @dataclass
@@ -42,13 +100,18 @@ class MemoryBroker:
     """Queues by name; what a connection has in hand comes back when it is lost."""
 
     queues: dict[str, deque[StoredMessage]] = field(default_factory=dict)
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    detects_duplicates: bool = True
     seen_duplicate_ids: set[str] = field(default_factory=set)
     refuse_send: Callable[[Resend], str | None] = lambda _resend: None
     refuse_commit: Callable[[Sequence[Resend]], str | None] = lambda _sends: None
+    unreadable: set[str] = field(default_factory=set)
     unroutable: set[str] = field(default_factory=set)
     commit_fault: Callable[[], str | None] = lambda: None
+    watcher: Watcher = field(default_factory=Watcher)
     commits: int = 0
+    newest_number: int = 0
 
     def queue(self, name: str) -> deque[StoredMessage]:
         """Return the queue of that name, made when missing."""
@@ -57,12 +120,75 @@ class MemoryBroker:
     def die(self, dead_letter_queue: str, message: StoredMessage, origin: Destination) -> None:
         """Put a message into a dead-letter queue as the broker would."""
         message.origin = origin
+        message.number = 0
         self.queue(dead_letter_queue).append(message)
+
+    def count(self, name: str) -> int:
+        """Return how many messages a queue holds, handed out or not."""
+        in_hand = sum(source == name for one in self.sessions for source, _ in one.in_hand.values())
+        return len(self.queues.get(name, ())) + in_hand
+
+    def hand_out(self, name: str, session: Session, handle: int) -> StoredMessage:
+        """Give the first message of a queue into the hand of a session."""
+        message = self.queue(name).popleft()
+        if not message.number:
+            self.newest_number += 1
+            message.number = self.newest_number
+        session.in_hand[handle] = (name, message)
+        self.watcher.handed(message)
+        return message
+
+    def accept(self, session: Session, handle: object) -> None:
+        """Remove what a session has in hand for good."""
+        assert isinstance(handle, int)
+        _name, message = session.in_hand.pop(handle)
+        self.watcher.accepted(message)
+
+    def put(self, sends: Sequence[Resend]) -> None:
+        """Put messages into their queues."""
+        for resend in sends:
+            self.queue(resend.destination.name).append(
+                StoredMessage(
+                    resend.message,
+                    redelivery_id=resend.redelivery_id,
+                    redelivery_count=resend.redelivery_count,
+                    redelivery_delay_ms=resend.redelivery_delay_ms,
+                    is_final=resend.is_final,
+                )
+            )
+            self.watcher.sent(resend)
+        self.seen_duplicate_ids.update(resend.duplicate_id for resend in sends)
+        self.commits += 1
+
+    def owner_of_token(self) -> Session | None:
+        """Return the only session that gets tokens: the oldest one that waits for them."""
+        return next((one for one in self.sessions if one.waits_for_token), None)
+
+    def end(self, session: Session, *, executes_request: bool = False) -> None:
+        """Notice the end of a session: what it has in hand comes back."""
+        if session.is_over:
+            return
+        if executes_request and session.request is not None:
+            session.request()
+        session.is_over = True
+        self.sessions.remove(session)
+        for name, message in reversed(session.in_hand.values()):
+            self.queue(name).appendleft(message)
+        session.in_hand.clear()
+        if session.token is not None:
+            self.tokens.insert(0, session.token)
+            session.token = None
+
+    def restart(self) -> None:
+        """Lose all connections; what was committed is still there."""
+        for session in list(self.sessions):
+            self.end(session)
 
 
 def _provenance(message: StoredMessage) -> Provenance:
     return Provenance(
         origin=message.origin,
+        message_id=message.message_id,
         redelivery_id=message.redelivery_id,
         redelivery_count=message.redelivery_count,
         problem=message.problem,
@@ -70,82 +196,119 @@ def _provenance(message: StoredMessage) -> Provenance:
 
 
 class MemoryLink:
-    """A link to a `MemoryBroker`; `commit_fault` says where a commit breaks.
+    """A link to a `MemoryBroker`; `commit_fault` of the broker says where a commit breaks.
 
     Faults: None, `lost_before` (nothing happened), `lost_after` (all of it happened),
     `killed_before`, `killed_after`.
+
+    Attributes:
+        waits: how long each wait was to be.
+        on_wait: what waits; nothing by default.
+        step: called with the name of each step that it takes; may cut the link, or raise.
     """
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
         self.description = BrokerDescription(BrokerKind.CLASSIC, "memory", ENCODING)
-        self._intake: list[str] = []
-        self._in_hand: dict[int, tuple[str, StoredMessage]] = {}
-        self._next_handle = 0
-        self._token: int | None = None
-        self._begun: Sequence[Resend] | None = None
-        self._is_open = False
         self.waits: list[float] = []
         self.on_wait: Callable[[float], None] = lambda _timeout_s: None
+        self.step: Callable[[str], None] = lambda _name: None
+        self.woken = threading.Event()
+        self._intake: list[str] = []
+        self._prefetch = 0
+        self._next_handle = 0
+        self._begun: Sequence[Resend] | None = None
+        self._session: Session | None = None
 
     def open(self, token_queue: str | None) -> None:
-        self._is_open = True
+        self._session = Session(waits_for_token=token_queue is not None)
+        self.broker.sessions.append(self._session)
 
     def close(self) -> None:
-        if not self._is_open:
-            return
-        self._is_open = False
-        for name, message in reversed(self._in_hand.values()):
-            self.broker.queue(name).appendleft(message)
-        self._in_hand.clear()
-        if self._token is not None:
-            self.broker.tokens.insert(0, self._token)
-            self._token = None
+        if self._session is not None:
+            self.broker.end(self._session)
+        self._session = None
+
+    def cut_off(self) -> Session | None:
+        """Lose the connection without the broker's noticing; return what it still keeps."""
+        session, self._session = self._session, None
+        return session
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        self._check_open()
+        for item in queues:
+            name = item.destination.name
+            if name in self.broker.unreadable:
+                raise QueueRefused(name, f"queue {name} can't be read: no permission")
         self._intake = [item.destination.name for item in queues]
+        self._prefetch = prefetch
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         return ()
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` would return something."""
+        return self._room() > 0 and any(map(self.broker.queues.get, self._intake))
+
+    def _room(self) -> int:
+        return 0 if self._session is None else self._prefetch - len(self._session.in_hand)
+
     def receive(self, limit: int) -> list[Delivery]:
-        self._check_open()
-        deliveries = []
+        session = self._check_open()
+        deliveries: list[Delivery] = []
         for name in self._intake:
-            waiting = self.broker.queue(name)
-            while waiting and len(deliveries) < limit:
-                message = waiting.popleft()
+            waiting = self.broker.queues.get(name)
+            while waiting and self._room() > 0 and len(deliveries) < limit:
                 self._next_handle += 1
-                self._in_hand[self._next_handle] = (name, message)
-                deliveries.append(
-                    Delivery(self._next_handle, queue(name), message.body, _provenance(message))
-                )
+                message = self.broker.hand_out(name, session, self._next_handle)
+                if not self._is_settled(message):
+                    deliveries.append(
+                        Delivery(self._next_handle, queue(name), message.body, _provenance(message))
+                    )
+        if deliveries:
+            self._take_step("received")
         return deliveries
+
+    def _is_settled(self, _message: StoredMessage) -> bool:
+        """Tell whether a predecessor has accepted it, and settle it then."""
+        return False
 
     def wait(self, timeout_s: float) -> None:
         self._check_open()
         self.waits.append(timeout_s)
         self.on_wait(timeout_s)
+        self.woken.clear()
 
     def wake(self) -> None:
-        """Nothing waits for real."""
+        self.woken.set()
 
     def take_token(self, timeout_s: float) -> int | None:
-        self._check_open()
-        if self._token is None and self.broker.tokens:
-            self._token = max(self.broker.tokens)
-            self.broker.tokens.clear()
-        return self._token
+        session = self._check_open()
+        broker = self.broker
+        if session.token is None and broker.tokens and broker.owner_of_token() is session:
+            session.token = max(broker.tokens, key=lambda one: one.cycle)
+            broker.tokens.clear()
+            self._token_taken(session.token)
+            self._take_step("token taken")
+        return None if session.token is None else session.token.cycle
+
+    def _token_taken(self, token: Token) -> None:
+        """A token came that we have not sent."""
 
     def token_exists(self) -> bool | None:
-        return bool(self.broker.tokens) or self._token is not None
+        self._check_open()
+        return bool(self.broker.tokens) or any(one.token for one in self.broker.sessions)
 
     def create_token(self, cycle: int) -> None:
-        self.broker.tokens.append(cycle)
+        self._check_open()
+        self.broker.tokens.append(Token(cycle))
+        self._take_step("token created")
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         self._check_open()
         self._begun = sends
+        self._take_step("sends begun")
 
     def abandon_sends(self) -> None:
         self._begun = None
@@ -153,44 +316,62 @@ class MemoryLink:
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        self._check_open()
-        assert self._token is not None
-        assert self._token < token
-        assert self._begun is sends or not sends, "the engine begins its sends before the commit"
+        session = self._check_open()
+        if session.token is None:
+            raise LinkLost("the token is not in hand")
+        if any(one.handle not in session.in_hand for one in accepts):
+            raise LinkLost("a delivery is not in hand any more")
+        assert session.token.cycle < token
+        assert not sends or self._begun is None or self._begun is sends, "others were begun"
         self._begun = None
-        refusals = {
-            index: words
-            for index, resend in enumerate(sends)
-            if (words := self.broker.refuse_send(resend)) is not None
-        }
-        if refusals:
-            raise SendsRefused(refusals)
-        ids = [resend.duplicate_id for resend in sends]
-        if any(one in self.broker.seen_duplicate_ids for one in ids):
-            raise CommitRefused("Duplicate message detected", is_duplicate=True)
-        words = self.broker.refuse_commit(sends)
-        if words is not None:
-            raise CommitRefused(words)
+        self._take_step("sent")
+        self._check_sends(sends)
         fault = self.broker.commit_fault()
         if fault in ("lost_before", "killed_before"):
             self._break(fault)
-        for delivery in accepts:
-            assert isinstance(delivery.handle, int)
-            del self._in_hand[delivery.handle]
-        for resend in sends:
-            self.broker.queue(resend.destination.name).append(
-                StoredMessage(
-                    resend.message,
-                    redelivery_id=resend.redelivery_id,
-                    redelivery_count=resend.redelivery_count,
-                    is_final=resend.is_final,
-                )
-            )
-        self.broker.seen_duplicate_ids.update(ids)
-        self.broker.commits += 1
-        self._token = token
+        # Why on the session: the broker may get the request after we have given it up.
+        session.request = lambda: self._commit(session, accepts, sends, token)
+        self._take_step("committing")
+        request, session.request = session.request, None
+        request()
         if fault in ("lost_after", "killed_after"):
             self._break(fault)
+        self._take_step("answered")
+        self._settle(session, accepts)
+
+    def _check_sends(self, sends: Sequence[Resend]) -> None:
+        broker = self.broker
+        refusals = {
+            index: words
+            for index, resend in enumerate(sends)
+            if (words := broker.refuse_send(resend)) is not None
+        }
+        for index in refusals:
+            broker.watcher.refused(sends[index])
+        if refusals:
+            raise SendsRefused(refusals)
+        if broker.detects_duplicates and any(
+            resend.duplicate_id in broker.seen_duplicate_ids for resend in sends
+        ):
+            raise CommitRefused("Duplicate message detected", is_duplicate=True)
+        words = broker.refuse_commit(sends)
+        if words is not None:
+            for resend in sends:
+                broker.watcher.refused(resend)
+            raise CommitRefused(words)
+
+    def _commit(
+        self, session: Session, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Do in the broker what a commit asks for."""
+        for delivery in accepts:
+            self.broker.accept(session, delivery.handle)
+        self.broker.put(sends)
+        session.token = Token(token)
+        self.broker.watcher.committed(token)
+
+    def _settle(self, session: Session, accepts: Sequence[Delivery]) -> None:
+        """Do what comes after the commit."""
 
     def _break(self, fault: str) -> None:
         self.close()
@@ -205,22 +386,67 @@ class MemoryLink:
         return ()
 
     def count(self, intake: IntakeQueue, at_most: int) -> int:
-        name = intake.destination.name
-        in_hand = sum(1 for held, _message in self._in_hand.values() if held == name)
-        return min(at_most, len(self.broker.queue(name)) + in_hand)
+        return min(at_most, self.broker.count(intake.destination.name))
 
     def browse(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
         self._check_open()
         name = intake.destination.name
-        held = [message for source, message in self._in_hand.values() if source == name]
+        held = [
+            message
+            for session in self.broker.sessions
+            for source, message in session.in_hand.values()
+            if source == name
+        ]
         return [
             Delivery(None, intake.destination, message.body, _provenance(message))
-            for message in [*held, *self.broker.queue(name)][:at_most]
+            for message in [*held, *self.broker.queues.get(name, ())][:at_most]
         ]
 
     def prepare_final(self, destination: Destination) -> str | None:
         return None
 
-    def _check_open(self) -> None:
-        if not self._is_open:
+    def _take_step(self, name: str) -> None:
+        self.step(name)
+        self._check_open()
+
+    def _check_open(self) -> Session:
+        session = self._session
+        if session is None or session.is_over:
             raise LinkLost("closed")
+        return session
+
+
+class AckLaterLink(MemoryLink):
+    """Accepts after the commit, one by one; the token names what is accepted.
+
+    Source: `brokers/stomp_artemis_link.py`.
+    """
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker)
+        self._suspects: frozenset[int] = frozenset()
+
+    def _token_taken(self, token: Token) -> None:
+        self._suspects = token.accepted
+
+    def _is_settled(self, message: StoredMessage) -> bool:
+        if message.number not in self._suspects:
+            return False
+        self.broker.accept(self._check_open(), self._next_handle)
+        self._suspects -= {message.number}
+        return True
+
+    def _commit(
+        self, session: Session, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        named = frozenset(session.in_hand[one.handle][1].number for one in accepts)
+        self.broker.put(sends)
+        self.broker.tokens.append(Token(token, self._suspects | named))
+        self.broker.watcher.committed(token)
+
+    def _settle(self, session: Session, accepts: Sequence[Delivery]) -> None:
+        self._take_step(ACCEPTING)
+        session.token = self.broker.tokens.pop()
+        for delivery in accepts:
+            self._take_step("acknowledging")
+            self.broker.accept(session, delivery.handle)
