@@ -12,6 +12,9 @@ from typing import Any
 
 from support import maven
 
+# Why: the JVM writes its own warnings to standard output, where the answers go.
+_WARNINGS = ("-Xlog:disable", "-Xlog:all=warning:stderr")
+
 
 class PeerError(RuntimeError):
     """The JMS client or the broker refused a command; the message holds the Java trace."""
@@ -27,7 +30,7 @@ class PeerProcess:
         # Why: a file, because nobody reads a pipe while the JVM writes warnings into it.
         self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [maven.tool("java"), *jvm_flags, "-cp", f"{classes}:{jars}/*", "Peer"],
+            [maven.tool("java"), *_WARNINGS, *jvm_flags, "-cp", f"{classes}:{jars}/*", "Peer"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
