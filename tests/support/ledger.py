@@ -1,7 +1,7 @@
 """Counts by message id what JMS applications really saw: what is lost, doubled, altered."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from support.jms_message import NOT_COMPARED, Delivery, JmsMessage
@@ -50,6 +50,7 @@ def count(
     deliveries: Iterable[Delivery],
     exhausted: Iterable[str] = (),
     discarded: Iterable[str] = (),
+    unknown: Iterable[str] = (),
 ) -> Count:
     """Count a run.
 
@@ -58,26 +59,27 @@ def count(
         deliveries: what the consumers reported, each consumer's in order.
         exhausted: ids as found in the final queue, twice what was there twice.
         discarded: ids of which the sidecar's history says so.
+        unknown: those of the sent ones that the producer lost its broker over; they may be missing.
     """
     known = set(sent)
-    processed = Counter(one.id for one in _processed(deliveries))
     final, dropped = Counter(exhausted), Counter(discarded)
+    processed = Counter(one.id for one in _processed(deliveries, final.keys() | dropped.keys()))
     ends = processed + final + dropped
     return Count(
         sent=len(known),
         recovered=sorted(processed),
         exhausted=sorted(final),
         discarded=sorted(dropped),
-        lost=sorted(known - ends.keys()),
+        lost=sorted(known - set(unknown) - ends.keys()),
         doubled=sorted(one for one, times in ends.items() if times > 1 or one not in known),
     )
 
 
-def _processed(deliveries: Iterable[Delivery]) -> list[Delivery]:
+def _processed(deliveries: Iterable[Delivery], ended: Collection[str]) -> list[Delivery]:
     """Return the receipts that led to success.
 
     A consumer that loses its broker while it commits can't know whether that happened: such a
-    receipt counts only when the message does not come again.
+    receipt counts only when the message does not come again and has not `ended` otherwise.
     """
     found: list[Delivery] = []
     in_hand: dict[str, Delivery] = {}
@@ -86,16 +88,22 @@ def _processed(deliveries: Iterable[Delivery]) -> list[Delivery]:
         if delivery.outcome == "succeeding":
             in_doubt.pop(delivery.id, None)
             in_hand[delivery.id] = delivery
+        elif delivery.outcome == "failing":
+            in_doubt.pop(delivery.id, None)
         elif delivery.outcome == "succeeded":
             found.append(in_hand.pop(delivery.id))
         elif delivery.outcome == "disconnected":
             in_doubt.update(in_hand)
             in_hand.clear()
-    return [*found, *in_doubt.values(), *in_hand.values()]
+    unsure = {**in_doubt, **in_hand}
+    return [*found, *(one for one in unsure.values() if one.id not in ended)]
 
 
 def altered(
-    sent: Iterable[JmsMessage], deliveries: Iterable[Delivery], exhausted: Iterable[JmsMessage]
+    sent: Iterable[JmsMessage],
+    deliveries: Iterable[Delivery],
+    exhausted: Iterable[JmsMessage],
+    added: Sequence[str] = (),
 ) -> list[str]:
     """Return each field that differs from what was sent, as `id: field: sent != seen`.
 
@@ -103,14 +111,16 @@ def altered(
         sent: as the producer saw them.
         deliveries: of consumers that report whole messages.
         exhausted: as found in the final queue.
+        added: properties that this way through the broker may add besides.
     """
     by_id = {message.test_id: message for message in sent}
     found: list[str] = []
     for delivery in deliveries:
         if delivery.message is not None:
-            found += _differences(by_id[delivery.message.test_id], delivery.message)
+            found += _differences(by_id[delivery.message.test_id], delivery.message, added)
     for message in exhausted:
-        found += _differences(by_id[message.test_id], message, PROVENANCE_PROPERTIES)
+        names = (*PROVENANCE_PROPERTIES, *added)
+        found += _differences(by_id[message.test_id], message, names)
     return found
 
 
