@@ -285,6 +285,12 @@ def test_a_child_destination_wins_over_attributes() -> None:
             '<policyEntry queue="A"/><policyEntry queue="B"><x><compositeQueue/></x></policyEntry>',
             "keeps only the first dead letter of an id",
         ),
+        (
+            "",
+            '<policyEntry queue="A"><deadLetterStrategy><sharedDeadLetterStrategy '
+            'enableAudit="false"/></deadLetterStrategy><x><virtualTopic/></x></policyEntry>',
+            "keeps only the first dead letter of an id",
+        ),
     ],
 )
 def test_surprises_are_named_in_a_warning(plugins: str, policies: str, words: str) -> None:

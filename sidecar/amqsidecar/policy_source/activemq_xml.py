@@ -191,20 +191,20 @@ class _ActiveMqXml:
             for entry in (*rules.entries, rules.default_entry)
             if entry is not None
         ]
-        has_shared_audit = not strategies or any(
-            strategy is None
-            or (isinstance(strategy, SharedDeadLetterStrategy) and strategy.enable_audit)
+        is_shared = not strategies or any(
+            strategy is None or isinstance(strategy, SharedDeadLetterStrategy)
             for strategy in strategies
         )
         composite = next(
             (element for element in self._root.iter() if local_name(element) in _COMPOSITES), None
         )
-        if has_shared_audit and composite is not None:
+        if is_shared and composite is not None:
+            # Why also without enableAudit: the message store refuses a second one of an id.
             self._warn(
                 line_of(composite),
                 f"{local_name(composite)} copies messages under one id, and a shared dead-letter "
-                "strategy with enableAudit keeps only the first dead letter of an id: use an "
-                'individualDeadLetterStrategy or enableAudit="false"',
+                'queue keeps only the first dead letter of an id, also with enableAudit="false": '
+                "use an individualDeadLetterStrategy",
             )
 
     def _plugins(self, broker: Bean) -> Iterator[PluginRules]:
