@@ -62,6 +62,7 @@ _ORDERS = frozenset(
         b"JMSXDeliveryCount",
     )
 )
+_MARKS_OF_OTHERS = frozenset((b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS"))
 _STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
 _OURS = frozenset(
     name.encode()
@@ -143,6 +144,11 @@ def has_odd_names(headers: Sequence[Header]) -> bool:
     """Tell whether properties have names that a SEND can't give to a property."""
     names = [name for name, _ in headers if name != _LENGTH]
     return any(name in _STANDARD and names.count(name) > 1 for name in names)
+
+
+def is_marked_by_others(headers: Sequence[Header]) -> bool:
+    """Tell whether a JMS or AMQP client made it; `destination`, which STOMP leaves, isn't shown."""
+    return any(name in _MARKS_OF_OTHERS for name, _ in headers)
 
 
 def read_provenance(

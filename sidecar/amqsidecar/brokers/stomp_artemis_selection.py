@@ -4,7 +4,7 @@ What STOMP made has only text in its properties, and a body that is text or byte
 and a selector tells it. Of all else the frames show neither body type nor property types (a Map
 arrives as garbage, an Object empty, and a Stream is never sent but fills our window, or even
 removes our consumer). Such messages are therefore not selected at all, until the management's list
-of messages, which has types, says that one is whole; then it is fetched by its number.
+of messages, which has types, says that one is whole; then it is selected by its number, too.
 """
 
 import json
@@ -26,6 +26,7 @@ MADE_BY_OTHERS: Final = (
 ORIGINAL: Final = "_AMQ_ORIG_MESSAGE_ID"
 NO_ORIGIN: Final = "no_origin"
 UNSEEN: Final = "unseen"
+WITHHELD: Final = "withheld"
 
 _TEXT, _BYTES, _PLAIN = 3, 4, 0
 _AMQP_KINDS: Final[Mapping[object, int]] = {5: _TEXT, 3: _BYTES, 0: _PLAIN}
@@ -48,7 +49,7 @@ _KNOWN = frozenset(
 )
 _COMPRESSED: Final = "_AMQ_LARGE_COMPRESSED"
 _MAY_BE_EMPTY = frozenset(("_AMQ_ORIG_QUEUE",))
-_LIST_BYTES_MAX: Final = 8000
+_SELECTOR_BYTES_MAX: Final = 8000
 
 MEANINGS: Final[Mapping[str, str]] = {
     Loss.BODY_TYPE.value: (
@@ -64,6 +65,10 @@ MEANINGS: Final[Mapping[str, str]] = {
         "made by other clients than STOMP, and not looked at: the management lists the first "
         "messages of a queue only, and those are left behind; use amqp://, or raise "
         "management-browse-page-size (200) in the address-setting of the dead-letter address"
+    ),
+    WITHHELD: (
+        "they are asked for, and the broker does not hand them over: it gives a message group to "
+        "one consumer, so look for another consumer of this dead-letter queue and end it"
     ),
     NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
 }
@@ -131,20 +136,28 @@ def _carries_properties(entry: Mapping[str, Any]) -> bool:
     )
 
 
-def without(selector: str, originals: Iterable[int]) -> tuple[str, bool]:
-    """Return a selector that leaves messages out, and whether all of them are named in it."""
+def without(selector: str, originals: Iterable[int]) -> str:
+    """Return a selector that leaves messages out, as many as one may name."""
     terms = [selector]
     length = len(selector)
     for original in originals:
         term = f"{ORIGINAL} <> {original}"
         length += len(term) + 5
-        if length > _LIST_BYTES_MAX:
-            return " AND ".join(terms), False
+        if length > _SELECTOR_BYTES_MAX:
+            break
         terms.append(term)
-    return " AND ".join(terms), True
+    return " AND ".join(terms)
 
 
 def only(originals: Iterable[int]) -> str:
-    """Return a selector of these messages, if others than STOMP made them."""
-    wanted = " OR ".join(f"{ORIGINAL} = {original}" for original in originals)
-    return f"{MADE_BY_OTHERS} AND ({wanted})"
+    """Return the part of a selector that names messages."""
+    return f"({' OR '.join(f'{ORIGINAL} = {original}' for original in originals)})"
+
+
+def readable(excluded: Iterable[int], wanted: Iterable[Listed]) -> str:
+    """Return the selector of what STOMP made, but for some, and of what is wanted beside it."""
+    made_by_stomp = without(MADE_BY_STOMP, excluded)
+    originals = sorted({one.original for one in wanted if one.original is not None})
+    if not originals:
+        return made_by_stomp
+    return f"({made_by_stomp}) OR ({MADE_BY_OTHERS} AND {only(originals)})"

@@ -1,0 +1,196 @@
+"""What STOMP did not make, over STOMP on Artemis: found by looks, and counted where it is left."""
+
+from collections.abc import Collection, Iterator
+
+from amqsidecar.broker import LeftBehind, Loss
+from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question
+from amqsidecar.brokers.stomp_artemis_readings import Reading, Readings
+from amqsidecar.brokers.stomp_artemis_selection import (
+    MADE_BY_OTHERS,
+    MADE_BY_STOMP,
+    MEANINGS,
+    UNSEEN,
+    WITHHELD,
+    Listed,
+    only,
+    read_list,
+    without,
+)
+from amqsidecar.brokers.stomp_artemis_suspects import Suspects
+from amqsidecar.clock import Clock
+
+_LOOK_EVERY_S = 1.0
+_LOOK_PAUSES = 20
+_FETCH_MAX = 100
+_FETCH_LOOKS_MAX = 3
+_LEFT_MAX = 2000
+
+
+class Left:
+    """What is known of a queue.
+
+    Attributes:
+        by_number: what stays in it, with `loss`, by the broker's numbers.
+        forged: how many only seem to be made by STOMP.
+        unseen: how many the management does not look at.
+        withheld: how many are selected, and don't come.
+    """
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Listed] = {}
+        self.forged = 0
+        self.unseen = 0
+        self.withheld = 0
+
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """Yield the reasons, each with the number of messages."""
+        reasons = [one.loss for one in self.by_number.values()]
+        reasons += [Loss.BODY_TYPE.value] * self.forged
+        for reason in sorted(set(reasons)):
+            yield reason, reasons.count(reason)
+        for reason, count in ((UNSEEN, self.unseen), (WITHHELD, self.withheld)):
+            if count:
+                yield reason, count
+
+
+class Fetcher:
+    """Tells each reading what of its queue is whole although STOMP did not make it."""
+
+    def __init__(
+        self,
+        readings: Readings,
+        suspects: Suspects,
+        management: ArtemisQuestions,
+        clock: Clock,
+        allowed: Collection[Loss],
+    ) -> None:
+        self._readings = readings
+        self._suspects = suspects
+        self._management = management
+        self._clock = clock
+        self._allowed = allowed
+        self._look_at_s = 0.0
+        self._left: dict[str, Left] = {}
+
+    def look_soon(self) -> None:
+        """Look again although the last look was just now."""
+        self._look_at_s = 0.0
+
+    def look(self) -> None:
+        """Let what others made and is whole be read; asks the broker now and then only.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._look_at_s:
+            return
+        for reading in self._readings.attached:
+            reading.looks += 1
+            is_waited_for = bool(reading.wanted) and reading.looks <= _FETCH_LOOKS_MAX
+            if reading.following is not None or is_waited_for:
+                continue
+            if reading.has_strays:
+                self._readings.exchange(reading, {})
+            elif self._management.missing is None:
+                self._look_into(reading)
+        # Why: the broker goes through whole queues for it.
+        ended_s = self._clock.monotonic_s()
+        self._look_at_s = ended_s + max(_LOOK_EVERY_S, (ended_s - now_s) * _LOOK_PAUSES)
+
+    def _look_into(self, reading: Reading) -> None:
+        left = self._left.setdefault(reading.name, Left())
+        if reading.excluded:
+            left.forged = self._count(reading, f"{MADE_BY_STOMP} AND {only(reading.excluded)}") or 0
+        counted = self._count(reading, MADE_BY_OTHERS)
+        listed = None if counted is None else self._list(reading, left, counted)
+        if counted is None or listed is None:
+            return
+        numbers = {one.number for one in listed}
+        if len(numbers | left.by_number.keys()) == counted:
+            held = self._readings.held(reading)
+            self._suspects.clear(reading.name, held, counted, numbers)
+        for one in listed:
+            if one.loss:
+                self.leave(reading, one)
+        whole = {one.number: one for one in listed if not one.loss}
+        known = {number: one for number, one in whole.items() if number in reading.wanted}
+        fresh = {number: one for number, one in whole.items() if number not in known}
+        is_idle = not self._readings.held(reading)
+        left.withheld = len(known) if is_idle else 0
+        left.unseen = 0 if fresh else self._count_unseen(reading, left, counted)
+        if fresh:
+            # Why the known ones last: what does not come must not keep others from coming.
+            most = min(_FETCH_MAX, self._readings.share)
+            self._readings.exchange(reading, dict(list({**fresh, **known}.items())[:most]))
+
+    def _list(self, reading: Reading, left: Left, counted: int) -> list[Listed] | None:
+        """Return what STOMP did not make, but for what is known to be left."""
+        if counted < len(left.by_number):
+            left.by_number.clear()
+        if not counted:
+            return []
+        originals = {one.original for one in left.by_number.values() if one.original is not None}
+        found = self._ask_list(reading, without(MADE_BY_OTHERS, originals))
+        if found is None or not originals or len(left.by_number) >= _LEFT_MAX:
+            return found
+        if len({one.number for one in found} | left.by_number.keys()) == counted:
+            return found
+        # Why: some have the same original, or others have come in place of what was left.
+        left.by_number.clear()
+        return self._ask_list(reading, MADE_BY_OTHERS)
+
+    def _ask_list(self, reading: Reading, selector: str) -> list[Listed] | None:
+        answer = self._management.ask(
+            Question(_resource(reading), "listMessagesAsJSON", (selector,))
+        )
+        return read_list(answer.value, self._allowed) if answer.is_ok and answer.value else None
+
+    def _count(self, reading: Reading, selector: str) -> int | None:
+        answer = self._management.ask(Question(_resource(reading), "countMessages", (selector,)))
+        return int(answer.value) if answer.is_ok else None
+
+    def _count_unseen(self, reading: Reading, left: Left, counted: int) -> int:
+        """Return how many messages the management does not look at.
+
+        Quirk (Artemis): it counts and lists by a selector among the first 200 of a queue only,
+        unless management-browse-page-size says otherwise.
+        """
+        held = self._readings.held(reading)
+        if not (left.by_number or left.withheld) or len(held) >= self._readings.share:
+            return 0
+        total = self._management.message_count(reading.name.rpartition("::")[2]) or 0
+        return max(0, total - len(held) - counted - left.forged)
+
+    def leave(self, reading: Reading, listed: Listed) -> None:
+        """Count a message, with its `loss`, as left behind."""
+        by_number = self._left.setdefault(reading.name, Left()).by_number
+        if len(by_number) < _LEFT_MAX:
+            by_number[listed.number] = listed
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is not taken of the attached queues, and why."""
+        found: list[LeftBehind] = []
+        for reading in self._readings.attached:
+            queue = reading.queue.destination
+            if self._management.missing is not None:
+                meaning = f"what other clients than STOMP made is not taken: {MEANINGS['unknown']}"
+                missing = f"{meaning} ({self._management.missing})"
+                found.append(LeftBehind(queue, "body_type", 0, missing, at_least=True))
+                continue
+            left = self._left.get(reading.name, Left())
+            found += [
+                LeftBehind(
+                    queue,
+                    reason,
+                    count,
+                    MEANINGS[reason],
+                    at_least=len(left.by_number) >= _LEFT_MAX,
+                )
+                for reason, count in left.counts()
+            ]
+        return tuple(found)
+
+
+def _resource(reading: Reading) -> str:
+    return f"queue.{reading.name.rpartition('::')[2]}"
