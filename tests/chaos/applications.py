@@ -1,0 +1,149 @@
+"""The applications: one producer and one failing consumer per queue, at a steady load."""
+
+import random
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chaos.pairs import QUEUES, Pair
+from support.brokers import Broker
+from support.jms_message import Delivery, JmsMessage
+from support.jms_peer import FlakyConsumer, JmsPeer, PeerError
+from support.jms_process import PeerProcess
+from support.ports import is_open
+
+BATCH = 8
+PAUSE_S = 0.35
+# How many deliveries of a message fail; two are one death, -1: all.
+FAILURES = (1, 2, 2, 3, 4, -1)
+MAX_REDELIVERIES = 1
+
+
+@dataclass
+class Sent:
+    """What the producer knows.
+
+    Attributes:
+        messages: as its consumer must see each, by id.
+        unknown: ids of those that it lost the broker over, so that they were sent or not.
+    """
+
+    messages: dict[str, JmsMessage] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+
+class Applications:
+    """JMS producers and consumers of a pair; a context manager that stops them."""
+
+    def __init__(self, pair: Pair, broker: Broker, chance: random.Random) -> None:
+        self._pair = pair
+        self._broker = broker
+        self._chance = chance
+        self._process = PeerProcess()
+        self.peer = JmsPeer.of(broker, pair.provider, process=self._process)
+        self.sent = Sent()
+        self._samples: dict[tuple[str, str], JmsMessage] = {}
+        self._past: dict[str, list[Delivery]] = {queue: [] for queue in QUEUES}
+        self._consumers: dict[str, FlakyConsumer] = {}
+        self._stopped = threading.Event()
+        self._producer = threading.Thread(target=self._produce, name="producer", daemon=True)
+
+    def start(self) -> None:
+        """Learn how messages look that never fail, then produce and consume."""
+        for queue in QUEUES:
+            sent = self.peer.produce_each([self._message(queue, one) for one in self._pair.types])
+            self.peer.consume(queue, len(sent))
+            names = zip(self._pair.types, sent, strict=True)
+            self._samples.update({(queue, name): message for name, message in names})
+        self.start_consumers()
+        self._producer.start()
+
+    def start_consumers(self) -> None:
+        """Consume, and fail."""
+        for queue, how in zip(QUEUES, self._pair.ways, strict=True):
+            # Why: a rejected message is dead at once, and qpid-jms gives up what it counts itself.
+            limit = 0 if how == "reject" else MAX_REDELIVERIES
+            self._consumers[queue] = self.peer.start_flaky_consumer(
+                queue, failures_property="failures", how=how, max_redeliveries=limit, full=True
+            )
+
+    def stop_consumers(self) -> None:
+        """Let each finish the delivery in hand."""
+        for queue, consumer in list(self._consumers.items()):
+            consumer.stop()
+            self._past[queue] += consumer.events()
+            del self._consumers[queue]
+
+    def stop_producer(self) -> None:
+        """Send no more."""
+        self._stopped.set()
+        self._producer.join(60)
+
+    def events(self) -> dict[str, list[Delivery]]:
+        """Return what the consumers of each queue have reported, in order."""
+        return {
+            queue: past + (self._consumers[queue].events() if queue in self._consumers else [])
+            for queue, past in self._past.items()
+        }
+
+    def __enter__(self) -> "Applications":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._process.close()
+
+    def _produce(self) -> None:
+        port = next(iter(self._broker.ports.values()))
+        number = 0
+        while not self._stopped.wait(PAUSE_S):
+            if not is_open(port):
+                continue
+            batch: list[Mapping[str, Any]] = []
+            for _ in range(BATCH):
+                number += 1
+                queue = self._chance.choice(QUEUES)
+                name = self._chance.choice(self._pair.types)
+                batch.append(
+                    self._message(queue, name, f"m{number}", self._chance.choice(FAILURES))
+                )
+                expected = _like(self._samples[queue, name], batch[-1])
+                self.sent.messages[f"m{number}"] = expected
+            try:
+                self.peer.produce_each(batch)
+            except PeerError:
+                self.sent.unknown.update(one["correlationId"] for one in batch)
+
+    def _message(
+        self, queue: str, name: str, test_id: str = "sample", failures: int = 0
+    ) -> dict[str, Any]:
+        java_type = "String" if self._pair.only_texts else "Long"
+        return {
+            "destination": queue,
+            "type": name,
+            "properties": {
+                "testId": ["String", test_id],
+                "failures": [java_type, str(failures) if self._pair.only_texts else failures],
+            },
+            "sampleProperties": not self._pair.only_texts,
+            "correlationId": test_id,
+            "replyTo": "replies",
+            "jmsType": "my.type",
+            "priority": 5,
+            "text": f"the body of {test_id}: €uro, \U0001f600",
+            # Why: a body of its own for each message; of zeros, as many as no other one near has.
+            "bodySize": zlib.crc32(test_id.encode()) % 4093 + 1 if name == "Bytes" else 0,
+        }
+
+
+def _like(sample: JmsMessage, message: Mapping[str, Any]) -> JmsMessage:
+    """Return how a message looks that differs from the sample in what each has of its own."""
+    bodies = {"Text": message["text"], "Bytes": "00" * message["bodySize"]}
+    return replace(
+        sample,
+        body=bodies.get(message["type"], sample.body),
+        headers={**sample.headers, "JMSCorrelationID": message["correlationId"]},
+        properties={**sample.properties, **message["properties"]},
+    )

@@ -1,0 +1,104 @@
+"""Kill, cut, stop and fill everything under load, and count what became of each message.
+
+    PYTHONPATH=tests python -m chaos.chaos --minutes 30 --seed 0 [--only artemis-amqp,...]
+
+One seed decides the plan of each pair: which faults, in which order, with which share of chance.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from chaos import disk, faults
+from chaos.accounting import account, settle
+from chaos.faults import Step
+from chaos.pairs import PAIRS, Pair
+from chaos.report import Outcome, page, table
+from chaos.stage import Stage
+
+REPORT = Path(__file__).parents[2] / "deploy" / "reference" / "chaos.md"
+
+
+def plan(seed: int, pair: Pair) -> Iterator[Step]:
+    """Return the steps of a pair, without end: deck after deck of all its faults, shuffled."""
+    chance = random.Random(f"{seed} {pair.name}")
+    while True:
+        names = faults.deck(pair.name)
+        chance.shuffle(names)
+        for name in names:
+            yield Step(name, moment_s=chance.uniform(0.0, 0.8), share=chance.random())
+
+
+def short_plans(seed: int, pairs: Sequence[Pair]) -> list[Iterator[Step]]:
+    """Return plans in which the pairs share one fault of each kind."""
+    chance = random.Random(seed)
+    return [
+        iter([Step(name, 0.0, chance.random()) for name in faults.SHORT[number :: len(pairs)]])
+        for number in range(len(pairs))
+    ]
+
+
+def run(pair: Pair, steps: Iterator[Step], seed: int, until_s: float, folder: Path) -> Outcome:
+    """Do the steps until the time is over or none is left, then count."""
+    with Stage(pair, folder / pair.name, random.Random(f"load {seed} {pair.name}")) as stage:
+        for step in steps:
+            if time.monotonic() > until_s:
+                break
+            took_s = faults.apply(stage, step)
+            print(f"  {step.name}: sends again after {took_s:.1f} s", flush=True)
+        final = settle(stage)
+        assert "cycle_in_doubt" not in stage.sidecar.log(), "the token queue was lost"
+        assert stage.sidecar.stop() == 0
+        return Outcome(stage, account(stage, final))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, help="all pairs together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--short", action="store_true", help="one fault of each kind")
+    parser.add_argument("--only", default="", help="names of pairs, with commas")
+    parser.add_argument("--report", type=Path, help=f"default: {REPORT.name}, of all pairs")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the pairs one after the other; return 1 when a message is not accounted for."""
+    options = parse(arguments)
+    only = [name for name in options.only.split(",") if name]
+    pairs = [pair for pair in PAIRS if not only or pair.name in only]
+    began_s = time.monotonic()
+    outcomes: list[Outcome] = []
+    plans = (
+        short_plans(options.seed, pairs)
+        if options.short
+        else [plan(options.seed, pair) for pair in pairs]
+    )
+    print(f"seed {options.seed}")
+    if not disk.is_own():
+        print(disk.NOT_HERE)
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        for number, (pair, steps) in enumerate(zip(pairs, plans, strict=True), 1):
+            print(f"{pair.name}:", flush=True)
+            until_s = began_s + options.minutes * 60 * number / len(pairs)
+            outcome = run(pair, steps, options.seed, until_s, Path(folder))
+            outcomes.append(outcome)
+            print("\n".join(outcome.accounts.faults[:50]), flush=True)
+    print(table(outcomes))
+    report = options.report or (None if only or options.short else REPORT)
+    if report is not None:
+        minutes = (time.monotonic() - began_s) / 60
+        report.write_text(
+            page(outcomes, seed=options.seed, minutes=minutes, disk=disk.SIZE), encoding="utf-8"
+        )
+    return 1 if any(outcome.accounts.faults for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    disk.start_anew_in_own_namespaces()
+    sys.exit(main(sys.argv[1:]))

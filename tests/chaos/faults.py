@@ -1,0 +1,229 @@
+"""The faults. Each returns when its obstacle is gone; the stage then waits for the recovery."""
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from amqsidecar.app import CRASH_POINT_VARIABLE
+from amqsidecar.engine import crash_points
+from chaos.proxy import DIRECTIONS
+from chaos.stage import Stage
+from support.waiting import eventually
+
+# Why: longer than both sides' heart-beats, which are 2 s.
+GIVEN_UP_WITHIN_S = 45.0
+SLOW_S = 4.0
+KILLS_IN_A_ROW = 3
+# Why: about as long as a start takes on a busy machine.
+STARTS_WITHIN_S = 3.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fault of a plan.
+
+    Attributes:
+        name: of the fault.
+        moment_s: how long all goes well before.
+        share: a number in 0..1 of which the fault makes its own: bytes, hits, a direction.
+    """
+
+    name: str
+    moment_s: float
+    share: float
+
+
+def _pass_s(seconds: float) -> None:
+    """Let time pass that is part of a fault, or the moment for it; nothing is waited for."""
+    threading.Event().wait(seconds)
+
+
+def _kill(stage: Stage, _step: Step) -> None:
+    stage.kill_sidecar()
+    stage.sidecar.start(ready=False)
+
+
+def _kill_in_a_row(stage: Stage, step: Step) -> None:
+    """Kill it again while it starts and finds out what the last one has done."""
+    for number in range(KILLS_IN_A_ROW):
+        stage.kill_sidecar()
+        stage.sidecar.start(ready=False)
+        _pass_s(STARTS_WITHIN_S * (step.share + number / KILLS_IN_A_ROW) % STARTS_WITHIN_S)
+    stage.kill_sidecar()
+    stage.sidecar.start(ready=False)
+
+
+def _kill_at(stage: Stage, step: Step) -> None:
+    name = step.name.removeprefix("kill at ")
+    stage.kill_sidecar()
+    crash = {CRASH_POINT_VARIABLE: f"{name}:{1 + int(step.share * 3)}"}
+    process = stage.sidecar.start(ready=False, environ=crash).process
+    assert process is not None
+    code = process.wait(60)
+    assert code == -signal.SIGKILL, f"{step.name}: exit code {code}\n{stage.log_tail()}"
+    stage.counts["sidecar_kills"] += 1
+    stage.sidecar.start(ready=False)
+
+
+def _kill_broker(stage: Stage, _step: Step) -> None:
+    stage.kill_broker()
+    stage.start_broker()
+
+
+def _kill_both(stage: Stage, _step: Step) -> None:
+    stage.kill_broker()
+    stage.kill_sidecar()
+    stage.sidecar.start(ready=False)
+    stage.start_broker()
+
+
+def _cut(stage: Stage, _step: Step) -> None:
+    stage.proxy.cut()
+    stage.counts["cuts"] += 1
+
+
+def _cut_in_frame(stage: Stage, step: Step) -> None:
+    direction = DIRECTIONS[step.name == "cut in a frame to the sidecar"]
+    before = stage.proxy.resets
+    stage.proxy.cut_in_frame(direction, int(step.share * 4000))
+    eventually(lambda: stage.proxy.resets > before, what="the connection is cut in a frame")
+    stage.counts["cuts"] += 1
+
+
+def _half_close(stage: Stage, step: Step) -> None:
+    stage.proxy.half_close(DIRECTIONS[step.name == "half-close to the sidecar"])
+    stage.counts["half_closes"] += 1
+
+
+def _wait_link_down(stage: Stage) -> None:
+    eventually(
+        lambda: stage.sidecar.get("/readyz")[0] != 200,
+        within_s=GIVEN_UP_WITHIN_S,
+        what=f"the sidecar gives the link up\n{stage.log_tail()}",
+    )
+
+
+def _stall_and_cut(stage: Stage, _step: Step) -> None:
+    stage.proxy.stall(new_ones_too=True)
+    _wait_link_down(stage)
+    stage.proxy.cut()
+    stage.proxy.resume()
+    stage.counts["stalls"] += 1
+
+
+def _stall_and_resume(stage: Stage, _step: Step) -> None:
+    stage.proxy.stall(new_ones_too=True)
+    _wait_link_down(stage)
+    stage.proxy.resume()
+    stage.counts["stalls"] += 1
+
+
+def _late_bytes(stage: Stage, _step: Step) -> None:
+    """What was said on a link that was given up arrives when there is another one."""
+    stage.proxy.stall(new_ones_too=False)
+    _wait_link_down(stage)
+    with suppress(TimeoutError):
+        eventually(lambda: stage.sidecar.get("/readyz")[0] == 200, within_s=15)
+    stage.proxy.resume()
+    stage.counts["stalls"] += 1
+
+
+def _slow(stage: Stage, step: Step) -> None:
+    chunk = 512 if step.name == "throttle" else 65_536
+    stage.proxy.slow(0.02 + 0.1 * step.share, chunk)
+    _pass_s(SLOW_S)
+    stage.proxy.slow(0.0, 65_536)
+    stage.counts["delays"] += 1
+
+
+def _stop_sidecar(stage: Stage, step: Step) -> None:
+    process = stage.sidecar.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{process.pid}/stat")
+    eventually(lambda: ") T " in state.read_text(), what="the sidecar stops")
+    if step.name == "stop the sidecar, start an heir":
+        refused = stage.sidecar.run_refused(expect=69)
+        assert "in use by another service" in refused, refused
+    eventually(
+        lambda: stage.proxy.open_connections == 0,
+        within_s=GIVEN_UP_WITHIN_S,
+        what="the broker gives the sidecar up",
+    )
+    process.send_signal(signal.SIGCONT)
+    stage.counts["stops"] += 1
+
+
+def _stop_broker(stage: Stage, _step: Step) -> None:
+    stage.broker.pause()
+    try:
+        _wait_link_down(stage)
+        _pass_s(1.0)
+    finally:
+        stage.broker.resume()
+    stage.counts["stops"] += 1
+
+
+def _fill_disk(stage: Stage, _step: Step) -> None:
+    if not stage.disk.can_be_full:
+        return
+    stage.disk.fill()
+    try:
+        eventually(
+            lambda: "the disk is full" in stage.sidecar.get("/readyz")[1],
+            within_s=GIVEN_UP_WITHIN_S,
+            what=f"the sidecar says that the disk is full\n{stage.log_tail()}",
+        )
+        _pass_s(1.0)
+    finally:
+        stage.disk.free()
+    stage.counts["full_disks"] += 1
+
+
+FAULTS: dict[str, Callable[[Stage, Step], None]] = {
+    "kill": _kill,
+    "kill in a row": _kill_in_a_row,
+    **{f"kill at {name}": _kill_at for name in crash_points.ALL_NAMES},
+    "kill the broker": _kill_broker,
+    "kill both": _kill_both,
+    "cut": _cut,
+    "cut in a frame to the broker": _cut_in_frame,
+    "cut in a frame to the sidecar": _cut_in_frame,
+    "half-close to the broker": _half_close,
+    "half-close to the sidecar": _half_close,
+    "stall, then cut": _stall_and_cut,
+    "stall, then resume": _stall_and_resume,
+    "late bytes": _late_bytes,
+    "delay": _slow,
+    "throttle": _slow,
+    "stop the sidecar": _stop_sidecar,
+    "stop the sidecar, start an heir": _stop_sidecar,
+    "stop the broker": _stop_broker,
+    "full disk": _fill_disk,
+}
+_AGAIN = ("kill", "kill in a row", "kill the broker")
+SHORT = (
+    *("kill in a row", "kill the broker", "full disk"),
+    *("kill at committing", "stop the broker", "cut in a frame to the broker"),
+    *("stop the sidecar, start an heir", "half-close to the sidecar", "late bytes"),
+    *("stall, then cut", "kill at sent", "throttle"),
+)
+"""One of each kind, for three pairs to share."""
+
+
+def deck(pair_name: str) -> list[str]:
+    """Return the names of the faults that a pair gets, before they are shuffled."""
+    only_elsewhere = set()
+    if pair_name != "artemis-stomp":
+        only_elsewhere.add(f"kill at {crash_points.ACCEPTING}")
+    return [name for name in (*FAULTS, *_AGAIN) if name not in only_elsewhere]
+
+
+def apply(stage: Stage, step: Step) -> float:
+    """Do it when its moment has come, wait until the sidecar has recovered, return how long."""
+    _pass_s(step.moment_s)
+    FAULTS[step.name](stage, step)
+    return stage.wait_recovered(step.name)

@@ -1,0 +1,110 @@
+"""One pair at work: broker, proxy, sidecar, applications, and what was done to them."""
+
+import random
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from chaos.applications import Applications
+from chaos.disk import SmallDisk
+from chaos.pairs import Pair
+from chaos.proxy import Proxy
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+# Why: small cycles, so that there are many; small time-outs: a silent link is soon given up.
+OPTIONS = (
+    "cycle.max_messages=20",
+    "intake.backlog=process",
+    "broker.idle_timeout_s=2",
+    "broker.connect_timeout_s=3",
+)
+RECOVERS_WITHIN_S = 90.0
+
+
+class Stage:
+    """A context manager that ends all it started.
+
+    Attributes:
+        counts: how many faults of each kind there were.
+        recoveries: by fault the longest time until messages were sent again.
+        stuck: dead letters that only a restart of the broker has freed.
+    """
+
+    def __init__(self, pair: Pair, folder: Path, chance: random.Random) -> None:
+        folder.mkdir()
+        self.pair = pair
+        self.chance = chance
+        self.counts: Counter[str] = Counter()
+        self.recoveries: dict[str, float] = {}
+        self.stuck = 0
+        self.broker = pair.make_broker()
+        self.disk = SmallDisk(folder / "store")
+        self.proxy = Proxy(self.broker.ports[pair.port])
+        self.applications = Applications(pair, self.broker, chance)
+        policy = folder / "policy.yaml"
+        policy.write_text(pair.policy, encoding="utf-8")
+        store = f"store.url=sqlite:///{self.disk.folder / 'schedule.db'}"
+        self.sidecar = SidecarProcess(
+            folder,
+            f"{pair.wire}://{self.broker.user}:{self.broker.password}@127.0.0.1:{self.proxy.port}",
+            policy=policy,
+            sets=(*OPTIONS, *pair.intake, *pair.options, store),
+        )
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as exits:
+            for part in (self.disk, self.broker, self.proxy, self.sidecar, self.applications):
+                exits.enter_context(part)
+            self.applications.start()
+            self.sidecar.start()
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def kill_sidecar(self) -> None:
+        """Kill -9 the sidecar, wherever it is."""
+        self.sidecar.kill()
+        self.counts["sidecar_kills"] += 1
+
+    def kill_broker(self) -> None:
+        """Kill -9 the broker.
+
+        Classic writes a dead letter's copy, and then that the original is gone, not in one piece:
+        killed in between it has both. That is not what is asked here, so that nothing dies then.
+        """
+        if not self.pair.is_artemis:
+            self.applications.stop_consumers()
+        self.broker.kill()
+        self.counts["broker_kills"] += 1
+
+    def start_broker(self) -> None:
+        """Start the broker again, and the consumers that were stopped."""
+        self.broker.start()
+        if not self.pair.is_artemis:
+            self.applications.start_consumers()
+
+    def wait_recovered(self, fault: str) -> float:
+        """Wait until the sidecar is ready and sends again; return how long that took."""
+        began_s = time.monotonic()
+        before = self._resent()
+        eventually(
+            lambda: self.sidecar.get("/readyz")[0] == 200 and self._resent() != before,
+            within_s=RECOVERS_WITHIN_S,
+            what=f"{self.pair.name} sends again after {fault}; sidecar:\n{self.log_tail()}",
+        )
+        took_s = time.monotonic() - began_s
+        self.recoveries[fault] = max(took_s, self.recoveries.get(fault, 0.0))
+        return took_s
+
+    def log_tail(self) -> str:
+        """Return the end of the sidecar's log."""
+        return self.sidecar.log()[-3000:]
+
+    def _resent(self) -> float:
+        return self.sidecar.metric("amqsidecar_resent_total")
