@@ -14,8 +14,8 @@ from support.jms_peer import FlakyConsumer, JmsPeer, PeerError
 from support.jms_process import PeerProcess
 from support.ports import is_open
 
-BATCH = 8
-PAUSE_S = 0.35
+BATCH = 6
+PAUSE_S = 0.5
 # How many deliveries of a message fail; two are one death, -1: all.
 FAILURES = (1, 2, 2, 3, 4, -1)
 MAX_REDELIVERIES = 1

@@ -102,6 +102,7 @@ def _wait_link_down(stage: Stage) -> None:
     eventually(
         lambda: stage.sidecar.get("/readyz")[0] != 200,
         within_s=GIVEN_UP_WITHIN_S,
+        every_s=0.1,
         what=f"the sidecar gives the link up\n{stage.log_tail()}",
     )
 
@@ -126,7 +127,7 @@ def _late_bytes(stage: Stage, _step: Step) -> None:
     stage.proxy.stall(new_ones_too=False)
     _wait_link_down(stage)
     with suppress(TimeoutError):
-        eventually(lambda: stage.sidecar.get("/readyz")[0] == 200, within_s=15)
+        eventually(lambda: stage.sidecar.get("/readyz")[0] == 200, within_s=15, every_s=0.1)
     stage.proxy.resume()
     stage.counts["stalls"] += 1
 

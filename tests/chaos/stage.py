@@ -96,6 +96,7 @@ class Stage:
         eventually(
             lambda: self.sidecar.get("/readyz")[0] == 200 and self._resent() != before,
             within_s=RECOVERS_WITHIN_S,
+            every_s=0.1,
             what=f"{self.pair.name} sends again after {fault}; sidecar:\n{self.log_tail()}",
         )
         took_s = time.monotonic() - began_s
