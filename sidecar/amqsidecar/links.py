@@ -3,12 +3,13 @@
 from typing import TypedDict
 from uuid import uuid4
 
-from amqsidecar.broker import BrokerKind, Link
+from amqsidecar.broker import BrokerKind
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.schema import Config, Producers
 from amqsidecar.config.tls_context import tls_context
+from amqsidecar.diagnosis.trials import ExaminedLink
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
@@ -71,7 +72,7 @@ class LinkMaker:
         told, self._unreadable_told = self._unreadable_told, len(self._unreadable)
         return self._unreadable_told > told
 
-    def make(self, instance: str) -> Link:
+    def make(self, instance: str) -> ExaminedLink:
         """Return a link for an instance, to the product that answers at the URL.
 
         Raises:
@@ -97,17 +98,17 @@ class LinkMaker:
             }
         return makers[kind](endpoint, instance)
 
-    def _openwire(self, endpoint: Endpoint, instance: str) -> Link:
+    def _openwire(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.openwire_link import OpenWireLink  # noqa: PLC0415 - as above
 
         return OpenWireLink(endpoint, instance=instance, **self._common())
 
-    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> Link:
+    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415
 
         return AmqpArtemisLink(endpoint, instance=instance, **self._common())
 
-    def _amqp_classic(self, endpoint: Endpoint, instance: str) -> Link:
+    def _amqp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink  # noqa: PLC0415
 
         intake = self._config.intake
@@ -120,7 +121,7 @@ class LinkMaker:
             **self._common(),
         )
 
-    def _stomp_classic(self, endpoint: Endpoint, instance: str) -> Link:
+    def _stomp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_classic_link import StompClassicLink  # noqa: PLC0415
 
         return StompClassicLink(
@@ -131,7 +132,7 @@ class LinkMaker:
             **self._common(),
         )
 
-    def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> Link:
+    def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink  # noqa: PLC0415
 
         return StompArtemisLink(

@@ -37,6 +37,7 @@ from amqsidecar.brokers.amqp_notifications import Notifications
 from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
+from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages
@@ -327,7 +328,8 @@ class AmqpArtemisLink:
 
     def trials(self) -> ArtemisTrials:
         """Return what tries the user's rights over this connection."""
-        return ArtemisTrials(self._connection, _opened(self._management), self._timeout_s)
+        tried = AmqpTrials(self._connection, self._timeout_s)
+        return ArtemisTrials(tried, _opened(self._management))
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""

@@ -29,7 +29,7 @@ from amqsidecar.brokers.amqp_message import (
     OriginReader,
     read_provenance,
 )
-from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.provenance import Provenance
 
@@ -44,7 +44,7 @@ _ASKED_MAX = 500
 
 
 def list_messages(
-    management: ArtemisManagement, queue: IntakeQueue, at_most: int, read_origin: OriginReader
+    management: ArtemisQuestions, queue: IntakeQueue, at_most: int, read_origin: OriginReader
 ) -> list[Delivery] | None:
     """Return what the broker lists of a queue, without bodies; None = it can't, or is too many.
 

@@ -35,12 +35,18 @@ OTHERS = "JMS_AMQP_NATIVE IS NULL OR JMS_AMQP_NATIVE = FALSE"
 _SET_ASIDE_MAX = 1000
 _NUDGE_EVERY_S = 2.0
 NOT_CONVERTIBLE = "not_convertible"
-_MEANINGS: dict[str, str] = {
+NOT_AMQP_MADE = "not_amqp_made"
+MEANINGS: Mapping[str, str] = {
     Loss.BODY_TYPE: "they would come back as something else: as another type of JMS message, or "
     "mapped where they came in unmapped, or with a text that the broker can't read; read them over "
     "openwire://, or allow it by intake.allow_lossy: [body_type]",
     NOT_CONVERTIBLE: "the broker hands over no AMQP message for them; read them over openwire://",
+    NOT_AMQP_MADE: "made by applications that don't speak AMQP: this connector would give them "
+    "back as BytesMessages, and Classic looks for others no further than the first 200 messages of "
+    "a queue, so that they may hold up what stands behind them; read them over openwire://, or "
+    "write transport.transformer=jms into the uri of the AMQP connector",
 }
+"""Why a message is left behind, by the reason."""
 
 
 class _Reading:
@@ -234,7 +240,7 @@ class ClassicIntake:
                 queue,
                 reason,
                 count,
-                _MEANINGS[reason],
+                MEANINGS[reason],
                 at_least=len(reading.set_aside) >= _SET_ASIDE_MAX,
             )
             for queue, reading in self._readings.items()

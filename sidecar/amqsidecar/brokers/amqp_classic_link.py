@@ -26,16 +26,18 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers.amqp_classic_browse import COUNT_MAX, BrowsedQueues, Browser
-from amqsidecar.brokers.amqp_classic_intake import OTHERS, ClassicIntake
+from amqsidecar.brokers.amqp_classic_intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
 from amqsidecar.brokers.amqp_classic_looks import browse
 from amqsidecar.brokers.amqp_classic_message import encode_resend
 from amqsidecar.brokers.amqp_classic_probe import Transformer, find_transformer
+from amqsidecar.brokers.amqp_classic_trials import AmqpClassicTrials
 from amqsidecar.brokers.amqp_classic_watch import NO_ORIGIN, ClassicWatch, OriginNames
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_cycle import AmqpCycle
 from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
+from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.classic_queues import is_wildcard
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
@@ -64,12 +66,6 @@ _PATTERN_WITHOUT_RULES: Final = (
     "{} can't be read over AMQP: where the messages of its queues died follows from individual "
     "dead-letter strategies, and no such rules are given: name the broker's activemq.xml in "
     "policy.source, or each queue in intake.queues and its origin in intake.origin"
-)
-_NOT_AMQP_MADE: Final = (
-    "made by applications that don't speak AMQP: this connector would give them back as "
-    "BytesMessages, and Classic looks for others no further than the first 200 messages of a "
-    "queue, so that they may hold up what stands behind them; read them over openwire://, or write "
-    "transport.transformer=jms into the uri of the AMQP connector"
 )
 
 
@@ -279,7 +275,8 @@ class AmqpClassicLink:
             if count := counts.get(queue, 0):
                 # Why 200: the broker may not have looked at more of the queue.
                 is_more = count >= self.preferred_batch
-                others.append(LeftBehind(queue, "not_amqp_made", count, _NOT_AMQP_MADE, is_more))
+                meaning = MEANINGS[NOT_AMQP_MADE]
+                others.append(LeftBehind(queue, NOT_AMQP_MADE, count, meaning, is_more))
         return (*found, *others)
 
     def _count_others(self, queues: Sequence[Destination]) -> dict[Destination, int]:
@@ -400,6 +397,17 @@ class AmqpClassicLink:
         self._connection.check()
         now_ms = self._clock.now_ms()
         return browse(_opened(self._browser), self._names, queue, at_most, now_ms)
+
+    def trials(self) -> AmqpClassicTrials:
+        """Return what tries the user's rights over this connection."""
+        return AmqpClassicTrials(
+            AmqpTrials(self._connection, self._timeout_s),
+            _opened(self._browser),
+            self.browse,
+            partial(find_transformer, self._connection, self._timeout_s),
+            amqp_producers_only=self._amqp_producers_only,
+            allowed_losses=self._allowed_losses,
+        )
 
     def _count(self, name: str, at_most: int, selector: str = "") -> int:
         self._connection.check()

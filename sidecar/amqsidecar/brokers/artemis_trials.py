@@ -1,67 +1,37 @@
-"""Tries on Artemis what the sidecar's user may do, without taking or leaving anything."""
+"""What a doctor asks an Artemis, whatever wire carries it, and what it tries over AMQP."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.amqp_links import Receiver, Sender
-from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.brokers.amqp_fetch import Fetcher
+from amqsidecar.brokers.amqp_trials import AmqpTrials
+from amqsidecar.brokers.artemis_management import ArtemisManagement, ArtemisQuestions, Question
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 
+# Bound: the broker lists a whole queue at once, several hundred bytes for each message.
+_LISTED_MAX = 10_000
+_STREAM = 6
+EMPTIED = (
+    "it is empty now, and the broker deletes it by itself unless auto-delete-queues is off there; "
+    "only who may manage the broker can delete it at once"
+)
 
-class ArtemisTrials:
-    """Trials over one AMQP connection."""
 
-    def __init__(
-        self,
-        connection: AmqpConnection,
-        management: ArtemisManagement,
-        timeout_s: float,
-    ) -> None:
-        self._connection = connection
+class ArtemisAnswers:
+    """Trials that need no more than answers of the management."""
+
+    def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
-        self._timeout_s = timeout_s
-        self._numbers = count(1)
 
-    def read(self, destination: Destination) -> str | None:
-        """Return the broker's words why this can't be read; None = it can.
+    @property
+    def can_remove(self) -> bool:
+        """Whether queues can be removed."""
+        return self._management.missing is None
 
-        The link gives no credit. The broker makes a queue that is missing where it may.
-        """
-        receiver = Receiver(
-            self._connection,
-            f"amqsidecar-trial-{id(self)}-{next(self._numbers)}",
-            destination.name,
-            capability=None if "::" in destination.name else "queue",
-        )
-        return self._answer(receiver, lambda: receiver.is_open)
-
-    def write(self, destination: Destination) -> str | None:
-        """Return the broker's words why nothing can be sent there; None = it can.
-
-        Nothing is sent. The broker makes a queue that is missing where it may.
-        """
-        sender = Sender(
-            self._connection,
-            f"amqsidecar-trial-{id(self)}-{next(self._numbers)}",
-            destination.name,
-            capability="queue" if destination.is_queue else "topic",
-        )
-        return self._answer(sender, lambda: sender.credit > 0)
-
-    def _answer(self, link: Receiver | Sender, is_agreed: Callable[[], bool]) -> str | None:
-        self._connection.run_until(lambda: is_agreed() or link.refusal is not None, self._timeout_s)
-        words = link.refusal
-        if words is None and not is_agreed():
-            words = f"no answer in {self._timeout_s:g} s"
-        link.close()
-        self._connection.run_until(lambda: link.is_closed, self._timeout_s)
-        link.forget()
-        return words
-
-    def remove(self, destination: Destination) -> str | None:
+    def destroyed(self, destination: Destination) -> str | None:
         """Remove a queue with all that is in it; return the broker's words why it can't be."""
         arguments = (destination.name, True, True)
         answer = self._management.ask(Question("broker", "destroyQueue", arguments))
@@ -87,10 +57,6 @@ class ArtemisTrials:
         answer = self._management.ask(Question(f"queue.{name}", attribute="PurgeOnNoConsumers"))
         return answer.is_ok and answer.value is True
 
-    def refusals(self) -> tuple[str, ...]:
-        """Return the broker's words why it can't be asked; () = it can."""
-        return self._management.refusals
-
     def addresses(self) -> tuple[str, ...]:
         """Return the names of all addresses; () = it can't be asked."""
         return tuple(self._management.address_names())
@@ -99,3 +65,70 @@ class ArtemisTrials:
         """Return who may do what on an address, as `getRolesAsJSON` tells; () = not asked."""
         answer = self._management.ask(Question("broker", "getRolesAsJSON", (address,)))
         return tuple(json.loads(answer.value)) if answer.is_ok else ()
+
+
+class ArtemisTrials(ArtemisAnswers):
+    """Trials over one AMQP connection."""
+
+    def __init__(self, tried: AmqpTrials, management: ArtemisManagement) -> None:
+        super().__init__(management)
+        self._tried = tried
+        self._refusals = management.refusals
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The link gives no credit. The broker makes a queue that is missing where it may.
+        """
+        capability = None if "::" in destination.name else "queue"
+        return self._tried.read(destination.name, capability)
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        Nothing is sent. The broker makes a queue that is missing where it may.
+        """
+        return self._tried.write(destination.name, "queue" if destination.is_queue else "topic")
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        if self.can_remove:
+            return self.destroyed(destination)
+        return self._tried.empty(destination.name, "queue") or EMPTIED
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        return self._refusals
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what the broker may be unable to convert; see `amqp_fetch`.
+
+        Raises:
+            BrokerRefused: it does not tell, or the queue holds too much to be listed.
+        """
+        management, name = self._management, queue.destination.name.rpartition("::")[2]
+        if management.missing is not None:
+            raise BrokerRefused(
+                "which messages are StreamMessages, of which the broker can't convert all to AMQP, "
+                "is told to those only who may manage it"
+            )
+        count = management.message_count(name) or 0
+        if count > _LISTED_MAX:
+            raise BrokerRefused(f"it holds {count} messages, too many to list their types")
+        answer = management.ask(Question(f"queue.{name}", "listMessagesAsJSON", ("",)))
+        if not answer.is_ok or not answer.value:
+            return ()
+        streams = [one for one in json.loads(answer.value) if one.get("type") == _STREAM]
+        if not streams:
+            return ()
+        if Fetcher(management).is_needed(queue):
+            meaning = (
+                "StreamMessages of Core or OpenWire clients: those with bytes in them can't be "
+                "converted to AMQP, so that none is tried here"
+            )
+            return (LeftBehind(queue.destination, "not_convertible", len(streams), meaning),)
+        meaning = (
+            "StreamMessages of Core or OpenWire clients: those with bytes in them can't be "
+            "converted to AMQP and stay, the others are taken; which is which is not told"
+        )
+        return (LeftBehind(queue.destination, "perhaps_not_convertible", len(streams), meaning),)

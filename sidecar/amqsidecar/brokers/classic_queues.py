@@ -17,6 +17,10 @@ QUEUE_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
 ADVISORY_PREFETCH = 32_766
 OWN_PREFIX = "amqsidecar."
+EMPTIED = (
+    "only openwire:// can remove a queue of Classic; it is empty now, and the next doctor of this "
+    "user uses it again"
+)
 MENDS_ADVISORIES = (
     "give the sidecar's user the right to read the broker's advisories, "
     '<authorizationEntry topic="ActiveMQ.Advisory.>" read="..." admin="..."/>, or name the '

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from struct import Struct
 
+from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
 from amqsidecar.brokers.openwire_consumers import Consumer, Consumers
@@ -20,7 +21,13 @@ _BROKER_IN_TIME = slice(-17, -9)
 
 
 class OpenWireTrials:
-    """Trials over one connection."""
+    """Trials over one connection.
+
+    Attributes:
+        can_remove: whether queues can be removed.
+    """
+
+    can_remove = True
 
     def __init__(
         self,
@@ -125,6 +132,11 @@ class OpenWireTrials:
             return next(iter(self._consumers.browse(self._token_queue, 1)), None)
         except Refused as cause:
             raise BrokerRefused(str(cause)) from cause
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return nothing: OpenWire carries every message whole."""
+        del queue
+        return ()
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
         """Return the queues that these names and wildcards stand for now.

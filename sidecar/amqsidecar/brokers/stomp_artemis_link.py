@@ -49,6 +49,7 @@ from amqsidecar.brokers.stomp_artemis_management import StompManagement
 from amqsidecar.brokers.stomp_artemis_notifications import StompNotifications
 from amqsidecar.brokers.stomp_artemis_token import Token, TokenKeeper
 from amqsidecar.brokers.stomp_artemis_transaction import Transactions
+from amqsidecar.brokers.stomp_artemis_trials import StompArtemisTrials
 from amqsidecar.brokers.stomp_connection import StompConnection
 from amqsidecar.brokers.stomp_frame import ENCODING
 from amqsidecar.clock import Clock
@@ -304,6 +305,12 @@ class StompArtemisLink:
             f"over STOMP Artemis shows no message of {queue.destination.name} without handing it "
             f"out, so {at_most} can't be looked at: use an amqp:// URL for that"
         )
+
+    def trials(self) -> StompArtemisTrials:
+        """Return what tries the user's rights, each over a connection of its own."""
+        user = self._endpoint.user or "anonymous"
+        read_origin = _opened(self._routes).read_origin
+        return StompArtemisTrials(self._connect, self._management, user, self._allowed, read_origin)
 
     def prepare_final(self, destination: Destination) -> str | None:
         """Make sure that a final dead-letter queue exists and will keep what is sent there."""

@@ -44,6 +44,7 @@ from amqsidecar.brokers.stomp_classic_message import (
 )
 from amqsidecar.brokers.stomp_classic_queues import QueueWatch
 from amqsidecar.brokers.stomp_classic_token import TokenQueue
+from amqsidecar.brokers.stomp_classic_trials import StompClassicTrials
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
 from amqsidecar.brokers.stomp_frame import ENCODING, Header, first
 from amqsidecar.clock import Clock
@@ -223,17 +224,16 @@ class StompClassicLink:
         except Refused as cause:
             raise BrokerRefused(f"can't look for what is left behind: {cause}") from cause
 
-    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what a link that takes would leave in a queue; this one may be one that looks.
-
-        Raises:
-            BrokerRefused: the user may not read it.
-        """
-        self._live()
-        try:
-            return self._left.of_unread(self._queues.existing(queue.destination))
-        except Refused as cause:
-            raise BrokerRefused(f"can't look for what would be left behind: {cause}") from cause
+    def trials(self) -> StompClassicTrials:
+        """Return what tries the user's rights over this connection."""
+        return StompClassicTrials(
+            self._live(),
+            self._consumers,
+            self._queues,
+            self._left,
+            self._clock,
+            self._token_queue,
+        )
 
     def queue_names(self) -> tuple[str, ...]:
         """Return the names of all queues of the broker but ours; a change is told from now on.

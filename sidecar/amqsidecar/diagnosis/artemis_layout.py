@@ -5,15 +5,22 @@ Source: `spec-artemis.md` 1, 4, 6, 9, 14; AddressSettings of Artemis 2.44.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from xml.sax.saxutils import escape
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
+from amqsidecar.policy.address_settings import compile_address_settings
+from amqsidecar.policy.artemis_rules import ArtemisRules
 
 Settings = Mapping[str, Any]
 _DEFAULT_ATTEMPTS = 10
 _INTERNAL = ("activemq.", "$sys.", "$.artemis.", "notif.", "amqsidecar.")
 _NAMED_MAX = 5
+_DROPS = (
+    "this address has no dead-letter-address of its own with a queue: from here the broker drops a "
+    "StreamMessage with bytes of a Core or OpenWire client when a reader over AMQP is to get it"
+)
 
 
 def is_application(address: str) -> bool:
@@ -63,6 +70,15 @@ def dead_letter_findings(
     bound = {queue.destination.address for queue in intake}
     for target in sorted(targets):
         yield from _target_findings(target, settings_of, bound, addresses)
+    for address in sorted(bound.intersection(settings_of) - targets):
+        for what, mend in _drops(address, settings_of[address], bound):
+            yield Finding(
+                check=Check.DEAD_LETTERS,
+                severity=Severity.WARNING,
+                subject=address,
+                what=what,
+                mend=address_setting(address, mend),
+            )
     if not targets:
         yield Finding(
             check=Check.DEAD_LETTERS,
@@ -129,7 +145,7 @@ def _target_findings(
             what=f"{what}: dead letters are gone before the sidecar takes them",
             mend=address_setting(target, mend),
         )
-    for what, mend in _doubts(settings):
+    for what, mend in (*_doubts(settings), *_drops(target, settings, bound)):
         is_right = False
         yield Finding(
             check=Check.DEAD_LETTERS,
@@ -162,6 +178,43 @@ def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
             f"dead letters are delayed by {delay_ms} ms whenever they are given back",
             "<redelivery-delay>0</redelivery-delay>",
         )
+
+
+def _drops(address: str, settings: Settings, bound: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield that the broker drops what it can't convert for a reader over AMQP.
+
+    Quirk (Artemis 2.44): see `brokers/amqp_fetch.py`; who may manage reads such a queue with care.
+    """
+    own = str(settings.get("deadLetterAddress") or "")
+    if not own or not (own in bound or settings.get("autoCreateDeadLetterResources")):
+        yield (
+            f"{_DROPS}; the sidecar leaves them and reads slower, other readers don't",
+            _own_dead_letter_address(address),
+        )
+
+
+def _own_dead_letter_address(address: str) -> str:
+    return f"<dead-letter-address>{escape(address)}</dead-letter-address>"
+
+
+def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[Finding]:
+    """Yield what the given rules tell of dead-letter addresses that nobody may ask the broker for.
+
+    Args:
+        rules: given ones.
+        addresses: what is read over AMQP.
+    """
+    settings_of = compile_address_settings(rules).effective
+    for address in dict.fromkeys(addresses):
+        if not settings_of(address).dead_letter_address:
+            yield Finding(
+                check=Check.DEAD_LETTERS,
+                severity=Severity.PROBLEM,
+                subject=address,
+                what=f"by the given rules {_DROPS}; the sidecar can't tell them from others, since "
+                "its user may not manage the broker",
+                mend=address_setting(address, _own_dead_letter_address(address)),
+            )
 
 
 def _harms(settings: Settings) -> Iterator[tuple[str, str]]:

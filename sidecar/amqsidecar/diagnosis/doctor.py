@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
     dropping_origins,
     token_findings,
+    unasked_findings,
 )
 from amqsidecar.diagnosis.classic_layout import layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
@@ -38,26 +39,22 @@ from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.diagnosis.sources import ADVISORIES, FindQueues, Sources
 from amqsidecar.diagnosis.transactions import transaction_findings
 from amqsidecar.diagnosis.trials import (
-    HasTrials,
+    ExaminedLink,
     TellsExpiration,
     TellsSettings,
     Trials,
 )
-from amqsidecar.diagnosis.wires import (
-    best_wire,
-    recorded_findings,
-    version_finding,
-    wire_findings,
-)
+from amqsidecar.diagnosis.wires import recorded_findings, version_finding, wire_findings
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
 )
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 
-MakeLink = Callable[[str], Link]
+MakeLink = Callable[[str], ExaminedLink]
 """Makes a link, not yet opened, for an instance of that name."""
 
 # What a link advises to write into the broker's configuration.
@@ -128,7 +125,7 @@ class Doctor:
         )
 
     @contextmanager
-    def _opened(self, token_queue: str | None) -> Iterator[Link]:
+    def _opened(self, token_queue: str | None) -> Iterator[ExaminedLink]:
         # Why by chance: Classic 5.18 keeps the client id of a refused log-in for ever.
         link = self._make_link(f"doctor-{secrets.token_hex(4)}")
         self._began_ms = self._clock.now_ms()
@@ -154,7 +151,7 @@ class Doctor:
 
     # ------------------------------------------------------------------ looking
 
-    def _look(self, link: Link) -> None:
+    def _look(self, link: ExaminedLink) -> None:
         settings = self._settings
         self._kind = link.description.kind
         self._encoding = link.description.encoding
@@ -162,26 +159,21 @@ class Doctor:
         self._found += wire_findings(
             self._kind, settings.scheme, settings.place, settings.allowed_losses
         )
-        trials = link.trials() if isinstance(link, HasTrials) else None
+        trials = link.trials()
         self._note_management(link, trials)
         rights = self._rights
-        if trials is None or not self._may_ask:
+        if not trials.can_remove:
             # Why: what can't be removed is used again by this user's next doctor on this wire.
             own = re.sub(r"[^A-Za-z0-9_-]", "_", f"{settings.scheme}-{settings.user}")
             self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{own}")
-        if trials is None:
-            what = (
-                "over this wire only reading and the token queue are tried, not the sending of "
-                f"redeliveries and final dead letters; {best_wire(self._kind)}:// tries all"
-            )
-            self._find(Check.PERMISSIONS, Severity.NOTE, f"{settings.scheme}://", what)
         look = Sources(settings, self._kind, self._find_queues, rights, may_ask=self._may_ask)
         self._found_of_sources = look.found
         look.note_existing(link, self._settings_of)
         intake = look.find_intake(link)
         self._note_settings(link, intake)
         sources = look.expand(trials, intake)
-        origins = look.known_origins(link, intake)
+        origins = look.known_origins(link, trials, intake, sources)
+        look.note_leftovers(trials, intake)
         self._judge_layout(intake, origins)
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
@@ -191,7 +183,7 @@ class Doctor:
             self._found += unknown_origin_findings(intake, settings.names, rights.existing)
         self._found += recorded_findings(self._kind, settings.scheme, settings.allowed_losses)
         sources = sources or look.guessed_sources()
-        rights.try_sources(link, trials, sources)
+        rights.try_sources(trials, sources)
         rights.try_finals(link, trials, sources)
         names = IntakeNames(self._kind)
         names.replace(intake)
@@ -200,11 +192,11 @@ class Doctor:
             link, trials, [one for one in (*origins, *named) if not names.covers(one)]
         )
         self._count(link, sources)
-        if trials is not None and self._kind is BrokerKind.ARTEMIS:
+        if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)
             self._judge_clock(trials)
 
-    def _note_management(self, link: Link, trials: Trials | None) -> None:
+    def _note_management(self, link: ExaminedLink, trials: Trials) -> None:
         if not isinstance(link, TellsSettings) or self._kind is not BrokerKind.ARTEMIS:
             return
         try:
@@ -216,7 +208,7 @@ class Doctor:
             self._may_ask = False
             self._note_unasked(refused, trials)
 
-    def _note_settings(self, link: Link, intake: Sequence[IntakeQueue]) -> None:
+    def _note_settings(self, link: ExaminedLink, intake: Sequence[IntakeQueue]) -> None:
         """Ask for the settings of dead-letter addresses, where not all addresses are known."""
         if not isinstance(link, TellsSettings) or not self._settings_of:
             return
@@ -225,7 +217,7 @@ class Doctor:
         told = link.address_settings(missing)
         self._settings_of.update(zip(missing, told, strict=True))
 
-    def _note_unasked(self, refused: BrokerRefused, trials: Trials | None) -> None:
+    def _note_unasked(self, refused: BrokerRefused, trials: Trials) -> None:
         settings = self._settings
         user = settings.user
         tells = roles_teller(trials)
@@ -255,6 +247,9 @@ class Doctor:
             self._found += layout_findings(rules if isinstance(rules, ClassicRules) else None)
             return
         if not self._settings_of:
+            if isinstance(rules, ArtemisRules) and self._settings.scheme.startswith("amqp"):
+                names = [item.destination.address for item in intake]
+                self._found += unasked_findings(rules, names)
             return
         addresses = {one.address for one in origins}
         self._found += dead_letter_findings(self._settings_of, intake, addresses)
@@ -274,7 +269,7 @@ class Doctor:
         ahead_ms = difference_ms(broker_ms, self._began_ms, self._clock.now_ms())
         self._found.append(clock_finding(self._kind, ahead_ms))
 
-    def _count(self, link: Link, sources: Sequence[Destination]) -> None:
+    def _count(self, link: ExaminedLink, sources: Sequence[Destination]) -> None:
         settings, total, is_counted = self._settings, 0, True
         if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
             # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
@@ -320,11 +315,11 @@ class Doctor:
                 mend = "" if line is None else line[0]
                 self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
 
-    def _at_work(self, link: Link) -> None:
-        if not isinstance(link, HasTrials) or self._kind is not BrokerKind.CLASSIC:
+    def _at_work(self, link: ExaminedLink) -> None:
+        if self._kind is not BrokerKind.CLASSIC:
             return
-        trials: object = link.trials()
-        self._judge_clock(link.trials())
+        trials = link.trials()
+        self._judge_clock(trials)
         if isinstance(trials, TellsExpiration):
             expiration_ms = trials.token_expiration_ms()
             self._found.append(token_finding(self._token_queue.name, expiration_ms))

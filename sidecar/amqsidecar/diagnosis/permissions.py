@@ -1,8 +1,8 @@
 """Turns a broker's refusals into the lines of configuration that grant what is missing.
 
-What a broker says was read from real ones: Classic's `authorizationPlugin` over OpenWire and AMQP,
-Artemis's `security-settings` over AMQP. Neither says which group or role a user is in, so lines
-name a group or role like the user.
+What a broker says was read from real ones: Classic's `authorizationPlugin` and Artemis's
+`security-settings`, over each wire; STOMP drops the colon after "User". Neither says which group or
+role a user is in, so lines name a group or role like the user.
 """
 
 import re
@@ -27,7 +27,7 @@ _CLASSIC_ATTRIBUTES = {
     "remove": "admin",
 }
 _ARTEMIS = re.compile(
-    r"User: (?P<user>.+?) does not have permission='(?P<permission>\w+)'"
+    r"User:? (?P<user>.+?) does not have permission='(?P<permission>\w+)'"
     r"(?: for queue (?P<queue>\S+))? on address (?P<address>[^\s,;)]+)"
 )
 _ARTEMIS_TYPES = {
@@ -47,6 +47,13 @@ _ARTEMIS_TYPES = {
 CREATE = ("createAddress", "createDurableQueue")
 """What a user needs who makes queues by using them."""
 
+STOMP_REPLIES = "amqsidecar.replies."
+"""What the answers' addresses of a STOMP link to Artemis begin with."""
+
+_STOMP_REPLY_RIGHTS = (
+    *("createAddress", "deleteAddress", "createNonDurableQueue", "deleteNonDurableQueue"),
+    *("consume", "send"),
+)
 _REPLY_RIGHTS = ("createNonDurableQueue", "createAddress", "consume", "send")
 _UUID = re.compile(r"^(?:[\w.-]+\.)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 REPLY_MATCH = "uuid.#"
@@ -129,8 +136,9 @@ def classic_line(scope: Destination, group: str, attributes: Iterable[str]) -> s
 
 def artemis_match(address: str) -> str:
     """Return the match of the security setting that a right on an address belongs into."""
-    if address.startswith(TOKEN_PREFIX):
-        return TOKEN_PREFIX + "#"
+    for prefix in (TOKEN_PREFIX, STOMP_REPLIES):
+        if address.startswith(prefix):
+            return prefix + "#"
     return REPLY_MATCH if is_reply_queue(address) else address
 
 
@@ -177,10 +185,13 @@ def artemis_needs(refusals: Iterable[tuple[Refusal, str]]) -> frozenset[str]:
     needed = set()
     for refusal, wanted in refusals:
         needed.add(refusal.permission)
-        if refusal.permission in CREATE:
-            needed.update((*CREATE, wanted))
-        if is_reply_queue(refusal.destination.name):
+        name = refusal.destination.name
+        if is_reply_queue(name):
             needed = set(_REPLY_RIGHTS)
-        if refusal.destination.name == MANAGEMENT:
+        elif name.startswith(STOMP_REPLIES):
+            needed = set(_STOMP_REPLY_RIGHTS)
+        elif name == MANAGEMENT:
             needed.update(("send", "manage"))
+        elif refusal.permission in CREATE:
+            needed.update((*CREATE, wanted))
     return frozenset(needed - {""})

@@ -4,12 +4,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.broker import BrokerKind, Link
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
-from amqsidecar.diagnosis.trials import HasTrials, TellsRoles, Trials
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.diagnosis.trials import ExaminedLink, TellsRoles, Trials
 from amqsidecar.model.destination import Destination, final_queue, queue
 
 _TRIED_MAX = 50
@@ -66,9 +65,7 @@ class RightsTrial:
         )
         return words is None
 
-    def try_sources(
-        self, link: Link, trials: Trials | None, sources: Sequence[Destination]
-    ) -> None:
+    def try_sources(self, trials: Trials, sources: Sequence[Destination]) -> None:
         """Begin to read each dead-letter queue, and take nothing."""
         tells = roles_teller(trials)
         for source in sources:
@@ -77,24 +74,21 @@ class RightsTrial:
             if tells is not None and tells.is_purged(source):
                 self.found.append(_purged(source))
                 continue
-            words = trials.read(source) if trials is not None else _count_words(link, source)
-            self.note(source, "taking dead letters", words, wanted="consume")
+            self.note(source, "taking dead letters", trials.read(source), wanted="consume")
 
-    def try_finals(self, link: Link, trials: Trials | None, sources: Sequence[Destination]) -> None:
+    def try_finals(self, link: Link, trials: Trials, sources: Sequence[Destination]) -> None:
         """Make the final queue of each dead-letter queue, and send nothing that stays."""
         for source in sources:
             final = final_queue(source, self._final_suffix)
             problem = link.prepare_final(final) if _is_asked(link, trials) else None
-            if problem is None and trials is not None:
+            if problem is None:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
                 self._find(Check.FINAL_QUEUES, Severity.PROBLEM, final, problem)
             elif self.note(final, "sending what is final", problem, wanted="send"):
                 self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes what is final")
 
-    def try_origins(
-        self, link: Link, trials: Trials | None, origins: Sequence[Destination]
-    ) -> None:
+    def try_origins(self, link: Link, trials: Trials, origins: Sequence[Destination]) -> None:
         """Find out whether redeliveries get there, and send nothing that stays."""
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
             problem = link.route_problem(origin)
@@ -102,18 +96,16 @@ class RightsTrial:
                 what = f"a redelivery would wait, since it would get lost: {problem}"
                 self._find(Check.ORIGINS, Severity.WARNING, origin, what)
                 continue
-            words = None if trials is None else trials.write(origin)
+            words = trials.write(origin)
             if self.note(origin, "sending redeliveries", words, wanted="send"):
                 self._find(Check.ORIGINS, Severity.OK, origin, "redeliveries get there")
 
-    def try_token(self, link: Link, token: Destination) -> bool:
+    def try_token(self, link: ExaminedLink, token: Destination) -> bool:
         """Try each right on the token queue; a run ends at the first that is missing.
 
         Returns:
             Whether it can be used; where not, nothing of it is left, as far as it can be removed.
         """
-        if not isinstance(link, HasTrials):
-            return True
         trials = link.trials()
         before = len(self.attempts)
         # Why not on Classic: a queue that is missing tells whether the user may create it.
@@ -179,15 +171,7 @@ def _purged(source: Destination) -> Finding:
     )
 
 
-def _is_asked(link: Link, trials: Trials | None) -> bool:
+def _is_asked(link: Link, trials: Trials) -> bool:
     """Tell whether the link can make queues; where a user may not manage Artemis, a sender does."""
     tells = roles_teller(trials)
     return link.description.kind is BrokerKind.CLASSIC or tells is None or not tells.refusals()
-
-
-def _count_words(link: Link, source: Destination) -> str | None:
-    try:
-        link.count(IntakeQueue(source), 1)
-    except BrokerRefused as refused:
-        return str(refused)
-    return None

@@ -9,7 +9,7 @@ from amqsidecar.diagnosis.judging import is_wildcard
 from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.settings import DoctorSettings
-from amqsidecar.diagnosis.trials import TellsLeftovers, Trials
+from amqsidecar.diagnosis.trials import ListsMessages, Trials
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue, topic
@@ -95,7 +95,8 @@ class Sources:
                 Check.DEAD_LETTERS,
                 Severity.PROBLEM,
                 "intake.queues",
-                "no dead-letter queue is known, so that nothing would be taken",
+                "no dead-letter queue is known, so that nothing would be taken"
+                + ("" if self._may_ask else "; who may not ask the broker has to name them"),
                 "intake: {queues: [DLQ]}",
             )
         return found
@@ -124,29 +125,20 @@ class Sources:
         names = dict.fromkeys(entry.settings.dead_letter_address for entry in rules.entries)
         return tuple(queue(name) for name in names if name)
 
-    def expand(
-        self, trials: Trials | None, intake: Sequence[IntakeQueue]
-    ) -> tuple[Destination, ...]:
+    def expand(self, trials: Trials, intake: Sequence[IntakeQueue]) -> tuple[Destination, ...]:
         """Return the queues that names and wildcards stand for now."""
         found: dict[Destination, None] = {}
         for item in intake:
             destination = item.destination
-            if not is_wildcard(destination, self._kind):
-                found[destination] = None
-            elif trials is not None:
+            if is_wildcard(destination, self._kind):
                 found.update(dict.fromkeys(self._expand_one(trials, destination)))
-            elif self._rights.existing is not None:
-                names = sorted(self._rights.existing)
-                queues = [queue(name) for name in names if _covers(destination, name)]
-                found.update(dict.fromkeys(queues))
             else:
-                what = "which queues it stands for is not told over this wire, so none was tried"
-                self._find(Check.PERMISSIONS, Severity.NOTE, str(destination), what)
+                found[destination] = None
         return tuple(found)
 
     def _expand_one(self, trials: Trials, destination: Destination) -> tuple[Destination, ...]:
         try:
-            return trials.expand([destination])
+            found = trials.expand([destination])
         except BrokerRefused as refused:
             words = str(refused)
             if read_refusal(words) is not None:
@@ -155,35 +147,83 @@ class Sources:
             else:
                 mend = "intake: {queues: [NAME]}"
                 self._find(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
-        return ()
+            return ()
+        if self._rights.existing is None:
+            names = ", ".join(one.name for one in found) or "none now"
+            what = (
+                "of its queues only those that hold messages are seen over this wire, and only "
+                f"they are tried: {names}"
+            )
+            self._find(Check.PERMISSIONS, Severity.NOTE, str(destination), what)
+        return found
 
-    def known_origins(self, link: Link, intake: Sequence[IntakeQueue]) -> tuple[Destination, ...]:
-        """Return where messages wait for being sent to: of the schedule and of dead letters."""
+    def known_origins(
+        self,
+        link: Link,
+        trials: Trials,
+        intake: Sequence[IntakeQueue],
+        sources: Sequence[Destination],
+    ) -> tuple[Destination, ...]:
+        """Return where messages wait for being sent to: of the schedule and of dead letters.
+
+        Args:
+            link: looks into queues.
+            trials: look where the link can't.
+            intake: what is read.
+            sources: the queues that it stands for now; over a wire that shows no origins their
+                names tell them.
+        """
         found = dict.fromkeys(self._settings.schedule.destinations)
-        leftovers: list[LeftBehind] = []
-        for item in intake:
+        by_name = self._settings.needs_names and self._kind is BrokerKind.CLASSIC
+        for origin in map(self._settings.names.origin_of, sources if by_name else ()):
+            if origin is not None:
+                found[origin] = None
+        for item in () if by_name else intake:
             try:
-                if isinstance(link, TellsLeftovers):
-                    leftovers += link.would_leave(item)
-                for delivery in link.browse(item, _BROWSED_MAX):
+                listing = trials.list_messages if isinstance(trials, ListsMessages) else link.browse
+                for delivery in listing(item, _BROWSED_MAX):
                     if delivery.provenance.origin is not None:
                         found[delivery.provenance.origin] = None
             except BrokerRefused as refused:
-                what = f"the origins of its dead letters can't be looked at: {refused}"
+                what = (
+                    "where its dead letters came from can't be looked at, so that the right to "
+                    f"send there was not tried: {refused}"
+                )
                 self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
-        for left in (*leftovers, *link.left_behind()):
-            more = " or more" if left.at_least else ""
-            what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
-            self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
+        for left in link.left_behind():
+            self._find_left(left)
         return tuple(found)
 
-    def policy_origins(self, trials: Trials | None) -> tuple[Destination, ...]:
+    def note_leftovers(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
+        """Tell how many of the dead letters that lie there now a run would not take."""
+        total, is_told = 0, bool(intake)
+        for item in intake:
+            try:
+                leftovers = trials.would_leave(item)
+            except BrokerRefused as refused:
+                is_told = False
+                what = f"how many of its dead letters a run would leave is not told: {refused}"
+                self._find(Check.FIDELITY, Severity.NOTE, str(item.destination), what)
+                continue
+            total += len(leftovers)
+            for left in leftovers:
+                self._find_left(left)
+        if is_told and not total:
+            what = "a run would leave 0 of the dead letters that wait now"
+            self._find(Check.FIDELITY, Severity.OK, "intake.queues", what)
+
+    def _find_left(self, left: LeftBehind) -> None:
+        more = " or more" if left.at_least else ""
+        what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
+        self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
+
+    def policy_origins(self, trials: Trials) -> tuple[Destination, ...]:
         """Return the origins that rules name and that exist; Classic only.
 
         Where it can't be known which exist, try queues of our own in their place.
         """
         rules, existing = self._settings.rules, self._rights.existing
-        if not isinstance(rules, ClassicRules) or trials is None:
+        if not isinstance(rules, ClassicRules):
             return ()
         found: list[Destination] = []
         for pattern in named_origins(rules):
@@ -192,8 +232,16 @@ class Sources:
                 continue
             if existing is not None:
                 found += [queue(name) for name in sorted(existing) if _covers(pattern, name)]
-            elif is_wildcard(pattern, self._kind):
+            elif not is_wildcard(pattern, self._kind):
+                continue
+            elif trials.can_remove:
                 self._rights.try_pattern(trials, pattern)
+            else:
+                what = (
+                    "sending redeliveries there was not tried: which queues there are is not told "
+                    "over this wire, and one made for the trial could not be removed"
+                )
+                self._find(Check.PERMISSIONS, Severity.NOTE, str(pattern), what)
         return tuple(found)
 
 

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 
 from amqsidecar.broker import Link, Resend
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.diagnosis.trials import HasTrials
+from amqsidecar.diagnosis.trials import ExaminedLink
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination
 
-Opened = Callable[[str | None], AbstractContextManager[Link]]
+Opened = Callable[[str | None], AbstractContextManager[ExaminedLink]]
 """Opens a link with a token queue or, with None, to look, for the time of a block."""
 
 _TOKEN_WAIT_S = 10.0
@@ -18,7 +18,7 @@ _TOKEN_WAITS = 3
 
 
 def transaction_findings(
-    opened: Opened, token_queue: Destination, at_work: Callable[[Link], None]
+    opened: Opened, token_queue: Destination, at_work: Callable[[ExaminedLink], None]
 ) -> Iterator[Finding]:
     """Yield whether transactions hold, on a token queue that nobody else uses.
 
@@ -100,15 +100,11 @@ def _unsendable(destination: Destination) -> Resend:
 def _clean_up(opened: Opened, token_queue: Destination) -> Iterator[Finding]:
     try:
         with opened(None) as link:
-            words = (
-                link.trials().remove(token_queue)
-                if isinstance(link, HasTrials)
-                else "this wire can't"
-            )
+            words = link.trials().remove(token_queue)
     except BrokerError as error:
         words = str(error)
     if words is not None:
-        what = f"the doctor's own queue could not be removed: {words}"
+        what = f"the doctor's own queue stays: {words}"
         yield _finding(Check.TOKEN_QUEUE, Severity.NOTE, token_queue, what)
 
 

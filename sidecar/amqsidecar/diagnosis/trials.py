@@ -3,12 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Link
 from amqsidecar.model.destination import Destination
 
 
 class Trials(Protocol):
     """Tries what the user may do; takes nothing and leaves nothing but queues that were missing."""
+
+    @property
+    def can_remove(self) -> bool:
+        """Whether queues can be removed over this wire by this user."""
+        ...
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can."""
@@ -19,7 +24,7 @@ class Trials(Protocol):
         ...
 
     def remove(self, destination: Destination) -> str | None:
-        """Remove a queue with all that is in it; return the broker's words why it can't be."""
+        """Remove a queue of the doctor's own, or only empty it; return a sentence why it stays."""
         ...
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
@@ -34,9 +39,16 @@ class Trials(Protocol):
         """Return the broker's clock at a moment since the link was opened; None = not told."""
         ...
 
+    def would_leave(self, queue: IntakeQueue, /) -> tuple[LeftBehind, ...]:
+        """Return what a run would leave of a dead-letter queue; () = nothing.
 
-@runtime_checkable
-class HasTrials(Protocol):
+        Raises:
+            BrokerRefused: it can't be told; the sentence says why.
+        """
+        ...
+
+
+class ExaminedLink(Link, Protocol):
     """A link over which rights can be tried."""
 
     def trials(self) -> Trials:
@@ -82,21 +94,21 @@ class TellsSettings(Protocol):
 
 
 @runtime_checkable
-class TellsLeftovers(Protocol):
-    """A link that knows, also without reading, what it would not take (Classic over STOMP)."""
+class ListsMessages(Protocol):
+    """Trials that see what their link can't browse (Artemis over STOMP)."""
 
-    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what a link that takes would leave in a queue.
+    def list_messages(self, queue: IntakeQueue, at_most: int, /) -> Sequence[Delivery]:
+        """Return what the broker tells of messages, without their bodies.
 
         Raises:
-            BrokerRefused: the user may not read it.
+            BrokerRefused: it does not tell.
         """
         ...
 
 
 @runtime_checkable
 class TellsExpiration(Protocol):
-    """Trials that see what the broker did to a token (Classic over OpenWire)."""
+    """Trials that see what the broker did to a token (Classic over OpenWire and STOMP)."""
 
     def token_expiration_ms(self) -> int | None:
         """Return when our token will expire; 0 = never, None = there is none."""

@@ -1,0 +1,178 @@
+"""Tries on Artemis over STOMP what the sidecar's user may do, without taking or leaving anything.
+
+Each trial has a connection of its own, since the broker ends the connection of whom it refuses.
+
+Quirk (Artemis 2.44): over STOMP the broker names a permission only where it would have to make
+something; that SEND or CONSUME is missing it says in words that name none.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Loss
+from amqsidecar.brokers.amqp_browse import list_messages
+from amqsidecar.brokers.amqp_message import OriginReader
+from amqsidecar.brokers.artemis_management import ADDRESS, Question
+from amqsidecar.brokers.artemis_trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.stomp_artemis_ask import call
+from amqsidecar.brokers.stomp_artemis_management import StompManagement
+from amqsidecar.brokers.stomp_artemis_message import destination_headers
+from amqsidecar.brokers.stomp_artemis_selection import MADE_BY_OTHERS, MEANINGS, read_list
+from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
+from amqsidecar.brokers.stomp_frame import Header
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination, queue
+
+_TRANSACTION: Header = (b"transaction", b"trial")
+_UNNAMED = {"AMQ339011 ": "SEND", "AMQ339016 ": "CONSUME"}
+# Precedent: management-browse-page-size unless configured.
+_LISTED_MAX = 200
+_EMPTIED_AFTER_S = 0.5
+
+
+class StompArtemisTrials(ArtemisAnswers):
+    """Trials over STOMP connections."""
+
+    def __init__(
+        self,
+        connect: Callable[[], StompConnection],
+        management: StompManagement,
+        user: str,
+        allowed: Collection[Loss],
+        read_origin: OriginReader,
+    ) -> None:
+        super().__init__(management)
+        self._read_origin = read_origin
+        self._connect = connect
+        self._user = user
+        self._allowed = allowed
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The consumer selects no message. The broker makes a queue that is missing where it may.
+        """
+        headers = [*self._source(destination), (b"selector", b"1 = 0")]
+        return self._try(
+            destination, [("SUBSCRIBE", headers), ("UNSUBSCRIBE", [(b"id", b"trial")])]
+        )
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        What is sent for it is rolled back. The broker makes a queue that is missing where it may.
+        """
+        return self._write(destination, destination_headers(destination))
+
+    def _write(self, destination: Destination, headers: Iterable[Header]) -> str | None:
+        frames = [
+            ("BEGIN", [_TRANSACTION]),
+            ("SEND", [*headers, _TRANSACTION]),
+            ("ABORT", [_TRANSACTION]),
+        ]
+        return self._try(destination, frames)
+
+    def _source(self, destination: Destination) -> list[Header]:
+        kind = b"ANYCAST"
+        address, _, own = destination.name.partition("::")
+        if own:
+            # Why: another type than that of the queue would be added to its address.
+            rows = [row for row in self._management.queues(address=address) if row.name == own]
+            kind = b"ANYCAST" if any(row.is_anycast for row in rows) else b"MULTICAST"
+        return [
+            (b"destination", destination.name.encode()),
+            (b"subscription-type", kind),
+            (b"id", b"trial"),
+            (b"ack", b"client-individual"),
+        ]
+
+    def _try(
+        self, destination: Destination, frames: Iterable[tuple[str, Iterable[Header]]]
+    ) -> str | None:
+        connection = self._connect()
+        try:
+            for command, headers in frames:
+                call(connection, command, headers)
+            connection.disconnect(2.0)
+        except Refused as refused:
+            return self._named(error_text(refused.frame), destination)
+        finally:
+            connection.close()
+        return None
+
+    def _named(self, words: str, destination: Destination) -> str:
+        for beginning, permission in _UNNAMED.items():
+            if words.startswith(beginning):
+                return (
+                    f"User: {self._user} does not have permission='{permission}' on address "
+                    f"{destination.address} (the broker says no more than {words[:40]!r})"
+                )
+        return words
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        if self.can_remove:
+            return self.destroyed(destination)
+        connection = self._connect()
+        try:
+            headers = [(name, value) for name, value in self._source(destination) if name != b"ack"]
+            call(connection, "SUBSCRIBE", [*headers, (b"ack", b"auto")])
+            taken = -1
+            while len(connection.messages) > taken:
+                taken = len(connection.messages)
+                connection.wait(_EMPTIED_AFTER_S)
+            call(connection, "UNSUBSCRIBE", [(b"id", b"trial")])
+            connection.disconnect(2.0)
+        except Refused as refused:
+            return self._named(error_text(refused.frame), destination)
+        finally:
+            connection.close()
+        return EMPTIED
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        missing = self._management.missing
+        if missing is None:
+            return ()
+        words = self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])
+        return (missing,) if words is None else (words, missing)
+
+    def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what the management tells of the messages of a queue, without their bodies.
+
+        Raises:
+            BrokerRefused: it does not.
+        """
+        listed = list_messages(self._management, intake, at_most, self._read_origin)
+        if listed is None:
+            is_told = self._management.missing is None
+            raise BrokerRefused(
+                "it holds too many messages to be listed"
+                if is_told
+                else "over STOMP that is told to those only who may manage the broker"
+            )
+        return listed
+
+    def would_leave(self, intake: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what a link that takes would leave in a queue, as far as the broker lists types.
+
+        Raises:
+            BrokerRefused: it does not.
+        """
+        management, name = self._management, intake.destination.name.rpartition("::")[2]
+        if management.missing is not None:
+            raise BrokerRefused(
+                "of what other clients than STOMP have made nothing is taken, and how much that is "
+                "is told to those only who may manage the broker"
+            )
+        count = management.message_count(name) or 0
+        answer = management.ask(Question(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,)))
+        if not answer.is_ok or not answer.value:
+            return ()
+        losses = Counter(one.loss for one in read_list(answer.value, self._allowed) if one.loss)
+        return tuple(
+            LeftBehind(
+                intake.destination, loss, found, MEANINGS[loss], at_least=count > _LISTED_MAX
+            )
+            for loss, found in sorted(losses.items())
+        )
