@@ -308,6 +308,28 @@ def test_one_group_may_be_of_stomp_and_of_jms(
     assert {one.id for one in harness.drain(name)} == wanted
 
 
+def test_what_openwire_made_comes_back_as_it_was(
+    artemis: Broker, harness: StompArtemisHarness, link: Link
+) -> None:
+    """Artemis writes a group sequence of 0 on each of its messages, which is no number of theirs."""
+    name = f"{harness.prefix}.orders"
+    clients = [JmsPeer.of(artemis, one) for one in ("openwire", "core")]
+    plain = {"sample_properties": False, "properties": STRINGS, "group": None}
+    clients[0].produce(name, ("Text", "Bytes"), text="t", **plain)
+    before = [one for client in clients for one in client.browse(name)]
+    harness.kill(name)
+    link.attach([harness.intake()], 10)
+    take_all(link, 2)
+    after = [one for client in clients for one in client.browse(name)]
+    for first, second in zip(before, after, strict=True):
+        assert not first.differences(
+            second,
+            without_headers={"JMSMessageID", "JMSTimestamp"},
+            without_properties=(first.properties.keys() | second.properties.keys()) - STRINGS.keys(),
+        )
+        assert second.value("_AMQ_GROUP_SEQUENCE") is None
+
+
 def test_what_others_made_and_a_token_names_is_not_handed_over(
     artemis: Broker, harness: StompArtemisHarness
 ) -> None:

@@ -47,6 +47,8 @@ _KNOWN = frozenset(
         "JMSXDeliveryCount",
     )
 )
+_GROUP: Final = "_AMQ_GROUP_ID"
+_SEQUENCE: Final = "_AMQ_GROUP_SEQUENCE"
 _COMPRESSED: Final = "_AMQ_LARGE_COMPRESSED"
 _MAY_BE_EMPTY = frozenset(("_AMQ_ORIG_QUEUE",))
 _SELECTOR_BYTES_MAX: Final = 8000
@@ -129,8 +131,10 @@ def _carries_body(entry: Mapping[str, Any]) -> bool:
 
 def _carries_properties(entry: Mapping[str, Any]) -> bool:
     return all(
-        # Why not "": null looks like that too. A group's sequence has to be a number as well.
-        isinstance(value, str) and (value != "" or name in _MAY_BE_EMPTY)
+        # Why not "": null looks like that too.
+        (isinstance(value, str) and (value != "" or name in _MAY_BE_EMPTY))
+        # Why: Artemis writes it on each message of OpenWire; any other has to be a number.
+        or (name == _SEQUENCE and value == 0 and _GROUP not in entry)
         for name, value in entry.items()
         if name not in _KNOWN and not name.startswith("__HDR_")
     )
