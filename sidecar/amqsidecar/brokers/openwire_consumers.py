@@ -3,9 +3,11 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.message_sizes import MessageSizes
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.clock import Clock
@@ -14,6 +16,8 @@ from amqsidecar.model.destination import Destination
 
 _BROWSE_TIMEOUT_S = 10.0
 _BROWSE_BYTES_MAX = 64 * 1024 * 1024
+# Bound: bytes that the broker may have handed us ahead, as far as their mean size can tell.
+_HELD_BYTES_MAX = 64 * 1024 * 1024
 
 Taker = Callable[["Consumer", bytes, bytes | None], None]
 """Takes what a consumer was handed: nested destination and message; None = end of a browser."""
@@ -107,6 +111,14 @@ def runs(handles: Iterable[Handle]) -> list[tuple[Handle, Handle]]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def _source(field: bytes) -> Destination:
+    source = codec.read_destination(field)
+    if source is None:
+        raise LinkLost("the broker handed out a message without telling its queue")
+    return source
+
+
 class Consumers:
     """All consumers of a connection."""
 
@@ -115,7 +127,8 @@ class Consumers:
         self._clock = clock
         self._count = 0
         self._by_value: dict[int, Consumer] = {}
-        self._sources: dict[bytes, Destination] = {}
+        self._sizes = MessageSizes(_HELD_BYTES_MAX)
+        self._prefetch_max = 1
         self._arrived: deque[tuple[Consumer, bytes, bytes, int]] = deque()
 
     def add(
@@ -171,6 +184,8 @@ class Consumers:
     ) -> dict[Destination, str]:
         """Make these queues the intake, with so many deliveries ahead over all of them.
 
+        They are fewer where messages are large, and until it is known how large they are.
+
         Returns:
             Those that can't be read, with the broker's words; the others are read.
         """
@@ -181,20 +196,31 @@ class Consumers:
                 self._leave(consumer)
             elif not consumer.is_leaving:
                 present[consumer.destination] = consumer
-        share = max(1, prefetch // max(1, len(wanted)))
+        self._prefetch_max = prefetch
+        share = self._share(len(wanted))
         refused = {}
         for destination in wanted:
             known = present.get(destination)
             try:
                 if known is None:
                     self.add(destination, share)
-                elif known.prefetch != share:
-                    change = codec.consumer_control(known.nested_id, known.field, share)
-                    self._connection.call(codec.CONSUMER_CONTROL, change)
-                    known.prefetch = share
+                else:
+                    self._change(known, share)
             except Refused as cause:
                 refused[destination] = str(cause)
         return refused
+
+    def _share(self, consumer_count: int) -> int:
+        """Return how many deliveries ahead each of so many consumers has."""
+        ahead = self._sizes.ahead(self._prefetch_max)
+        return max(1, ahead // max(1, consumer_count))
+
+    def _change(self, consumer: Consumer, share: int) -> None:
+        if consumer.prefetch != share:
+            change = codec.consumer_control(consumer.nested_id, consumer.field, share)
+            # Why no answer: Classic refuses it to nobody, and one would come behind large messages.
+            self._connection.send(codec.CONSUMER_CONTROL, change)
+            consumer.prefetch = share
 
     def drop(self, destination: Destination) -> None:
         """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
@@ -247,18 +273,20 @@ class Consumers:
             if consumer.is_leaving:
                 continue
             provenance, message_id = read_dead_letter(message, now_ms)
-            source = self._sources.get(field) or self._source(field)
             handle = Handle(consumer, field, message_id, place)
             consumer.in_hand += 1
-            deliveries.append(Delivery(handle, source, message, provenance))
+            self._sizes.note(len(message))
+            deliveries.append(Delivery(handle, _source(field), message, provenance))
+        if deliveries:
+            self._adapt()
         return deliveries
 
-    def _source(self, field: bytes) -> Destination:
-        source = codec.read_destination(field)
-        if source is None:
-            raise LinkLost("the broker handed out a message without telling its queue")
-        self._sources[field] = source
-        return source
+    def _adapt(self) -> None:
+        """Let the broker hand over more, or less, as the sizes tell."""
+        read = [one for one in self._intake() if not one.is_leaving]
+        share = self._share(len(read))
+        for consumer in read:
+            self._change(consumer, share)
 
     def in_hand(self, deliveries: Sequence[Delivery]) -> list[Handle]:
         """Return the handles of deliveries that can be accepted.
