@@ -94,21 +94,18 @@ class _Merger:
         self._origins: dict[str, str] = {}
 
     def add_file(self, path: Path) -> None:
-        from ruamel.yaml import YAML  # noqa: PLC0415 - most commands have no file to read
-        from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - as above
+        # Why here: it is slow to import, and most commands have no file to read.
+        from amqsidecar.policy_source.yaml_text import NotYaml, read_yaml_text  # noqa: PLC0415
 
         try:
-            tree = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8"))
+            tree = read_yaml_text(path.read_text(encoding="utf-8"), keeps_lines=True)
         except OSError as error:
             self._fail(str(path), f"can't be read: {error.strerror or error}")
         except UnicodeDecodeError:
             self._fail(str(path), "can't be read: it is not UTF-8")
-        except MarkedYAMLError as error:
-            mark = error.problem_mark
-            where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-            self._fail(where, f"is not YAML: {error.problem or error.context}")
-        except YAMLError as error:
-            self._fail(str(path), f"is not YAML: {str(error).splitlines()[0]}")
+        except NotYaml as error:
+            where = str(path) if error.line is None else f"{path}:{error.line}"
+            self._fail(where, f"is not YAML: {error}")
         else:
             if isinstance(tree, Mapping):
                 self._add_tree(tree, "", path)
@@ -308,14 +305,13 @@ def _parse_value(text: str) -> object:
     """Return what YAML makes of a value in the environment or on a command line."""
     if re.fullmatch("[1-9][0-9]{0,17}|0", text):
         return int(text)
-    from ruamel.yaml import YAML  # noqa: PLC0415 - most values are texts or plain numbers
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+    # Why here: it is slow to import, and most values are texts or plain numbers.
+    from amqsidecar.policy_source.yaml_text import NotYaml, read_yaml_text  # noqa: PLC0415
 
     try:
-        value: object = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
+        return read_yaml_text(text, keeps_lines=False)
+    except NotYaml:
         return text
-    return value
 
 
 def _lookup(config: Config, key: str) -> object:

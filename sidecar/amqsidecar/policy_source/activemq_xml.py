@@ -31,7 +31,13 @@ from amqsidecar.policy.discarding_decider import DiscardingDecider
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.classic_warnings import list_warnings
 from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
-from amqsidecar.policy_source.xml_file import line_of, local_name, namespace, read_xml
+from amqsidecar.policy_source.xml_file import (
+    line_of,
+    local_name,
+    namespace,
+    read_xml,
+    whole_number,
+)
 
 _WRAPPERS = {
     "broker": frozenset({"plugins", "destinationPolicy"}),
@@ -541,13 +547,14 @@ class _ActiveMqXml:
         if text is None:
             return default
         if _INTEGER.fullmatch(text.strip()):
-            value = int(text)
+            value = whole_number(text, bits)
         elif bean.is_spring and _HEXADECIMAL.fullmatch(text.strip()):
-            value = int(text.strip().lower().replace("#", "0x").replace("0x", ""), 16)
+            digits = text.strip().lower().replace("#", "0x").replace("0x", "")
+            value = whole_number(digits, bits, base=16)
         else:
             self._refuse(bean, name, text, "a whole number without a unit")
             return default
-        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        if value is None:
             self._refuse(bean, name, text, f"a number that fits into {bits} bits")
             return default
         return value

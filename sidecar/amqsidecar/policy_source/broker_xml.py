@@ -20,7 +20,13 @@ from amqsidecar.policy.artemis_rules import (
 )
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.artemis_warnings import list_warnings
-from amqsidecar.policy_source.xml_file import line_of, local_name, namespace, read_xml
+from amqsidecar.policy_source.xml_file import (
+    line_of,
+    local_name,
+    namespace,
+    read_xml,
+    whole_number,
+)
 
 ReadFile = Callable[[str], bytes]
 """Returns the bytes of a file that the configuration includes; raises OSError."""
@@ -220,8 +226,8 @@ class _BrokerXml:
                 element, f"<{name}>{text}</{name}>: expected a whole number without a unit"
             )
             return None
-        value = int(text)
-        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        value = whole_number(text, bits)
+        if value is None:
             self._problem(element, f"<{name}>{text}</{name}>: does not fit into {bits} bits")
             return None
         return value

@@ -43,8 +43,7 @@ def load_policy(
         return _rules_of_uri(str(policy))
     path = Path(policy)
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = _read(path)
     except OSError as error:
         what = f"can't be read: {error.strerror or error}; check policy.source"
         raise ConfigError([Problem(str(policy), what)]) from error
@@ -66,7 +65,7 @@ def parse_policy(
     root = read_xml(path, data)
     if local_name(root) in ("configuration", "core", "address-settings"):
         folder = Path(path).parent
-        return read_broker_xml(path, data, environment, lambda href: (folder / href).read_bytes())
+        return read_broker_xml(path, data, environment, lambda href: _read(folder / href))
     return read_activemq_xml(path, data, environment)
 
 
@@ -79,6 +78,12 @@ def compile_policy(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plu
     if isinstance(rules, ArtemisRules):
         return compile_artemis(rules)
     return compile_classic(rules, plugins)
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file, of a longer one than is allowed enough to see that it is."""
+    with path.open("rb") as file:
+        return file.read(MAX_FILE_BYTES + 1)
 
 
 def _looks_like_xml(path: str, data: bytes) -> bool:

@@ -8,11 +8,7 @@ A policy is either Classic's (`plugins:` in the broker's order, `dead_letter:`,
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from io import StringIO
 from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Plugin
@@ -25,7 +21,7 @@ from amqsidecar.policy.artemis_rules import (
 from amqsidecar.policy.classic_rules import ClassicRules, DeadLetterRules, PluginRules
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source import artemis_warnings, classic_warnings
-from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES
+from amqsidecar.policy_source.yaml_text import NotYaml, read_yaml_text
 
 CLASSIC_KEYS = ("plugins", "dead_letter", "scheduler_support")
 ARTEMIS_KEYS = ("address_settings", "wildcard_addresses", "literal_match_markers")
@@ -44,19 +40,13 @@ def read_yaml(path: str, data: bytes) -> Mapping[str, object]:
     Raises:
         ConfigError: too large, not YAML, or no mapping.
     """
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(
-            [Problem(path, f"is longer than {MAX_FILE_BYTES} bytes; at most that many are read")]
-        )
     try:
-        content = YAML(typ="rt").load(StringIO(data.decode("utf-8-sig")))
+        content = read_yaml_text(data.decode("utf-8-sig"), keeps_lines=True)
     except UnicodeDecodeError as error:
         raise ConfigError([Problem(path, f"is not UTF-8: {error.reason}")]) from error
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = path if mark is None else f"{path}:{mark.line + 1}"
-        what = getattr(error, "problem", None) or "can't be read"
-        raise ConfigError([Problem(where, f"is not YAML: {what}")]) from error
+    except NotYaml as error:
+        where = path if error.line is None else f"{path}:{error.line}"
+        raise ConfigError([Problem(where, f"is not YAML: {error}")]) from error
     if not isinstance(content, Mapping):
         raise ConfigError([Problem(path, "expected a mapping of policies, found something else")])
     return content

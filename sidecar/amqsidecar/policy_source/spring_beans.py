@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 from lxml import etree
 
-from amqsidecar.errors import Problem
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.policy_source.xml_file import expand_spring, line_of, local_name, namespace
 
 _SPRING = "http://www.springframework.org/schema/"
 _P_NAMESPACE = "http://www.springframework.org/schema/p"
 _CONTAINERS = {"list", "set", "array"}
 _MAX_DEPTH = 32
+# Bound: ten times what the largest files in the field have; a few lists that refer to each other
+# hold any number.
+_MAX_BEANS = 50_000
 _REGION_POLICY = "org.apache.activemq.broker.region.policy."
 _KIND_BY_CLASS = {
     "org.apache.activemq.broker.BrokerService": "broker",
@@ -92,6 +95,7 @@ class BeanReader:
             wrappers: kind of bean to the names of child elements that are properties.
         """
         self.problems: list[Problem] = []
+        self._bean_count = 0
         self._path = path
         self._environment = environment
         self._wrappers = wrappers
@@ -197,6 +201,10 @@ class BeanReader:
         return Value(None, line, beans=beans)
 
     def _beans(self, element: etree._Element, depth: int) -> Iterator[Bean]:
+        self._bean_count += 1
+        if self._bean_count > _MAX_BEANS:
+            what = f"more than {_MAX_BEANS} beans, counting each that another one refers to"
+            raise ConfigError([Problem(f"{self._path}:{line_of(element)}", what)])
         name = local_name(element)
         if depth > _MAX_DEPTH:
             self.problem(line_of(element), "beans refer to each other in a circle")

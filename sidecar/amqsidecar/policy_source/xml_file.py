@@ -11,6 +11,7 @@ from amqsidecar.errors import ConfigError, Problem
 MAX_FILE_BYTES = 8 * 1024 * 1024
 """Larger files are refused; the largest configurations seen in the field are a few hundred KiB."""
 
+_DIGITS_MAX = 1000
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _DOCTYPE = "has a DOCTYPE, which is refused (it can pull in other files); remove that line"
 
@@ -89,6 +90,13 @@ def line_of(element: etree._Element) -> int:
     """Return the line that an element begins on, 1-based."""
     line: object = element.sourceline
     return line if isinstance(line, int) else 1
+
+
+def whole_number(text: str, bits: int, *, base: int = 10) -> int | None:
+    """Return the number that digits write; None = it does not fit into so many bits."""
+    # Bound: Python refuses to read thousands of digits.
+    value = int(text, base) if len(text) <= _DIGITS_MAX else 2**bits
+    return value if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
 
 
 def expand_spring(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
