@@ -219,6 +219,26 @@ def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:
     world.kill()
 
 
+def test_what_dies_after_a_kill_in_the_first_cycle_is_no_backlog(tmp_path: Path) -> None:
+    """How much backlog is left is known only when the interrupted cycle is settled."""
+    world = World(tmp_path, threshold=3)
+    for number in range(12):
+        world.die(f"old{number}")
+    world.start()
+    world.broker.commit_fault = lambda: "killed_after"
+    with pytest.raises(Killed):
+        world.run(1)
+    world.broker.commit_fault = lambda: None
+    world.kill()
+    for number in range(5):
+        world.die(f"new{number}")
+    world.start()
+    world.run(20)
+    assert len(world.bodies("orders")) == 5
+    assert world.store.count_rows(RowFilter(state=RowState.HELD)) == 12
+    world.kill()
+
+
 def test_undone_takes_leave_no_event(world: World) -> None:
     faults = ["lost_before"]
     world.broker.commit_fault = lambda: faults.pop() if faults else None

@@ -12,31 +12,12 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, CycleStats, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
-from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.plugin import Chance
 from amqsidecar.stores.sqlite_store import SqliteStore
+from simulation.rules import DLQ, CountingRules
 from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
 from support.virtual_clock import VirtualClock
-
-DLQ = "DLQ"
-
-
-class CountingRules:
-    """Redelivers `maximum` times after `delay_ms`, then gives up; discards what is named so."""
-
-    def __init__(self, maximum: int = 2, delay_ms: int = 1_000) -> None:
-        self.maximum = maximum
-        self.delay_ms = delay_ms
-
-    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
-        if dead_letter.destination.name.startswith("discard"):
-            return Discard("discard rule")
-        if dead_letter.redelivery_count < self.maximum:
-            return Redeliver(self.delay_ms, dead_letter.redelivery_count + 1, "counting rule")
-        return DeadLetterTo(queue(DLQ), 0, "counting rule: exhausted")
 
 
 class World:
@@ -91,7 +72,6 @@ class World:
             random.Random(1).random,
         )
         backlog = BacklogGate(
-            self.store.holds(),
             lambda source: link.count(IntakeQueue(source), 1_000_000),
             holds=True,
             threshold=self.threshold,

@@ -229,6 +229,16 @@ class MemoryLink:
             self.broker.end(self._session)
         self._session = None
 
+    @property
+    def session(self) -> Session | None:
+        """What the broker keeps for it; None = the link is closed."""
+        return self._session
+
+    @property
+    def begun_sends(self) -> Sequence[Resend]:
+        """What was begun and not committed."""
+        return self._begun or ()
+
     def cut_off(self) -> Session | None:
         """Lose the connection without the broker's noticing; return what it still keeps."""
         session, self._session = self._session, None

@@ -14,7 +14,6 @@ class BacklogGate:
 
     def __init__(
         self,
-        remaining: Mapping[str, int],
         count: Callable[[Destination], int],
         *,
         holds: bool,
@@ -25,7 +24,6 @@ class BacklogGate:
         """Make a gate.
 
         Args:
-            remaining: what the store remembers for each source seen so far.
             count: asks the broker how many messages a dead-letter queue holds.
             holds: False = a backlog is processed like anything else.
             threshold: a queue that holds no more than this is no backlog.
@@ -34,7 +32,7 @@ class BacklogGate:
             is_newborn: tells whether a queue was made while we looked: nothing in it is backlog,
                 however many died before it was first read.
         """
-        self._remaining = dict(remaining)
+        self._remaining: dict[str, int] = {}
         self._fresh: dict[str, int] = {}
         self._met: dict[str, int] = {}
         self._count = count
@@ -43,6 +41,10 @@ class BacklogGate:
         self._count_limit = count_limit
         self._is_newborn = is_newborn
         self._recounts: set[str] = set()
+
+    def remember(self, remaining: Mapping[str, int]) -> None:
+        """Go on from what the store knows of each source, once its last cycle is settled."""
+        self._remaining = dict(remaining)
 
     def meet(self, source: Destination) -> None:
         """Take note of a queue that is read from now on; counts it unless it is known.

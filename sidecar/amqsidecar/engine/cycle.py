@@ -157,6 +157,7 @@ class CycleEngine:
                 tx.set_cycle(cycle)
                 tx.set_token_created()
         self._cycle = cycle
+        self._backlog.remember(self._store.holds())
         if token is not None and token < cycle - 1:
             self._commit_nothing("the token of another store could not be taken over")
         return True

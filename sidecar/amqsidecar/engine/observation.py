@@ -70,9 +70,7 @@ class Observation:
         self._row_id = 0
         self._has_looked = False
         self._old: Counter[str] = Counter()
-        self._gate = BacklogGate(
-            {}, self._count_old, holds=holds_backlog, threshold=backlog_threshold
-        )
+        self._gate = BacklogGate(self._count_old, holds=holds_backlog, threshold=backlog_threshold)
 
     def begin_look(self) -> None:
         """Begin to go through all queues once."""

@@ -317,7 +317,6 @@ class Service:
             self._true_origin,
         )
         backlog = BacklogGate(
-            self._store.holds(),
             lambda source: link.count(IntakeQueue(source), 1_000_000_000),
             holds=settings.holds_backlog,
             threshold=settings.backlog_threshold,
