@@ -13,7 +13,7 @@ from support.broker_xml import artemis_xml, classic_xml
 from support.brokers import ArtemisBroker, ClassicBroker
 from support.doctor_run import Verdict, run_doctors
 from support.jms_peer import JmsPeer
-from support.maven import CLASSIC_5
+from support.maven import CLASSIC_5, CLASSIC_6
 
 pytestmark = pytest.mark.broker
 
@@ -50,11 +50,16 @@ SCOPES = {
     "token": "queue://amqsidecar.token.>",
     "advisory": "topic://ActiveMQ.Advisory.>",
 }
+# On which versions these are taken away over which wires, besides all of them over OpenWire on 5.
+CORE = ("dlq-read", "final-write", "origin-write", "token-read", "token-write", "token-admin")
+OTHER_WIRES = {CLASSIC_5: ("stomp", "amqp"), CLASSIC_6: ("openwire", "stomp", "amqp")}
+PORTS = {"openwire": "OPENWIRE_PORT", "stomp": "STOMP_PORT", "amqp": "AMQP_JMS_PORT"}
 CLASSIC_USERS = {
     "admin": {"admins"},
     "sidecar": LEAST,
     "nothing": set(),
     **{f"no-{right}": LEAST - {right} for right in CLASSIC_CASES},
+    **{f"{wire}-no-{right}": LEAST - {right} for wire in PORTS for right in CORE},
 }
 SECURITY = """
     <simpleAuthenticationPlugin anonymousAccessAllowed="false"><users>
@@ -194,6 +199,49 @@ def test_each_right_on_classic_is_named_and_the_line_grants_it(tmp_path: Path) -
     for user, verdict in after.items():
         assert verdict.problems == [], user
         assert verdict.code == 0, user
+
+
+@pytest.mark.parametrize("version", [CLASSIC_5, CLASSIC_6])
+def test_rights_over_each_wire_of_classic(tmp_path: Path, version: str) -> None:
+    """As above; AMQP shows only the queues that are named, and where their messages died by name.
+
+    Nothing is left of what was sent for a trial.
+    """
+    policy = classic_policy(tmp_path)
+    wires = OTHER_WIRES[version]
+
+    def ask() -> dict[str, Verdict]:
+        wishes = {
+            f"{wire}-no-{right}": (
+                f"{wire}://{wire}-no-{right}:{wire}-no-{right}"
+                f"@127.0.0.1:{broker.ports[PORTS[wire]]}",
+                [f"intake.queues=[DLQ.{ALIVE}]"] if wire == "amqp" else [],
+            )
+            for wire in wires
+            for right in CORE
+        }
+        return run_doctors(wishes, tmp_path, policy)
+
+    with SecuredClassic(version) as broker:
+        die(broker, ALIVE)
+        before = ask()
+        broker.grant([line for verdict in before.values() for line in lines_of(verdict)])
+        after = ask()
+        peer = JmsPeer.of(broker, "openwire")
+        for name in (ALIVE, f"DLQ.{ALIVE}.exhausted"):
+            assert peer.browse(name) == []
+        assert len(peer.browse(f"DLQ.{ALIVE}")) == 1
+
+    for user, verdict in before.items():
+        right = user.partition("-no-")[2]
+        operation, permission, _ = CLASSIC_CASES[right]
+        assert verdict.code == 78, user
+        for problem in verdict.problems:
+            assert problem["subject"].startswith(SCOPES[right.partition("-")[0]]), user
+            assert f"user {user} may not {operation} " in problem["what"], user
+            assert f'{permission}="{user}"' in problem["mend"], user
+    for user, verdict in after.items():
+        assert (verdict.code, verdict.problems) == (0, []), user
 
 
 # ---------------------------------------------------------------------------- Artemis

@@ -15,7 +15,7 @@ from amqsidecar.brokers.amqp_message import OriginReader
 from amqsidecar.brokers.artemis_management import ADDRESS, Question
 from amqsidecar.brokers.artemis_trials import EMPTIED, ArtemisAnswers
 from amqsidecar.brokers.stomp_artemis_ask import call
-from amqsidecar.brokers.stomp_artemis_management import StompManagement
+from amqsidecar.brokers.stomp_artemis_management import REPLY_PREFIX, StompManagement
 from amqsidecar.brokers.stomp_artemis_message import destination_headers
 from amqsidecar.brokers.stomp_artemis_selection import MADE_BY_OTHERS, MEANINGS, read_list
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
@@ -24,7 +24,9 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue
 
 _TRANSACTION: Header = (b"transaction", b"trial")
-_UNNAMED = {"AMQ339011 ": "SEND", "AMQ339016 ": "CONSUME"}
+_UNNAMED_SEND = "AMQ339011 Error sending message"
+_UNNAMED_CONSUME = "AMQ339016 Error creating subscription"
+_UNNAMED = {_UNNAMED_SEND: "SEND", _UNNAMED_CONSUME: "CONSUME"}
 # Precedent: management-browse-page-size unless configured.
 _LISTED_MAX = 200
 _EMPTIED_AFTER_S = 0.5
@@ -105,7 +107,7 @@ class StompArtemisTrials(ArtemisAnswers):
             if words.startswith(beginning):
                 return (
                     f"User: {self._user} does not have permission='{permission}' on address "
-                    f"{destination.address} (the broker says no more than {words[:40]!r})"
+                    f"{destination.address} (over STOMP the broker says no more than: {beginning})"
                 )
         return words
 
@@ -134,8 +136,12 @@ class StompArtemisTrials(ArtemisAnswers):
         missing = self._management.missing
         if missing is None:
             return ()
-        words = self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])
-        return (missing,) if words is None else (words, missing)
+        words = [self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])]
+        if _UNNAMED_CONSUME in missing:
+            words.append(self._named(_UNNAMED_CONSUME, queue(REPLY_PREFIX)))
+        elif f"address {REPLY_PREFIX}" in missing:
+            words.append(missing)
+        return tuple(one for one in words if one is not None) or (missing,)
 
     def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return what the management tells of the messages of a queue, without their bodies.
