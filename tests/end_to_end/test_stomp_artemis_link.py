@@ -21,6 +21,7 @@ from support.jms_peer import ALL_TYPES, JmsPeer
 from support.link_stomp_artemis import StompArtemisHarness
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
+from support.stomp_peer import StompPeer
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -111,8 +112,8 @@ def move(link: Link, harness: StompArtemisHarness, count: int, cycle: int = 1) -
     return deliveries
 
 
-def take_all(link: Link, count: int) -> list[Delivery]:
-    """Move so many dead letters, in as many cycles as it takes."""
+def take_all(link: Link, count: int, token: int = 0) -> list[Delivery]:
+    """Move so many dead letters, in as many cycles as it takes; return them."""
     taken: list[Delivery] = []
 
     def is_all() -> bool:
@@ -120,7 +121,8 @@ def take_all(link: Link, count: int) -> list[Delivery]:
         deliveries = link.receive(3)
         if deliveries:
             taken.extend(deliveries)
-            link.commit_cycle(deliveries, [resend(one) for one in deliveries], len(taken))
+            cycle = token + len(taken)
+            link.commit_cycle(deliveries, [resend(one) for one in deliveries], cycle)
         return len(taken) >= count
 
     eventually(is_all, within_s=20, what=f"{count} dead letters are moved")
@@ -221,13 +223,7 @@ def test_what_the_management_does_not_list_is_told(
     core.produce(name, "Text", text="behind", **plain)
     harness.kill(name)
     link.attach([harness.intake()], 10)
-
-    def told() -> dict[str, int]:
-        link.wait(0.1)
-        assert link.receive(10) == []
-        return {one.reason: one.count for one in link.left_behind()}
-
-    eventually(lambda: told() == {Loss.BODY_TYPE: 200, "unseen": 6}, what="it is told")
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 200, "unseen": 6}, what="it is told")
     harness.set_address(harness.dead_letter_queue, managementBrowsePageSize=1000)
     receive(link, 1)
 
@@ -308,10 +304,72 @@ def test_one_group_may_be_of_stomp_and_of_jms(
     assert {one.id for one in harness.drain(name)} == wanted
 
 
+def left(link: Link) -> dict[str, int]:
+    """Return what is told to be left behind, once the link had time to look."""
+    link.wait(0.1)
+    assert link.receive(10) == []
+    return {one.reason: one.count for one in link.left_behind()}
+
+
+def consumers(harness: StompArtemisHarness) -> list[int]:
+    """Return the broker's ids of those who read the dead-letter queue."""
+    answer = harness.ask(f"queue.{harness.dead_letter_queue}", "listConsumersAsJSON")
+    return [one["consumerID"] for one in json.loads(answer.value)]
+
+
+def test_what_only_looks_like_stomps_is_given_back_and_counted(
+    artemis: Broker, harness: StompArtemisHarness, link: Link
+) -> None:
+    """The next subscription leaves it out; then there is no need of another one."""
+    name = f"{harness.prefix}.orders"
+    for number in range(3):
+        harness.put(name, b"forged", NATIVE_MESSAGE_ID=f"ID:{number}")
+    harness.put(name, b"of STOMP")
+    harness.kill(name)
+    link.attach([harness.intake()], 10)
+    take_all(link, 1)
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 3}, what="it is told")
+    assert harness.ask(f"queue.{harness.dead_letter_queue}", "countMessages", "").value == 3
+    reading = consumers(harness)
+    JmsPeer.of(artemis, "core").produce(f"{name}.new", "Map", group=None)
+    harness.put(f"{name}.new", b"of STOMP")
+    harness.kill(f"{name}.new")
+    take_all(link, 1, token=1)
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 4}, what="a later look has told more")
+    assert consumers(harness) == reading
+
+
+def test_what_another_consumer_keeps_from_us_is_told_until_it_comes(
+    artemis: Broker, harness: StompArtemisHarness, link: Link
+) -> None:
+    """The broker gives a group to one consumer, and nobody what stands behind it."""
+    name = f"{harness.prefix}.orders"
+    core = JmsPeer.of(artemis, "core")
+    plain = {"sample_properties": False, "group": None, "text": "t"}
+    harness.put(name, b"of STOMP", _AMQ_GROUP_ID="g")
+    harness.kill(name)
+    other = StompPeer(artemis.ports["PORT"], artemis.user, artemis.password)
+    of_stomp = {"subscription-type": "ANYCAST"}
+    other.subscribe(harness.dead_letter_queue, "receipt IS NOT NULL", headers=of_stomp)
+    other.ack(other.receive())
+    core.produce(name, "Text", **plain)
+    core.produce(name, "Text", properties={"JMSXGroupID": "g"}, **plain)
+    core.produce(name, "Text", **plain)
+    harness.kill(name)
+    link.attach([harness.intake()], 10)
+    take_all(link, 1)
+    eventually(lambda: left(link) == {"withheld": 2}, what="it is told")
+    reading = consumers(harness)
+    other.close()
+    take_all(link, 2, token=1)
+    assert set(consumers(harness)) < set(reading)
+    eventually(lambda: left(link) == {}, what="nothing is told any more")
+
+
 def test_what_openwire_made_comes_back_as_it_was(
     artemis: Broker, harness: StompArtemisHarness, link: Link
 ) -> None:
-    """Artemis writes a group sequence of 0 on each of its messages, which is no number of theirs."""
+    """Artemis writes a group sequence of 0 on each message, which is no number of theirs."""
     name = f"{harness.prefix}.orders"
     clients = [JmsPeer.of(artemis, one) for one in ("openwire", "core")]
     plain = {"sample_properties": False, "properties": STRINGS, "group": None}
@@ -325,7 +383,8 @@ def test_what_openwire_made_comes_back_as_it_was(
         assert not first.differences(
             second,
             without_headers={"JMSMessageID", "JMSTimestamp"},
-            without_properties=(first.properties.keys() | second.properties.keys()) - STRINGS.keys(),
+            without_properties=(first.properties.keys() | second.properties.keys())
+            - STRINGS.keys(),
         )
         assert second.value("_AMQ_GROUP_SEQUENCE") is None
 

@@ -14,6 +14,7 @@ from amqsidecar.brokers.stomp_artemis_selection import (
     Listed,
     only,
     read_list,
+    readable,
     without,
 )
 from amqsidecar.brokers.stomp_artemis_suspects import Suspects
@@ -33,13 +34,15 @@ class Left:
         by_number: what stays in it, with `loss`, by the broker's numbers.
         forged: how many only seem to be made by STOMP.
         unseen: how many the management does not look at.
-        withheld: how many are selected, and don't come.
+        waiting: how many were selected at the last look, and nothing was in hand.
+        withheld: how many of these were so at the look before as well.
     """
 
     def __init__(self) -> None:
         self.by_number: dict[int, Listed] = {}
         self.forged = 0
         self.unseen = 0
+        self.waiting = 0
         self.withheld = 0
 
     def counts(self) -> Iterator[tuple[str, int]]:
@@ -116,8 +119,7 @@ class Fetcher:
         whole = {one.number: one for one in listed if not one.loss}
         known = {number: one for number, one in whole.items() if number in reading.wanted}
         fresh = {number: one for number, one in whole.items() if number not in known}
-        is_idle = not self._readings.held(reading)
-        left.withheld = len(known) if is_idle else 0
+        self._count_waiting(reading, left)
         left.unseen = 0 if fresh else self._count_unseen(reading, left, counted)
         if fresh:
             # Why the known ones last: what does not come must not keep others from coming.
@@ -150,6 +152,13 @@ class Fetcher:
         answer = self._management.ask(Question(_resource(reading), "countMessages", (selector,)))
         return int(answer.value) if answer.is_ok else None
 
+    def _count_waiting(self, reading: Reading, left: Left) -> None:
+        before, left.waiting = left.waiting, 0
+        if not self._readings.held(reading):
+            selected = readable(reading.excluded, reading.wanted.values())
+            left.waiting = self._count(reading, selected) or 0
+        left.withheld = min(before, left.waiting)
+
     def _count_unseen(self, reading: Reading, left: Left, counted: int) -> int:
         """Return how many messages the management does not look at.
 
@@ -157,10 +166,10 @@ class Fetcher:
         unless management-browse-page-size says otherwise.
         """
         held = self._readings.held(reading)
-        if not (left.by_number or left.withheld) or len(held) >= self._readings.share:
+        if not left.by_number or len(held) >= self._readings.share:
             return 0
         total = self._management.message_count(reading.name.rpartition("::")[2]) or 0
-        return max(0, total - len(held) - counted - left.forged)
+        return max(0, total - len(held) - counted - left.forged - left.waiting)
 
     def leave(self, reading: Reading, listed: Listed) -> None:
         """Count a message, with its `loss`, as left behind."""

@@ -69,8 +69,9 @@ MEANINGS: Final[Mapping[str, str]] = {
         "management-browse-page-size (200) in the address-setting of the dead-letter address"
     ),
     WITHHELD: (
-        "they are asked for, and the broker does not hand them over: it gives a message group to "
-        "one consumer, so look for another consumer of this dead-letter queue and end it"
+        "the broker does not hand them over although they are selected: a message group belongs to "
+        "one consumer, and what stands behind its messages waits, too; look for another consumer "
+        "of this dead-letter queue and end it"
     ),
     NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
 }
