@@ -13,7 +13,7 @@ from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 QUERIES = read_queries("sqlite_queries.sql")
 
 _PAGE_BYTES = (
@@ -55,6 +55,7 @@ class SqliteDatabase:
         self._busy_timeout_ms = busy_timeout_ms
         self._connection: sqlite3.Connection | None = None
         self._is_spoiled = False
+        self._data_version = 0
         self._word_ids: dict[str, int] = {}
         self._words: dict[int, str] = {}
 
@@ -189,6 +190,7 @@ class SqliteDatabase:
         self._is_spoiled = False
         with self.mapped("be written"):
             self.run("BEGIN IMMEDIATE")
+            self._notice_others()
         try:
             yield
             if self._is_spoiled:
@@ -210,6 +212,7 @@ class SqliteDatabase:
                 return
             self.run("BEGIN")
             try:
+                self._notice_others()
                 yield
             finally:
                 self.run("ROLLBACK")
@@ -286,6 +289,22 @@ class SqliteDatabase:
                 numbers[text] = row[0]
         return numbers
 
+    def use_words(self, more: Mapping[int, int]) -> None:
+        """Count places that have a text, by its number: so many more, or fewer."""
+        self.query_each("use_word", [(count, number) for number, count in more.items()])
+
+    def forget_words(self, limit: int) -> None:
+        """Remove at most so many texts that no row has."""
+        self.query("forget_words", (limit,))
+        self._forget_words()
+
+    def _notice_others(self) -> None:
+        """Forget the numbers of texts where another connection may have removed some."""
+        version = self.run("PRAGMA data_version").fetchone()[0]
+        if version != self._data_version:
+            self._data_version = version
+            self._forget_words()
+
     def word(self, number: int) -> str:
         """Return the text of a number."""
         text = self._words.get(number)
@@ -297,7 +316,7 @@ class SqliteDatabase:
         return text
 
     def find_word(self, text: str) -> int:
-        """Return the number of a text; -1 = no row ever had it."""
+        """Return the number of a text; -1 = no row has it."""
         row = self.query("find_word", (storable(text),)).fetchone()
         return row[0] if row else -1
 

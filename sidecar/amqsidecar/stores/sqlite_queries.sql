@@ -59,6 +59,14 @@ INSERT INTO word (text) VALUES (?) RETURNING id;
 -- The text of a number.
 SELECT text FROM word WHERE id = ?;
 
+-- name: use_word
+-- More places have a text, or fewer.
+UPDATE word SET uses = uses + ? WHERE id = ?;
+
+-- name: forget_words
+-- Texts that no row has.
+DELETE FROM word WHERE id IN (SELECT id FROM word INDEXED BY word_unused WHERE uses = 0 LIMIT ?);
+
 -- name: read_unfinished
 -- The cycle whose end is not known.
 SELECT cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, sent_tally, holds,
@@ -103,8 +111,8 @@ INSERT INTO redelivery (
 INSERT INTO message (id, body) VALUES (?, ?);
 
 -- name: delete_rows
--- Rows with consecutive numbers.
-DELETE FROM redelivery WHERE id BETWEEN ? AND ?;
+-- Rows with consecutive numbers; tells the words that they had.
+DELETE FROM redelivery WHERE id BETWEEN ? AND ? RETURNING destination, source, rule, encoding;
 
 -- name: delete_messages
 -- Messages with consecutive numbers.

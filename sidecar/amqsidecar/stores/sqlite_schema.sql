@@ -12,11 +12,14 @@ CREATE TABLE meta (
     token_created INTEGER NOT NULL CHECK (token_created IN (0, 1))
 ) STRICT;
 
--- Texts that rows repeat: destinations, sources, rules, encodings.
+-- Texts that rows repeat: destinations, sources, rules, encodings; and in how many places.
 CREATE TABLE word (
     id INTEGER PRIMARY KEY,
-    text TEXT NOT NULL UNIQUE
+    text TEXT NOT NULL UNIQUE,
+    uses INTEGER NOT NULL DEFAULT 0 CHECK (uses >= 0)
 ) STRICT;
+
+CREATE INDEX word_unused ON word (uses) WHERE uses = 0;
 
 -- One row per scheduled message, without its bytes, so that scans don't read them.
 CREATE TABLE redelivery (

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -401,6 +402,10 @@ class SqliteTransaction:
             )
         database.query_each("change_row", values)
         self._count([(*key, delta) for key, delta in deltas.items()])
+        uses = Counter[int]()
+        for (destination, _), delta in deltas.items():
+            uses[destination] += delta
+        database.use_words(uses)
         _write_block(database, [made.event for _, made in changes])
         return len(changes)
 
@@ -493,12 +498,16 @@ class SqliteTransaction:
             ],
         )
         self._database.query_each("add_message", [(row.id, row.message) for row in taken])
+        texts = ((row.destination, row.source, row.rule, row.encoding) for row in taken)
+        self._database.use_words(Counter(map(words.__getitem__, chain.from_iterable(texts))))
         if taken:
             above = max(row.id for row in taken) + 1
             self._database.query("reserve_ids", {"at_least": above, "count": 0}).fetchall()
 
     def _delete_rows(self, runs: Sequence[tuple[int, int]]) -> None:
-        self._database.query_each("delete_rows", runs)
+        deleted = chain.from_iterable(self._database.query("delete_rows", run) for run in runs)
+        uses = Counter[int](chain.from_iterable(deleted))
+        self._database.use_words({number: -count for number, count in uses.items()})
         self._database.query_each("delete_messages", runs)
 
     def _tally_of(self, ids: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -901,12 +910,14 @@ class SqliteStore:
     def forget_history(self, before_ms: int, limit: int) -> int:
         """Remove at most `limit` of the oldest events before a time; returns how many.
 
-        Events that were written together go when all of them are old enough.
+        Events that were written together go when all of them are old enough. Texts that no row has
+        any more go as well, as many at most.
 
         Promise: safe to call again; if the process dies inside, nothing was removed.
         """
         with self.transaction(), self._database.mapped("be written"):
             removed = self._forget("oldest_blocks", limit, before_ms=before_ms)
+            self._database.forget_words(limit)
         self._shrink()
         return removed
 
