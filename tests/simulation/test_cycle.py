@@ -252,6 +252,25 @@ def test_undone_takes_leave_no_event(world: World) -> None:
     assert [type(event).__name__ for event in history] == ["Received", "Scheduled", "Resent"]
 
 
+def test_the_delay_counts_from_the_intake_where_a_cycle_began_before_it(tmp_path: Path) -> None:
+    """What arrives while the store is slow or the process stopped is not due that much earlier."""
+    world = World(tmp_path)
+    world.start()
+    world.die("a")
+    world.run(2)
+    world.clock.advance(1_000)
+    world.link.step = lambda name: (
+        (world.clock.advance(900), world.die("b")) if name == "sends begun" else None
+    )
+    world.run(1)
+    arrived_ms = world.clock.now_ms()
+    world.link.step = lambda _name: None
+    world.run(1)
+    (row,) = world.store.list_rows(ALL, 10)
+    assert row.due_at_ms == arrived_ms + 1_000
+    world.kill()
+
+
 def test_nothing_is_sent_early_and_an_idle_turn_waits_until_the_next_due_time(
     tmp_path: Path,
 ) -> None:

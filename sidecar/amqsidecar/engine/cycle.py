@@ -338,7 +338,8 @@ class CycleEngine:
                     deliveries = self._gather()
                 if deliveries:
                     self._crash_point("gathered")
-                taken, events = self._decide(deliveries, now_ms)
+                # Why asked again: what arrived since the cycle began is not due that much earlier.
+                taken, events = self._decide(deliveries, self._clock.now_ms())
                 events.extend([_sent_event(row, now_ms) for row in sent])
                 if blocked:
                     tx.record(blocked)
