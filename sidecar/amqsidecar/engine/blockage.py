@@ -2,6 +2,12 @@
 
 import msgspec
 
+BLOCKED_MAX = 10_000
+"""So many destinations are remembered; beyond, the one that was blocked longest ago is open again.
+
+It is asked about or probed at its next message then, as a destination that was never blocked.
+"""
+
 
 class Blockage(msgspec.Struct, frozen=True):
     """A destination that refused, or that nothing would route.
@@ -42,11 +48,13 @@ class Blockages:
         self, destination: str, now_ms: int, reason: str, *, ends_links: bool = False
     ) -> Blockage:
         """Block a destination, for twice as long as the last time without a success between."""
-        before = self._blocked.get(destination)
+        before = self._blocked.pop(destination, None)
         delay_ms = (
             self._first_delay_ms if before is None else min(before.delay_ms * 2, self._max_delay_ms)
         )
         blockage = Blockage(reason, now_ms + delay_ms, delay_ms, ends_links)
+        if len(self._blocked) >= BLOCKED_MAX:
+            del self._blocked[next(iter(self._blocked))]
         self._blocked[destination] = blockage
         return blockage
 

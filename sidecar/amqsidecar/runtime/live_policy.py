@@ -24,6 +24,9 @@ JSON_KEYS = {
 }
 """Key of `getAddressSettingsAsJSON` to our field; what is unset there is unset here."""
 
+# Bound: an address costs some kilobytes, and dead letters may name any number of them.
+_ADDRESSES_MAX = 2_000
+
 
 class TellsSettings(Protocol):
     """A link that can ask the broker for the merged settings of addresses."""
@@ -53,6 +56,8 @@ class LivePolicy:
         address = dead_letter.destination.address
         decider = self._deciders.get(address)
         if decider is None:
+            if len(self._deciders) >= _ADDRESSES_MAX:
+                self.forget()
             decider = self._deciders[address] = self._ask(address)
         return decider.decide(dead_letter, chance)
 
