@@ -28,6 +28,10 @@ def _over(*wires: str) -> Callable[[Cell], bool]:
     return lambda cell: cell.wire in wires
 
 
+def _artemis_over(wire: str) -> Callable[[Cell], bool]:
+    return lambda cell: _on_artemis(cell) and cell.wire == wire
+
+
 RULES = (
     Rule("marks", r"property (amqsidecarRedelivery(Id|Count)|redeliveryDelay): added"),
     Rule("original-id", r"property amqsidecarOriginalMessageId: added"),
@@ -42,23 +46,26 @@ RULES = (
         "conversion",
         r"property (JMS_AMQP_\w+(-\w+)*|NATIVE_MESSAGE_ID): added|property __AMQ_CID: removed"
         r"|JMSMessageID: changed",
-        lambda cell: _on_artemis(cell) and cell.consumer != "qpid",
+        lambda cell: _artemis_over("amqp")(cell) and cell.consumer != "qpid",
     ),
+    Rule("no-id", r"JMSMessageID: (gone|changed)", _artemis_over("stomp")),
+    Rule("new-timestamp", r"JMSTimestamp: changed", _artemis_over("stomp")),
+    Rule("client-marks", r"property (__AMQ_CID|__HDR_[A-Z_]+): removed", _artemis_over("stomp")),
     Rule(
         "stomp-frame",
         r"property (destination|destination-type|receipt|transaction|content-length): "
         r"(added|changed|removed)",
-        lambda cell: _on_artemis(cell) and cell.producer == "stomp",
+        lambda cell: _on_artemis(cell) and "stomp" in (cell.producer, cell.wire),
     ),
     Rule(
         "no-body",
         r"type: 'Message' -> 'Bytes'|body: None -> ''",
-        lambda cell: _on_artemis(cell) and cell.subject == "body plain Message",
+        lambda cell: _artemis_over("amqp")(cell) and cell.subject == "body plain Message",
     ),
     Rule(
         "empty-bytes",
         r"type: 'Bytes' -> 'Text'",
-        lambda cell: _on_artemis(cell) and cell.subject == "body empty Bytes",
+        lambda cell: _artemis_over("amqp")(cell) and cell.subject == "body empty Bytes",
     ),
     Rule(
         "group-sequence",

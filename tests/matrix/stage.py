@@ -52,10 +52,7 @@ CLASSIC_WIRES = (
     Wire("stomp", "stomp_url"),
     Wire("stomp-lossy", "stomp_url", (_ALL_LOSSES,), after="stomp", counts_all=False),
 )
-# Not yet STOMP, `Wire("stomp", "stomp_url")`: once a group of a STOMP producer belongs to our
-# subscription, Artemis hands nothing that stands behind a JMS message of that group to the one that
-# fetches JMS messages, so that some are neither taken nor counted.
-ARTEMIS_WIRES = (Wire("amqp", "amqp_url"),)
+ARTEMIS_WIRES = (Wire("amqp", "amqp_url"), Wire("stomp", "stomp_url"))
 CLASSIC_CLIENTS = ("openwire", "qpid", "qpid-jms", "stomp")
 ARTEMIS_CLIENTS = ("core", "qpid", "openwire", "stomp")
 

@@ -76,6 +76,7 @@ def test_every_wire_and_pair_is_recorded() -> None:
     [
         (BrokerKind.CLASSIC, "openwire", "astral"),
         (BrokerKind.ARTEMIS, "amqp", "without body"),
+        (BrokerKind.ARTEMIS, "stomp", "JMSMessageID is gone"),
     ],
 )
 def test_the_summary_says_what_is_not_whole(kind: BrokerKind, wire: str, says: str) -> None:

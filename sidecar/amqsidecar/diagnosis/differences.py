@@ -61,11 +61,23 @@ DIFFERENCES: Mapping[str, Difference] = {
         "`JMS_AMQP_*` and `NATIVE_MESSAGE_ID` are added, `__AMQ_CID` is gone, and JMSMessageID is "
         "new to clients that do not speak AMQP: Artemis converts the message and says so.",
     ),
+    "no-id": Difference(
+        True,
+        "JMSMessageID is gone: STOMP can't give one (OpenWire consumers see one that Artemis makes "
+        "up). That of a JMS producer is in `amqsidecarOriginalMessageId`.",
+    ),
+    "new-timestamp": Difference(
+        True, "JMSTimestamp is the time of the redelivery: Artemis sets it at each SEND over STOMP."
+    ),
+    "client-marks": Difference(
+        False,
+        "`__AMQ_CID` and `__HDR_*`, which Artemis writes on messages of JMS clients, are gone.",
+    ),
     "stomp-frame": Difference(
         False,
         "What Artemis copies out of a SEND frame into properties (`destination`, "
         "`destination-type`, `receipt`, `transaction`, `content-length`) is that of our frame over "
-        "STOMP, and gone over AMQP.",
+        "STOMP, also on messages of JMS producers, and gone over AMQP.",
     ),
     "no-body": Difference(
         True,
@@ -73,12 +85,13 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "empty-bytes": Difference(
         True,
-        "An empty body comes without `content-length`, so that a STOMP consumer takes it for text.",
+        "Over AMQP an empty body loses `content-length`, so that a STOMP consumer takes it for "
+        "text.",
     ),
     "group-sequence": Difference(
         True,
-        "JMSXGroupSeq of a STOMP producer becomes 0: Artemis keeps it as text and converts only "
-        "numbers.",
+        "Over AMQP JMSXGroupSeq of a STOMP producer becomes 0: Artemis keeps it as text and "
+        "converts only numbers.",
     ),
     "astral": Difference(
         True,
