@@ -107,7 +107,6 @@ def _small(plugins: str) -> Configuration:
         destination_policy="",
         consumers=(Consumer("orders", "rollback", 0),),
         messages=(message,),
-        longest_delay_ms=1100,
     )
 
 

@@ -22,6 +22,7 @@ FINAL_SUFFIX = ".exhausted"
 JOB = "scheduledJobId"
 DELAY = "property redeliveryDelay"
 COUNT = "delivery count"
+HIDDEN = ("JMSExpiration", "JMSTimestamp")
 MARKS = re.compile(r"property (amqsidecar\w+|scheduledJobId|AMQ_SCHEDULED_\w+)")
 
 
@@ -251,17 +252,18 @@ def _is_counted_by_the_broker(case: Case) -> bool:
         )
         if case.plugin.ends == [CONSUMED]:
             return False
-    return not differences_of(alike, COUNT, DELAY, "JMSRedelivered")
+    hidden = HIDDEN if _hides_time_to_live(case) else ()
+    return not differences_of(alike, COUNT, DELAY, "JMSRedelivered", *hidden)
+
+
+def _hides_time_to_live(case: Case) -> bool:
+    """Row 11: the `expiration` of a strategy hides the time to live."""
+    strategy = case.configuration.strategy_of(case.queue)
+    return strategy.expiration_ms > 0 and case.sent[0].headers["JMSExpiration"] > 0
 
 
 def _loses_its_time_to_live(case: Case) -> bool:
-    """Row 11: the `expiration` of a strategy hides the time to live."""
-    strategy = case.configuration.strategy_of(case.queue)
-    return (
-        strategy.expiration_ms > 0
-        and case.sent[0].headers["JMSExpiration"] > 0
-        and not differences_of(case, "JMSExpiration", "JMSTimestamp")
-    )
+    return _hides_time_to_live(case) and not differences_of(case, *HIDDEN)
 
 
 def _never_reaches_a_queue(case: Case) -> bool:

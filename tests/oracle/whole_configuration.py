@@ -14,6 +14,7 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryRules,
     SharedDeadLetterStrategy,
 )
+from amqsidecar.policy.dead_letter_decider import find_dead_letter_queue
 from amqsidecar.policy.destination_map import DestinationMap, list_ambiguities
 from amqsidecar.policy.redelivery_policy import DelayTable
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
@@ -56,7 +57,7 @@ EXPRESSIONS = (
 )
 OWN_KINDS = (*("individual",) * 8, "discarding", "dead-topic")
 KINDS = (*("none", "shared", "named") * 3, *OWN_KINDS)
-LIMITS = (0, 1, 1, 2, 2, 3, 3, 4, -1)
+LIMITS = (0, 1, 1, 2, 2, 3, 3, 4, -1, -2)
 LONGEST_MS = 9_000
 """All delays of one message together."""
 
@@ -84,7 +85,7 @@ class Configuration:
         rules: what the file says, as the sidecar reads it.
         consumers: one for each queue but the idle one.
         messages: as `JmsPeer.produce_each` takes them.
-        longest_delay_ms: no redelivery waits longer by its rule.
+        compresses: whether the producer does.
     """
 
     seed: int
@@ -94,7 +95,7 @@ class Configuration:
     rules: ClassicRules
     consumers: Sequence[Consumer]
     messages: Sequence[Mapping[str, Any]]
-    longest_delay_ms: int
+    compresses: bool = False
 
     def xml(self, *, has_plugins: bool) -> str:
         """Return the file: whole, or without the plugins, whose work the sidecar does then."""
@@ -121,6 +122,14 @@ class Configuration:
                 found += [policy] if policy is not None else []
         return found
 
+    def dead_letter_queues(self) -> set[str]:
+        """Return the names of the queues where what dies on a broker without plugins goes."""
+        names = [*(consumer.queue for consumer in self.consumers), IDLE]
+        found = {
+            find_dead_letter_queue(self.strategy_of(name), queue(name), None) for name in names
+        }
+        return {one.name for one in found if one is not None and one.is_queue}
+
 
 def generate(seed: int) -> Configuration:
     """Return the configuration of a seed: even ones are Classic 5, odd ones Classic 6."""
@@ -131,46 +140,47 @@ def generate(seed: int) -> Configuration:
         policy = _destination_policy(chance)
         text = classic_xml(plugins=plugins, destination_policy=policy, scheduler_support=True)
         rules = read_activemq_xml("activemq.xml", text.encode(), {})
-        longest_ms = _longest_delay_ms(rules)
-        if longest_ms is not None:
+        if 0 < _longest_ms(rules) <= LONGEST_MS and not _has_chance(rules):
             break
     # Why here: the messages depend on rules that may be endless.
-    draft = Configuration(seed, version, plugins, policy, rules, (), (), longest_ms)
+    draft = Configuration(seed, version, plugins, policy, rules, (), ())
     queues = [*chance.sample(QUEUES, 8), PERSISTED, *VIRTUAL_QUEUES]
     consumers = tuple(_consumer(chance, name) for name in queues)
     messages = [_message(chance, draft, name) for name in queues[:-2] for _ in range(8)]
     messages += [_message(chance, draft, VIRTUAL_TOPIC) for _ in range(5)]
     messages += [_expiring(chance) for _ in range(3)]
+    compresses = chance.random() < 0.3
     for number, message in enumerate(messages):
         message["testIds"] = [f"m{number}"]
-    return Configuration(
-        seed, version, plugins, policy, rules, consumers, tuple(messages), longest_ms
-    )
+    return Configuration(seed, version, plugins, policy, rules, consumers, tuple(messages))
 
 
-def _longest_delay_ms(rules: ClassicRules) -> int | None:
-    """Return the longest delay; None = it is nothing, or too long, or chance decides."""
-    groups = [[entry.destinations for entry in rules.dead_letter.entries]]
-    longest_ms = total_ms = 0
+def _longest_ms(rules: ClassicRules) -> int:
+    """Return how long all redeliveries of one message wait, at worst."""
+    total_ms = 0
     for plugin in rules.plugins:
         if not isinstance(plugin.options, RedeliveryRules):
             continue
-        groups.append([entry.destinations for entry in plugin.options.entries])
+        worst_ms = 0
         policies = [entry.policy for entry in plugin.options.entries]
         policies += [plugin.options.default_entry] if plugin.options.default_entry else []
-        worst_ms = 0
         for policy in policies:
             limit = 4 if policy.maximum_redeliveries is None else policy.maximum_redeliveries
             table = DelayTable(policy)
-            # Why: collision avoidance adds less than half.
-            share = 1.5 if policy.use_collision_avoidance else 1.0
-            delays_ms = [int(table.delay_ms(count, None) * share) for count in range(limit)]
-            worst_ms = max(worst_ms, sum(delays_ms))
-            longest_ms = max(longest_ms, *delays_ms, 0)
+            worst_ms = max(worst_ms, sum(table.delay_ms(count, None) for count in range(limit)))
         total_ms += worst_ms
-    if not 0 < total_ms <= LONGEST_MS or any(list_ambiguities(group) for group in groups):
-        return None
-    return longest_ms
+    return total_ms
+
+
+def _has_chance(rules: ClassicRules) -> bool:
+    """Tell whether the broker chooses some rule by chance (row 6): then nothing can be compared."""
+    groups = [[entry.destinations for entry in rules.dead_letter.entries]]
+    groups += [
+        [entry.destinations for entry in plugin.options.entries]
+        for plugin in rules.plugins
+        if isinstance(plugin.options, RedeliveryRules)
+    ]
+    return any(list_ambiguities(group) for group in groups)
 
 
 # Rules.

@@ -1,24 +1,24 @@
 """Plays one configuration: on a broker with its plugins, and on one with the sidecar instead."""
 
-import time
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oracle.whole_configuration import DEAD_TOPICS, Configuration, Consumer
+from oracle.whole_configuration import DEAD_TOPICS, IDLE, Configuration, Consumer
 from support.brokers import ClassicBroker
-from support.jms_message import Delivery, JmsMessage
+from support.jms_message import Delivery, JmsMessage, typed
 from support.jms_peer import FlakyConsumer, JmsPeer
 from support.redelivered import RECEIPTS
 from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
 
 CONSUMED = "consumed"
-SPARE_S = 3.5
-"""Quiet for so much longer than the longest delay: nothing more will come."""
-OWN_QUEUES = "amqsidecar."
+JOBS = "jobs"
+"""A queue of this test's, in which the broker tells what it has scheduled."""
+NOT_COUNTED = (JOBS, "amqsidecar.")
 
 
 @dataclass
@@ -97,14 +97,14 @@ def _play_on(
             consumer.queue: stack.enter_context(_start(peer, consumer))
             for consumer in configuration.consumers
         }
-        sent = {str(one.test_id): one for one in peer.produce_each(configuration.messages)}
-        _wait_until_quiet(
-            [dead_topics, *consumers.values()], configuration.longest_delay_ms / 1000 + SPARE_S
-        )
+        options = {"jms.useCompression": str(configuration.compresses).lower()}
+        producer = JmsPeer.of(broker, "openwire", url_options=options)
+        sent = {str(one.test_id): one for one in producer.produce_each(configuration.messages)}
+        _wait_until_done(configuration, peer, [dead_topics, *consumers.values()], sidecar)
         if sidecar is not None:
-            _stop(sidecar)
+            assert sidecar.stop() == 0
     # Why all queues: nobody but the broker says where a message is.
-    left = [one for one in peer.consume(">", wait_ms=1000) if not _is_own(one)]
+    left = [one for one in peer.consume(">", wait_ms=1000) if _is_counted(one)]
     left += [_message(one) for one in dead_topics.events("succeeding")]
     return Side(sent, _stories(sent, consumers, left))
 
@@ -119,36 +119,56 @@ def _start(peer: JmsPeer, consumer: Consumer) -> FlakyConsumer:
     )
 
 
-def _wait_until_quiet(consumers: Sequence[FlakyConsumer], quiet_s: float) -> None:
-    """Return when nothing has happened for a while: the one way to see that nothing comes."""
-    seen, since = -1, time.monotonic()
+def _wait_until_done(
+    configuration: Configuration,
+    peer: JmsPeer,
+    consumers: Sequence[FlakyConsumer],
+    sidecar: SidecarProcess | None,
+) -> None:
+    """Return when nothing is left to do, twice with nothing done in between; or after a minute.
 
-    def is_quiet() -> bool:
-        nonlocal seen, since
-        count = sum(len(consumer.events()) for consumer in consumers)
-        if count != seen:
-            seen, since = count, time.monotonic()
-        return time.monotonic() - since > quiet_s
+    What is still open then is a fault that the comparison tells of.
+    """
+    queues = [*(one.queue for one in configuration.consumers), IDLE]
+    if sidecar is not None:
+        queues += sorted(configuration.dead_letter_queues())
+    seen = -1
 
-    eventually(is_quiet, within_s=120, every_s=0.2, what="the applications have nothing to do")
+    def is_done() -> bool:
+        nonlocal seen
+        if any(peer.browse(name, limit=1) for name in queues) or _has_jobs(peer):
+            return False
+        if sidecar is not None and _is_busy(sidecar):
+            return False
+        before, seen = seen, sum(len(consumer.events()) for consumer in consumers)
+        return seen == before
 
-
-def _stop(sidecar: SidecarProcess) -> None:
-    """End the sidecar when it keeps nothing but what it has parked."""
-    eventually(
-        lambda: not [one for one in _kept(sidecar) if one["state"] != "parked"],
-        what="the sidecar has sent everything",
-    )
-    assert sidecar.stop() == 0
-
-
-def _kept(sidecar: SidecarProcess) -> list[dict[str, object]]:
-    waiting: list[dict[str, object]] = sidecar.json_command("status")["waiting"]
-    return waiting
+    with suppress(TimeoutError):
+        eventually(is_done, within_s=60, every_s=1.5)
 
 
-def _is_own(message: JmsMessage) -> bool:
-    return _place(message).startswith(OWN_QUEUES)
+def _has_jobs(peer: JmsPeer) -> bool:
+    """Ask the broker whether it has scheduled anything."""
+    name = f"{JOBS}.{uuid.uuid4().hex}"
+    ask = {
+        "destination": "topic://ActiveMQ.Scheduler.Management",
+        "type": "Message",
+        "replyTo": name,
+        "sampleProperties": False,
+        "properties": typed({"AMQ_SCHEDULER_ACTION": "BROWSE"}),
+    }
+    peer.produce_each([ask])
+    return bool(peer.browse(name, limit=1))
+
+
+def _is_busy(sidecar: SidecarProcess) -> bool:
+    """Tell whether the sidecar keeps anything but what it has parked."""
+    waiting = sidecar.json_command("status")["waiting"]
+    return any(one["state"] != "parked" for one in waiting)
+
+
+def _is_counted(message: JmsMessage) -> bool:
+    return not _place(message).startswith(NOT_COUNTED)
 
 
 def _place(message: JmsMessage) -> str:
