@@ -1,7 +1,7 @@
 """A whole `activemq.xml` by seed, and what applications do with a broker that runs on it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -149,10 +149,11 @@ def generate(seed: int) -> Configuration:
     messages = [_message(chance, draft, name) for name in queues[:-2] for _ in range(8)]
     messages += [_message(chance, draft, VIRTUAL_TOPIC) for _ in range(5)]
     messages += [_expiring(chance) for _ in range(3)]
-    compresses = chance.random() < 0.3
     for number, message in enumerate(messages):
         message["testIds"] = [f"m{number}"]
-    return Configuration(seed, version, plugins, policy, rules, consumers, tuple(messages))
+    return replace(
+        draft, consumers=consumers, messages=tuple(messages), compresses=chance.random() < 0.3
+    )
 
 
 def _longest_ms(rules: ClassicRules) -> int:
