@@ -275,6 +275,18 @@ def test_a_child_destination_wins_over_attributes() -> None:
         ("<redeliveryPlugin/><discardingDLQBrokerPlugin/>", "", "nothing is ever redelivered"),
         ('<bean class="com.example.Mine"/>', "", "com.example.Mine is not known"),
         (
+            "<redeliveryPlugin/>",
+            '<policyEntry queue="A"><deadLetterStrategy><discarding/></deadLetterStrategy>'
+            "</policyEntry>",
+            "discarding keeps no dead letters",
+        ),
+        (
+            "<redeliveryPlugin/>",
+            '<policyEntry queue="A"><deadLetterStrategy><individualDeadLetterStrategy '
+            'useQueueForQueueMessages="false"/></deadLetterStrategy></policyEntry>',
+            "dead letters of queues go to a topic",
+        ),
+        (
             "",
             '<policyEntry queue="A"><deadLetterStrategy><sharedDeadLetterStrategy expiration="5"/>'
             "</deadLetterStrategy></policyEntry>",

@@ -9,6 +9,7 @@ from amqsidecar.policy.classic_rules import (
     DeadLetterStrategy,
     DiscardingDeadLetterStrategy,
     DiscardingRules,
+    IndividualDeadLetterStrategy,
     RedeliveryPolicy,
     RedeliveryRules,
 )
@@ -36,6 +37,7 @@ def _warnings(rules: ClassicRules) -> Iterator[str]:
             )
     if redelivery_position is not None:
         yield from _persistence_warnings(rules.dead_letter)
+        yield from _lost_warnings(rules.dead_letter)
     yield from _ambiguities(
         [(entry.destinations, entry.source) for entry in rules.dead_letter.entries],
         "policyEntry",
@@ -111,11 +113,10 @@ def _discarding_warnings(rules: DiscardingRules, *, is_outside_redelivery: bool)
 
 def _persistence_warnings(rules: DeadLetterRules) -> Iterator[str]:
     places = [
-        str(entry.dead_letter_strategy.source)
-        for entry in (*rules.entries, *((rules.default_entry,) if rules.default_entry else ()))
-        if entry.dead_letter_strategy is not None
-        and not isinstance(entry.dead_letter_strategy, DiscardingDeadLetterStrategy)
-        and not entry.dead_letter_strategy.process_non_persistent
+        str(strategy.source)
+        for strategy in _strategies(rules)
+        if not isinstance(strategy, DiscardingDeadLetterStrategy)
+        and not strategy.process_non_persistent
     ]
     if places or not rules.entries:
         yield (
@@ -126,13 +127,35 @@ def _persistence_warnings(rules: DeadLetterRules) -> Iterator[str]:
         )
 
 
-def _strategy_warnings(rules: DeadLetterRules) -> Iterator[str]:
-    strategies: list[DeadLetterStrategy] = [
+def _lost_warnings(rules: DeadLetterRules) -> Iterator[str]:
+    lost = "so the sidecar can't redeliver them as the in-broker plugin does"
+    for strategy in _strategies(rules):
+        if isinstance(strategy, DiscardingDeadLetterStrategy):
+            yield (
+                f"{strategy.source}: discarding keeps no dead letters, {lost}; to try again and "
+                "then drop, keep them in a queue here and write "
+                'sendToDlqIfMaxRetriesExceeded="false" at the redeliveryPlugin'
+            )
+        elif (
+            isinstance(strategy, IndividualDeadLetterStrategy)
+            and not strategy.use_queue_for_queue_messages
+        ):
+            yield (
+                f"{strategy.source}: dead letters of queues go to a topic, {lost}; remove "
+                'useQueueForQueueMessages="false"'
+            )
+
+
+def _strategies(rules: DeadLetterRules) -> list[DeadLetterStrategy]:
+    return [
         entry.dead_letter_strategy
         for entry in (*rules.entries, *((rules.default_entry,) if rules.default_entry else ()))
         if entry.dead_letter_strategy is not None
     ]
-    for strategy in strategies:
+
+
+def _strategy_warnings(rules: DeadLetterRules) -> Iterator[str]:
+    for strategy in _strategies(rules):
         if strategy.expiration_ms > 0 and not isinstance(strategy, DiscardingDeadLetterStrategy):
             yield (
                 f"{strategy.source}: expiration={strategy.expiration_ms} hides the original time "
