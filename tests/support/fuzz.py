@@ -10,7 +10,7 @@ _EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 
 # Why the same examples each time unless asked for more: `make check` must not fail by chance.
 fuzz = settings(
-    max_examples=_EXAMPLES or 40,
+    max_examples=_EXAMPLES or 15,
     derandomize=not _EXAMPLES,
     deadline=None,
     database=None,

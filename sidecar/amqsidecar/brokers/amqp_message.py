@@ -44,6 +44,7 @@ ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost
 _REMEMBERED_SECTION_BYTES: Final = 8 * 1024
 _REMEMBERED_HEADER_BYTES: Final = 64
 _ORIGIN_BYTES_MAX: Final = 2 * 1024
+_TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 _ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
 _ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
 _STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
@@ -188,19 +189,17 @@ def _text(element: bytes | None) -> str | None:
             return element[2:].decode()
         except UnicodeDecodeError:
             raise UndecodableMessage("a text is not UTF-8") from None
-    value = amqp.scalar(element)
+    value = amqp.scalar(element) if element[0] in _TEXTS else None
     return value if isinstance(value, str) else None
 
 
 def _count(element: bytes | None) -> int:
-    if element is None:
-        return 0
     try:
-        value = amqp.scalar(element)
-        if isinstance(value, str):
-            value = int(value[:20])
-    except (UndecodableMessage, ValueError):
+        value = None if element is None else amqp.scalar(element)
+    except UndecodableMessage:
         return 0
+    if isinstance(value, str) and len(value) <= 10 and value.isascii() and value.isdigit():
+        value = int(value)
     return value if type(value) is int and 0 <= value < 2**31 else 0
 
 

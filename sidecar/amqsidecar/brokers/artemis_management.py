@@ -270,7 +270,7 @@ class ArtemisManagement(ArtemisQuestions):
             self._receiver.flow(1)
             try:
                 number, answer = _decode(message)
-            except (UndecodableMessage, ValueError):
+            except (UndecodableMessage, ValueError, RecursionError):
                 continue
             found[number] = answer
 
@@ -324,4 +324,6 @@ def _decode(message: bytes) -> tuple[int, Answer]:
     is_ok = amqp.scalar(found.get("_AMQ_OperationSucceeded", amqp.NULL)) is True
     body = amqp.scalar(sections.get(amqp.VALUE, b"\x00\x53\x77\x40")[3:])
     values = json.loads(body) if isinstance(body, str) and body else [None]
+    if not isinstance(values, list):
+        raise UndecodableMessage("a reply that is no JSON array")
     return int(correlation[1:]), Answer(values[0] if values else None, is_ok)

@@ -383,5 +383,12 @@ def _read_text(frame: bytes, at: int) -> tuple[str | None, int]:
 
 
 def correlation_of(frame: bytes) -> int:
-    """Return the command id that a response answers."""
-    return int(_INT.unpack_from(frame, 6)[0])
+    """Return the command id that a response answers.
+
+    Raises:
+        RemoteProtocolError: it is cut off.
+    """
+    try:
+        return int(_INT.unpack_from(frame, 6)[0])
+    except error as cause:
+        raise RemoteProtocolError("the broker sent a response that can't be read") from cause

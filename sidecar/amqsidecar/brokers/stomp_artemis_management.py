@@ -144,7 +144,9 @@ class StompManagement(ArtemisQuestions):
         is_ok = frame.first(b"_AMQ_OperationSucceeded") == b"true"
         try:
             values: Any = json.loads(frame.body) if frame.body else [None]
-        except ValueError:
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(values, list):
             return
         found[int(number) - first] = Answer(values[0] if values else None, is_ok)
 

@@ -39,6 +39,7 @@ _LENGTH: Final = b"content-length"
 _ORIGIN_PREFIXES = (b"_AMQ_ORIG_", b"_HQ_ORIG_")
 _ACTUAL_EXPIRIES = frozenset((b"_AMQ_ACTUAL_EXPIRY", b"_HQ_ACTUAL_EXPIRY"))
 _ORIGIN_BYTES_MAX: Final = 2048
+_NUMBER_DIGITS_MAX: Final = 19
 # What a MESSAGE frame says of its way to us; of the first of each name.
 _OF_THE_FRAME = frozenset(
     (b"subscription", b"message-id", b"destination", b"redelivered", b"timestamp", b"expires")
@@ -112,7 +113,7 @@ def read_frame(frame: Frame) -> Arrived:
     headers = frame.headers()
     ack = first(headers, b"message-id") or b""
     number = ack.rpartition(b",")[2]
-    if not number.isdigit():
+    if not number.isdigit() or len(number) > _NUMBER_DIGITS_MAX:
         raise UndecodableMessage("the broker sent a message without a number")
     is_bytes = False
     own: list[Header] = []

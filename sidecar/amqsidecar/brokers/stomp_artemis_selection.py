@@ -94,8 +94,14 @@ class Listed(NamedTuple):
 
 
 def read_list(text: str, allowed: Collection[Loss]) -> list[Listed]:
-    """Return what `listMessagesAsJSON` tells of messages that STOMP did not make."""
-    return [_listed(entry, allowed) for entry in json.loads(text)]
+    """Return what `listMessagesAsJSON` tells of messages that STOMP did not make.
+
+    Quirk (Artemis): a property of the name `messageID` takes the place of the number. Such a
+    message is left out, and so is never selected.
+    """
+    return [
+        _listed(entry, allowed) for entry in json.loads(text) if type(entry.get("messageID")) is int
+    ]
 
 
 def _listed(entry: Mapping[str, Any], allowed: Collection[Loss]) -> Listed:
@@ -112,13 +118,14 @@ def _listed(entry: Mapping[str, Any], allowed: Collection[Loss]) -> Listed:
         loss = Loss.BODY_TYPE.value
     elif not _carries_properties(entry) and Loss.PROPERTY_TYPES not in allowed:
         loss = Loss.PROPERTY_TYPES.value
-    return Listed(int(entry["messageID"]), original, str(entry.get("userID") or ""), loss)
+    return Listed(entry["messageID"], original, str(entry.get("userID") or ""), loss)
 
 
 def _kind(entry: Mapping[str, Any]) -> object:
     """Return the type of a body, as Core numbers them; None = it is neither of those known."""
     kind = entry.get("type")
-    return _AMQP_KINDS.get(entry.get("x-opt-jms-msg-type")) if kind is None else kind
+    marked = entry.get("x-opt-jms-msg-type")
+    return _AMQP_KINDS.get(marked) if kind is None and isinstance(marked, int) else kind
 
 
 def _carries_body(entry: Mapping[str, Any]) -> bool:

@@ -60,10 +60,10 @@ def decode(body: bytes) -> Token | None:
             for name, numbers in value["accepted"].items()
         }
         cycle = value["cycle"]
-        if type(cycle) is not int or cycle < 0:
+        if type(cycle) is not int or not 0 <= cycle < 2**63:
             return None
         return Token(str(value["lineage"]), cycle, accepted)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
 
 

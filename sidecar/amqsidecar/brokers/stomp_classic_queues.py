@@ -66,5 +66,5 @@ def read_destination_info(body: bytes) -> tuple[str, bool] | None:
         if destination["@class"] != "ActiveMQQueue":
             return None
         return str(destination["string"]), info["operationType"] == _REMOVED
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

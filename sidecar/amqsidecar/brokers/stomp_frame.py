@@ -18,6 +18,8 @@ ENCODING = "stomp/1.2"
 _COMMANDS = frozenset((b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECTED"))
 # Why a bound: what never ends its head is no STOMP, and would fill the memory.
 _HEAD_BYTES_MAX = 1 << 24
+# Why a bound: no broker written in Java has longer ones.
+_BODY_BYTES_MAX = 2**31 - 1
 _ESCAPED = re.compile(rb"[\\\r\n:]")
 _ESCAPES = {b"\\": b"\\\\", b"\r": b"\\r", b"\n": b"\\n", b":": b"\\c"}
 _UNESCAPED = re.compile(rb"\\(.)", re.DOTALL)
@@ -235,6 +237,6 @@ def _content_length(head: bytes) -> int | None:
         if not begin:
             return None
     value = head[begin + 15 : head.index(b"\n", begin)].strip()
-    if not value.isdigit() or len(value) > 10:
-        raise RemoteProtocolError("a content-length is no number")
+    if not value.isdigit() or len(value) > 10 or int(value) > _BODY_BYTES_MAX:
+        raise RemoteProtocolError("a content-length is no number, or more than any body has")
     return int(value)
