@@ -72,6 +72,13 @@ def classic_6_tls(pki: Pki) -> Iterator[TlsClassic]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def classic_6_certificates(pki: Pki, us: PemFiles) -> Iterator[TlsClassic]:
+    """It takes who we are from the certificate, as that of version 5 does."""
+    with TlsClassic(CLASSIC_6, pki, us) as broker:
+        yield broker
+
+
 WAYS = (
     *("artemis_tls amqp", "classic_5_tls openwire", "classic_6_tls openwire"),
     *("classic_5_tls stomp", "classic_6_tls stomp", "artemis_tls stomp", "classic_6_tls amqp"),
@@ -189,6 +196,22 @@ def test_a_certificate_that_nobody_has_a_name_for_is_refused(
 ) -> None:
     url = Way(artemis_tls, "amqp").url(MUTUAL, tls=True)
     assert "CN=somebody" in refusal(url, *trust(pki, pki.client("somebody")))
+
+
+@pytest.mark.parametrize("wire", ["amqp", "openwire", "stomp"])
+@pytest.mark.parametrize("broker", ["classic_5_tls", "classic_6_certificates"])
+def test_classic_knows_us_by_the_certificate_alone(
+    request: pytest.FixtureRequest, pki: Pki, us: PemFiles, broker: str, wire: str
+) -> None:
+    """Over AMQP with SASL ANONYMOUS, for Classic offers no EXTERNAL: it looks at who TLS says."""
+    url = Way(request.getfixturevalue(broker), wire).url(MUTUAL, tls=True)
+    # Why: the first handshake of a broker may take seconds.
+    patient = "broker.connect_timeout_s=20"
+    with opened(url, *trust(pki, us), patient) as link:
+        link.create_token(1)
+        assert link.take_token(10) == 1
+    unnamed = refusal(url, *trust(pki, pki.client("somebody")), patient)
+    assert ("whose certificates" if wire == "amqp" else "CN=somebody") in unnamed
 
 
 def peer_of(broker: Broker) -> tuple[JmsPeer, str]:
