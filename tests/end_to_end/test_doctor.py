@@ -217,10 +217,12 @@ SETTINGS = {
     "kept.#": {"dead-letter-address": ""},
     "purged.#": {"dead-letter-address": "Purged"},
     "Purged": {"max-delivery-attempts": "-1"},
+    "bare.#": {"dead-letter-address": "Bare"},
+    "Bare": {"max-delivery-attempts": "-1", "dead-letter-address": ""},
 }
 ADDRESSES = STOCK_ADDRESSES + "".join(
     f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>'
-    for name in ("gone.a", "full.a", "kept.a", "purged.a")
+    for name in ("gone.a", "full.a", "kept.a", "purged.a", "bare.a", "Bare")
 )
 PURGED = '<queue name="Purged" purge-on-no-consumers="{}"/>'
 ADDRESSES += f'<address name="Purged"><anycast>{PURGED.format("true")}</anycast></address>'
@@ -302,6 +304,12 @@ def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_men
     assert len(before.of("token queue", "problem")) == 1
     [kept] = [one for one in before.of("dead letters", "warning") if "kept.a" in one["subject"]]
     assert "destroys" in kept["what"]
+    [bare] = [one for one in before.of("dead letters", "warning") if one["subject"] == "Bare"]
+    assert "StreamMessage" in bare["what"]
+    assert bare["mend"] == (
+        '<address-setting match="Bare"><dead-letter-address>Bare</dead-letter-address>'
+        "</address-setting>"
+    )
     assert after.problems == []
     # Only now is it an address, and is asked for.
     assert [one["subject"] for one in after.of("dead letters", "warning")] == ["Nowhere"]

@@ -275,14 +275,37 @@ address_settings:
 """
 
 
+# Over STOMP the broker asks for other rights to manage; the answers come to an address of ours.
+STOMP_MANAGED = {
+    **{match: kinds for match, kinds in MANAGED.items() if match != "uuid.#"},
+    "activemq.management": ("manage", "createAddress"),
+    "amqsidecar.replies.#": (
+        *("createAddress", "deleteAddress", "createNonDurableQueue", "deleteNonDurableQueue"),
+        *("consume", "send"),
+    ),
+}
+STOMP_UNMANAGED = {**UNMANAGED, "DLQ": ("consume",)}
 ARTEMIS_GROUPS = {
     group: frozenset((match, kind) for match, kinds in rights.items() for kind in kinds)
-    for group, rights in (("managed", MANAGED), ("unmanaged", UNMANAGED))
+    for group, rights in (
+        ("managed", MANAGED),
+        ("unmanaged", UNMANAGED),
+        ("stompmanaged", STOMP_MANAGED),
+        ("stompunmanaged", STOMP_UNMANAGED),
+    )
 }
+# What a run does without: the next start removes the address of the answers.
+SPARED = {
+    ("amqsidecar.replies.#", "deleteAddress"),
+    ("amqsidecar.replies.#", "deleteNonDurableQueue"),
+}
+# What nobody is told: where dead letters came from, over STOMP without the right to manage.
+UNSEEN = {("stompunmanaged", ("orders.#", "send"))}
 ARTEMIS_LACKS = {
     f"{group}-no-{match.replace('.', '-').replace('#', 'all')}-{kind}": (match, kind)
     for group, held in ARTEMIS_GROUPS.items()
-    for match, kind in sorted(held)
+    for match, kind in sorted(held - SPARED)
+    if (group, (match, kind)) not in UNSEEN
 }
 ARTEMIS_USERS = {
     **ARTEMIS_GROUPS,
@@ -291,6 +314,7 @@ ARTEMIS_USERS = {
         for user, lack in ARTEMIS_LACKS.items()
     },
     "nothing": frozenset(),
+    "stompnothing": frozenset(),
 }
 
 
@@ -306,7 +330,7 @@ class SecuredArtemis(ArtemisBroker):
                 ]
                 for kind in KINDS
             }
-            for match in MANAGED
+            for match in {**MANAGED, **STOMP_MANAGED}
         }
         self.settings = settings
         text = artemis_xml(core="<uuid-namespace>uuid</uuid-namespace>")
@@ -349,16 +373,18 @@ class SecuredArtemis(ArtemisBroker):
         self.restart()
 
 
-def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wire", ["amqp", "stomp"])
+def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path, wire: str) -> None:
     """With the right to manage and without; the lines are added, and nothing is missing."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(ARTEMIS_POLICY, encoding="utf-8")
+    prefix = "" if wire == "amqp" else wire
 
     def ask(users: Iterable[str]) -> dict[str, Verdict]:
         wishes = {
             user: (
-                f"amqp://{user}:{user}@127.0.0.1:{broker.ports['PORT']}",
-                UNMANAGED_SETS if user.startswith("unmanaged") else (),
+                f"{wire}://{user}:{user}@127.0.0.1:{broker.ports['PORT']}",
+                UNMANAGED_SETS if "unmanaged" in user else (),
             )
             for user in users
         }
@@ -368,19 +394,25 @@ def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path) -
         peer = JmsPeer.of(broker, "qpid")
         peer.produce("orders.x", "Text")
         peer.fail("orders.x", "reject", messages=1, deliveries=1, max_redeliveries=9)
-        users = [user for user in ARTEMIS_USERS if user not in ("managed", "unmanaged")]
-        # The final queue is made by the first who may: first who can't make its address.
-        makers = sorted(user for user in users if "exhausted-create" in user)
-        before = ask([*makers, *(user for user in users if user not in makers)])
-        complete = ask(["managed", "unmanaged"])
+        groups = [f"{prefix}managed", f"{prefix}unmanaged"]
+        lacks = {
+            user: lack for user, lack in ARTEMIS_LACKS.items() if user.partition("-")[0] in groups
+        }
+        # What is missing is made by the first who may: first who can't make an address.
+        made = ("exhausted-create", "management-create")
+        makers = sorted(user for user in lacks if any(part in user for part in made))
+        nothing = f"{prefix}nothing"
+        before = ask([*makers, *(user for user in lacks if user not in makers), nothing])
+        complete = ask(groups)
         broker.grant([line for verdict in before.values() for line in lines_of(verdict)])
         after = ask(before)
+        assert peer.browse("orders.x") == peer.browse("DLQ.exhausted") == []
+        assert len(peer.browse("DLQ")) == 1
 
     assert {user: verdict.problems for user, verdict in complete.items()} == {
-        "managed": [],
-        "unmanaged": [],
+        group: [] for group in groups
     }
-    for user, (match, kind) in ARTEMIS_LACKS.items():
+    for user, (match, kind) in lacks.items():
         if kind == "browse":
             assert before[user].code == 0  # a run does without
             continue
@@ -389,12 +421,13 @@ def test_each_right_on_artemis_is_named_and_the_line_grants_it(tmp_path: Path) -
         assert problem["subject"] == match.replace("orders.#", "orders.x"), user
         assert f"user {user} may not " in problem["what"], user
         # Without manage the broker answers with a fault of its own that names no permission.
-        assert f"permission {kind}" in problem["what"], user
+        assert re.search(rf"\(permission [^)]*\b{kind}\b", problem["what"]), user
         assert re.search(rf'type="{kind}" roles="[^"]*\b{user}"', problem["mend"]), user
-    missing = {one["subject"] for one in before["nothing"].of("permissions", "problem")}
-    assert missing == {"activemq.management", "uuid.#", "DLQ", "DLQ.exhausted"}
+    missing = {one["subject"] for one in before[nothing].of("permissions", "problem")}
+    replies = {"amqp": "uuid.#", "stomp": "amqsidecar.replies.#"}[wire]
+    assert missing == {"activemq.management", replies, "DLQ", "DLQ.exhausted"}
     # Only who may ask has a token queue made, and is told what waits for redelivery.
-    hidden = {one["subject"] for one in after.pop("nothing").problems}
+    hidden = {one["subject"] for one in after.pop(nothing).problems}
     assert hidden == {"amqsidecar.token.#", "orders.x"}
     for user, verdict in after.items():
         assert verdict.problems == [], user

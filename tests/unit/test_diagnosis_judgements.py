@@ -13,6 +13,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
     dropping_origins,
     token_findings,
+    unasked_findings,
 )
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
@@ -27,8 +28,8 @@ from amqsidecar.diagnosis.transactions import transaction_findings
 from amqsidecar.diagnosis.wires import version_finding, wire_findings
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import CommitRefused, SendsRefused
-from amqsidecar.model.destination import queue
-from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.model.destination import Destination, queue
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.rule_source import RuleSource
 
@@ -96,6 +97,32 @@ def test_messages_without_a_dead_letter_address_are_destroyed() -> None:
     assert layout(settings) == [("a", "warning"), ("DLQ", "ok")]
     assert layout(settings, "a") == [("a", "problem"), ("DLQ", "ok")]
     assert ("#", "problem") in layout({"#": {}})
+
+
+OWN = (
+    '<address-setting match="DLQ"><dead-letter-address>DLQ</dead-letter-address></address-setting>'
+)
+
+
+def test_a_dead_letter_address_without_one_of_its_own_loses_what_amqp_cannot_carry() -> None:
+    """A warning to who may manage and so avoids it."""
+    bare = {"maxDeliveryAttempts": -1}
+    [finding] = dead_letter_findings({"#": STOCK, "DLQ": bare}, DLQ, ())
+    assert (finding.severity, finding.subject, finding.mend) == (Severity.WARNING, "DLQ", OWN)
+    expired = (*DLQ, IntakeQueue(queue("ExpiryQueue"), expires=True))
+    settings = {"#": STOCK, "DLQ": {**STOCK, **bare}, "ExpiryQueue": bare}
+    found = dead_letter_findings(settings, expired, ())
+    assert severities(tuple(found)) == [("DLQ", "ok"), ("ExpiryQueue", "warning")]
+
+
+def test_who_may_not_manage_must_not_read_such_a_queue_over_amqp() -> None:
+    """The rules tell it, as far as they name it."""
+    own = AddressSettings(dead_letter_address="DLQ")
+    few = ArtemisRules(entries=(AddressSettingEntry(match="orders.#", settings=own),))
+    all_of_them = ArtemisRules(entries=(AddressSettingEntry(match="#", settings=own),))
+    [finding] = unasked_findings(few, ["DLQ"])
+    assert (finding.severity, finding.subject, finding.mend) == (Severity.PROBLEM, "DLQ", OWN)
+    assert [*unasked_findings(all_of_them, ["DLQ"])] == []
 
 
 def test_a_dead_letter_address_without_queue_drops_unless_queues_are_made() -> None:
@@ -255,6 +282,13 @@ class TokenLink:
         self._queue = queue_of
         self._commits = commits
         self._keeps = keeps
+
+    def trials(self) -> "TokenLink":
+        return self
+
+    def remove(self, destination: Destination) -> str | None:
+        self._queue.clear()
+        return None
 
     def token_exists(self) -> bool:
         return bool(self._queue)

@@ -24,6 +24,11 @@ ARTEMIS_CREATE = (
     "amqp:internal-error: AMQ229032: User: x does not have permission='CREATE_ADDRESS' on address "
     "DLQ.exhausted"
 )
+# Over STOMP without the colon.
+ARTEMIS_STOMP = (
+    "the user may not manage the broker over STOMP (AMQ229032 User x does not have "
+    "permission='CREATE_ADDRESS' on address amqsidecar.replies.a.b); grant it send"
+)
 ARTEMIS_REPLY = (
     "the user may not manage the broker over AMQP (amqp:unauthorized-access: AMQ229032: User: x "
     "does not have permission='SEND' on address 806e676f-eb69-4548-9fc9-ca9f0f3dc4dc); grant it"
@@ -48,6 +53,7 @@ ARTEMIS_FAULT = (
         ),
         (ARTEMIS_CONSUME, "CONSUME", "consume", "queue://DLQ"),
         (ARTEMIS_CREATE, "CREATE_ADDRESS", "createAddress", "queue://DLQ.exhausted"),
+        (ARTEMIS_STOMP, "CREATE_ADDRESS", "createAddress", "queue://amqsidecar.replies.a.b"),
         (ARTEMIS_REPLY, "SEND", "send", "queue://806e676f-eb69-4548-9fc9-ca9f0f3dc4dc"),
     ],
 )
@@ -140,6 +146,21 @@ def test_the_right_to_an_answer_needs_a_name_that_a_setting_can_match() -> None:
     assert finding.mend.startswith("<uuid-namespace>uuid</uuid-namespace> <security-setting ")
     for kind in ("createNonDurableQueue", "createAddress", "consume", "send"):
         assert f'type="{kind}" roles="x"' in finding.mend
+
+
+def test_over_stomp_the_answers_come_to_an_address_of_ours() -> None:
+    unsaid = (
+        "User: x does not have permission='MANAGE' on address activemq.management (over STOMP the "
+        "broker does not say which)"
+    )
+    attempts = [management_attempt(words, "x", "asking") for words in (ARTEMIS_STOMP, unsaid)]
+    replies, management = permission_findings(BrokerKind.ARTEMIS, "x", attempts)
+    assert replies.subject == "amqsidecar.replies.#"
+    for kind in ("createNonDurableQueue", "createAddress", "consume", "send", "deleteAddress"):
+        assert f'type="{kind}" roles="x"' in replies.mend
+    assert "MANAGE on activemq.management (permission manage)" in management.what
+    assert management.what.count("over STOMP the broker does not say") == 1
+    assert "over STOMP" not in replies.what
 
 
 def test_what_is_refused_for_another_reason_is_a_problem_without_a_line() -> None:

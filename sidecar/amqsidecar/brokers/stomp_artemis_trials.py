@@ -26,6 +26,7 @@ from amqsidecar.model.destination import Destination, queue
 _TRANSACTION: Header = (b"transaction", b"trial")
 _UNNAMED_SEND = "AMQ339011 Error sending message"
 _UNNAMED_CONSUME = "AMQ339016 Error creating subscription"
+_NAMES_NONE = "over STOMP the broker does not say which; that is the one it asks for there"
 _UNNAMED = {_UNNAMED_SEND: "SEND", _UNNAMED_CONSUME: "CONSUME"}
 # Precedent: management-browse-page-size unless configured.
 _LISTED_MAX = 200
@@ -105,11 +106,16 @@ class StompArtemisTrials(ArtemisAnswers):
     def _named(self, words: str, destination: Destination) -> str:
         for beginning, permission in _UNNAMED.items():
             if words.startswith(beginning):
-                return (
-                    f"User: {self._user} does not have permission='{permission}' on address "
-                    f"{destination.address} (over STOMP the broker says no more than: {beginning})"
-                )
+                # Why: there the broker asks for MANAGE instead of SEND.
+                is_management = destination.address == ADDRESS
+                return self._lacks("MANAGE" if is_management else permission, destination.address)
         return words
+
+    def _lacks(self, permission: str, address: str) -> str:
+        return (
+            f"User: {self._user} does not have permission='{permission}' on address {address} "
+            f"({_NAMES_NONE})"
+        )
 
     def remove(self, destination: Destination) -> str | None:
         """Remove a queue of ours, or take out what is in it; return why it may stay."""
@@ -136,12 +142,17 @@ class StompArtemisTrials(ArtemisAnswers):
         missing = self._management.missing
         if missing is None:
             return ()
-        words = [self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])]
+        asked = self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])
+        words = [] if asked is None else [asked]
         if _UNNAMED_CONSUME in missing:
-            words.append(self._named(_UNNAMED_CONSUME, queue(REPLY_PREFIX)))
+            words.append(self._lacks("CREATE_NON_DURABLE_QUEUE", REPLY_PREFIX))
+            words.append(self._lacks("CONSUME", REPLY_PREFIX))
+        elif _UNNAMED_SEND in missing and asked is None:
+            # Why: it is the answer that the user may not send.
+            words.append(self._lacks("SEND", REPLY_PREFIX))
         elif f"address {REPLY_PREFIX}" in missing:
             words.append(missing)
-        return tuple(one for one in words if one is not None) or (missing,)
+        return tuple(words) or (missing,)
 
     def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return what the management tells of the messages of a queue, without their bodies.

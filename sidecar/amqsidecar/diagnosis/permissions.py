@@ -29,6 +29,7 @@ _CLASSIC_ATTRIBUTES = {
 _ARTEMIS = re.compile(
     r"User:? (?P<user>.+?) does not have permission='(?P<permission>\w+)'"
     r"(?: for queue (?P<queue>\S+))? on address (?P<address>[^\s,;)]+)"
+    r"(?: \((?P<remark>over STOMP [^)]+)\))?"
 )
 _ARTEMIS_TYPES = {
     "SEND": "send",
@@ -67,12 +68,14 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         operation: in the broker's words, such as `read from` or `CONSUME`.
         permission: what the configuration calls it, such as `read` or `consume`.
         destination: what it is about; on Artemis an address, as a queue.
+        remark: how sure that is, where the broker has not said it; "" = it has.
     """
 
     user: str
     operation: str
     permission: str
     destination: Destination
+    remark: str = ""
 
 
 def read_refusal(words: str) -> Refusal | None:
@@ -101,6 +104,7 @@ def read_refusal(words: str) -> Refusal | None:
         operation=permission,
         permission=_ARTEMIS_TYPES.get(permission, permission),
         destination=queue(found["address"]),
+        remark=found["remark"] or "",
     )
 
 

@@ -133,10 +133,13 @@ def _sentence(group: Sequence[tuple[Attempt, Refusal]], place: str) -> str:
     operations = " and ".join(dict.fromkeys(refusal.operation for _, refusal in group))
     permissions = ", ".join(dict.fromkeys(refusal.permission for _, refusal in group))
     purposes = ", ".join(dict.fromkeys(one.purpose for one, _ in group))
+    remarks = "".join(
+        dict.fromkeys(f" ({refusal.remark})" for _, refusal in group if refusal.remark)
+    )
     user = group[0][1].user
     return (
         f"user {user} may not {operations} {place} (permission {permissions}), needed for "
-        f"{purposes}"
+        f"{purposes}{remarks}"
     )
 
 
