@@ -1,4 +1,4 @@
-"""Puts dead letters of many origins into a broker's dead-letter queue, as `bench.dead_letters` does.
+"""Puts dead letters of many origins into a broker's dead-letter queue, fast.
 
 Names of origins have all the same length, so that one real dead letter of Classic serves for all.
 """
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from cproton import lib
-from proton import Message
+from proton import Message, byte
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.amqp_connection import AmqpConnection
@@ -65,7 +65,11 @@ def _dead_letter(origin: str) -> bytes:
     message = Message(
         body="x" * BODY_BYTES,
         durable=True,
-        annotations={"x-opt-ORIG-ADDRESS": origin, "x-opt-ORIG-QUEUE": origin},
+        annotations={
+            "x-opt-ORIG-ADDRESS": origin,
+            "x-opt-ORIG-QUEUE": origin,
+            "x-opt-ORIG-ROUTING-TYPE": byte(1),
+        },
     )
     return bytes(message.encode())
 

@@ -76,7 +76,7 @@ def soak(
     began_s = time.monotonic()
     with backlog(broker) as dead:
         dead.put(messages, names)
-    tell(f"{messages:,} dead letters of {origins:,} origins put in {time.monotonic() - began_s:.0f} s")
+    tell(f"{messages:,} dead letters, {origins:,} origins: {time.monotonic() - began_s:.0f} s")
     with WatchedSidecar(folder / "soak", broker, delay_ms=int(delay_s * 1000)) as sidecar:
         sidecar.start()
         samples = sidecar.watch(

@@ -117,9 +117,9 @@ def table(samples: list[Sample], rows: int = 25) -> str:
         "| s | taken | sent | RSS MiB | store MiB | WAL MiB | threads | files |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for one in (samples[number] for number in chosen):
-        lines.append(
-            f"| {one.at_s:.0f} | {one.taken:,} | {one.sent:,} | {one.rss:.0f} | {one.store:.0f} "
-            f"| {one.wal:.0f} | {one.threads} | {one.files} |"
-        )
+    lines += (
+        f"| {one.at_s:.0f} | {one.taken:,} | {one.sent:,} | {one.rss:.0f} | {one.store:.0f} "
+        f"| {one.wal:.0f} | {one.threads} | {one.files} |"
+        for one in (samples[number] for number in chosen)
+    )
     return "\n".join(lines)
