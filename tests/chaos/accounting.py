@@ -50,7 +50,7 @@ class Accounts:
     @property
     def faults(self) -> list[str]:
         """What must not be, in words."""
-        kinds = ("lost", "doubled", "altered", "early", "excessive")
+        kinds = ("lost", "doubled", "early", "excessive", "altered")
         return [f"{kind}: {one}" for kind in kinds for one in getattr(self, kind)]
 
 

@@ -10,7 +10,9 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from chaos import disk, faults
@@ -23,11 +25,15 @@ from chaos.stage import Stage
 REPORT = Path(__file__).parents[2] / "deploy" / "reference" / "chaos.md"
 
 
-def plan(seed: int, pair: Pair) -> Iterator[Step]:
-    """Return the steps of a pair, without end: deck after deck of all its faults, shuffled."""
+def plan(seed: int, pair: Pair, fault: str | None) -> Iterator[Step]:
+    """Return the steps of a pair, without end: deck after deck of all its faults, shuffled.
+
+    Args:
+        fault: the only one, when there is to be no other.
+    """
     chance = random.Random(f"{seed} {pair.name}")
     while True:
-        names = faults.deck(pair.name)
+        names = [fault] if fault else faults.deck(pair.name)
         chance.shuffle(names)
         for name in names:
             yield Step(name, moment_s=chance.uniform(0.0, 0.8), share=chance.random())
@@ -62,8 +68,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0, help="all pairs together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--short", action="store_true", help="one fault of each kind")
+    parser.add_argument("--fault", choices=faults.FAULTS, help="this one again and again")
     parser.add_argument("--only", default="", help="names of pairs, with commas")
     parser.add_argument("--report", type=Path, help=f"default: {REPORT.name}, of all pairs")
+    parser.add_argument("--keep", type=Path, help="folder in which the sidecars' logs are left")
     return parser.parse_args(arguments)
 
 
@@ -72,31 +80,38 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     only = [name for name in options.only.split(",") if name]
     pairs = [pair for pair in PAIRS if not only or pair.name in only]
-    began_s = time.monotonic()
-    outcomes: list[Outcome] = []
     plans = (
         short_plans(options.seed, pairs)
         if options.short
-        else [plan(options.seed, pair) for pair in pairs]
+        else [plan(options.seed, pair, options.fault) for pair in pairs]
     )
+    report = options.report or (None if only or options.short or options.fault else REPORT)
+    began_s = time.monotonic()
+    outcomes: list[Outcome] = []
+    broken: list[str] = []
     print(f"seed {options.seed}")
     if not disk.is_own():
         print(disk.NOT_HERE)
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+    with ExitStack() as stack:
+        folder = options.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-"))
         for number, (pair, steps) in enumerate(zip(pairs, plans, strict=True), 1):
             print(f"{pair.name}:", flush=True)
             until_s = began_s + options.minutes * 60 * number / len(pairs)
-            outcome = run(pair, steps, options.seed, until_s, Path(folder))
+            try:
+                outcome = run(pair, steps, options.seed, until_s, Path(folder))
+            except Exception as error:  # noqa: BLE001 - the other pairs are run all the same
+                traceback.print_exc()
+                broken.append(f"{pair.name} did not come to its end: {str(error).splitlines()[:1]}")
+                continue
             outcomes.append(outcome)
             print("\n".join(outcome.accounts.faults[:50]), flush=True)
-    print(table(outcomes))
-    report = options.report or (None if only or options.short else REPORT)
-    if report is not None:
-        minutes = (time.monotonic() - began_s) / 60
-        report.write_text(
-            page(outcomes, seed=options.seed, minutes=minutes, disk=disk.SIZE), encoding="utf-8"
-        )
-    return 1 if any(outcome.accounts.faults for outcome in outcomes) else 0
+            if report is not None:
+                minutes = (time.monotonic() - began_s) / 60
+                report.write_text(page(outcomes, broken, options.seed, minutes), encoding="utf-8")
+    print(*broken, sep="\n")
+    if outcomes:
+        print(table(outcomes))
+    return 1 if broken or any(outcome.accounts.faults for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

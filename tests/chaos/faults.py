@@ -99,11 +99,10 @@ def _half_close(stage: Stage, step: Step) -> None:
 
 
 def _wait_link_down(stage: Stage) -> None:
-    eventually(
+    stage.wait(
         lambda: stage.sidecar.get("/readyz")[0] != 200,
         within_s=GIVEN_UP_WITHIN_S,
-        every_s=0.1,
-        what=f"the sidecar gives the link up\n{stage.log_tail()}",
+        what="it gives the link up",
     )
 
 
@@ -173,10 +172,10 @@ def _fill_disk(stage: Stage, _step: Step) -> None:
         return
     stage.disk.fill()
     try:
-        eventually(
+        stage.wait(
             lambda: "the disk is full" in stage.sidecar.get("/readyz")[1],
             within_s=GIVEN_UP_WITHIN_S,
-            what=f"the sidecar says that the disk is full\n{stage.log_tail()}",
+            what="it says that the disk is full",
         )
         _pass_s(1.0)
     finally:

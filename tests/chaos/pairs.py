@@ -53,8 +53,11 @@ MAPPED = (
     "JMS_AMQP_ORIGINAL_ENCODING",
     "JMS_AMQP_ContentType",
 )
-# What Artemis and the sidecar leave on final dead letters and on what came by STOMP.
-ARTEMIS_STOMP = ("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE")
+# What Artemis leaves on final dead letters, and of the headers of each SEND.
+ARTEMIS_STOMP = (
+    *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE"),
+    *("destination", "destination-type", "transaction", "receipt", "content-length", "persistent"),
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,12 @@ def _classic(version: str) -> Callable[[], Broker]:
 
 _ALL = ("rollback", "recover")
 _STOMP: dict[str, Any] = {"types": TEXT_AND_BYTES, "only_texts": True, "ways": _ALL}
-_LOSSY = ("intake.allow_lossy=[property_types]",)
+_CLASSIC_STOMP: dict[str, Any] = {
+    **_STOMP,
+    # Why: a text that looks like a number could be one, for all that STOMP shows.
+    "options": ("intake.allow_lossy=[property_types]",),
+    "added": ("amqsidecarOriginalDestination",),
+}
 _WHOLE_OVER_AMQP = tuple(one for one in ALL_TYPES if one not in ("Message", "Stream"))
 
 PAIRS = (
@@ -138,12 +146,12 @@ PAIRS = (
         _WHOLE_OVER_AMQP,
         added=MAPPED,
     ),
-    Pair("classic5-stomp", _classic(CLASSIC_5), "STOMP_PORT", "openwire", options=_LOSSY, **_STOMP),
+    Pair("classic5-stomp", _classic(CLASSIC_5), "STOMP_PORT", "openwire", **_CLASSIC_STOMP),
     Pair("classic6-openwire", _classic(CLASSIC_6), "OPENWIRE_PORT", "openwire", _ALL, ALL_TYPES),
     Pair(
         *("classic6-amqp", _classic(CLASSIC_6), "AMQP_PORT", "qpid", ("rollback", "reject")),
         ALL_TYPES,
         ("intake.producers=amqp",),
     ),
-    Pair("classic6-stomp", _classic(CLASSIC_6), "STOMP_PORT", "openwire", options=_LOSSY, **_STOMP),
+    Pair("classic6-stomp", _classic(CLASSIC_6), "STOMP_PORT", "openwire", **_CLASSIC_STOMP),
 )

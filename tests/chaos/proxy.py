@@ -124,13 +124,24 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._run(lambda: asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        self._run(self._listen)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cut()
+        self._run(self._end)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def _end(self) -> None:
+        self._server.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

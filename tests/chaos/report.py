@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.accounting import Accounts
+from chaos.disk import SIZE
 from chaos.stage import Stage
 
 COLUMNS = {
@@ -98,8 +99,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([first, "|---|" + "---:|" * len(lines), *rest])
 
 
-def page(outcomes: Sequence[Outcome], *, seed: int, minutes: float, disk: str) -> str:
-    """Return the whole page."""
+def page(outcomes: Sequence[Outcome], broken: Sequence[str], seed: int, minutes: float) -> str:
+    """Return the whole page; `broken` says which pairs have no numbers, and why."""
     kills = sum(one.kills for one in outcomes)
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     commit = subprocess.run(
@@ -113,7 +114,8 @@ def page(outcomes: Sequence[Outcome], *, seed: int, minutes: float, disk: str) -
         f"Commit {commit or 'unknown'}, seed {seed}, {minutes:.0f} minutes, {os.cpu_count()} "
         f"cores, {memory_gib:.0f} GiB of memory. {kills} times a process was killed.\n\n"
     )
-    return PREFACE + run + table(outcomes) + "\n" + AFTERWORD.format(seed=seed, disk=disk)
+    ends = "".join(f"{one}\n\n" for one in broken)
+    return PREFACE + run + ends + table(outcomes) + "\n" + AFTERWORD.format(seed=seed, disk=SIZE)
 
 
 def _numbers(outcome: Outcome) -> list[int]:

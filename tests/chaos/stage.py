@@ -3,6 +3,7 @@
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -34,7 +35,7 @@ class Stage:
     """
 
     def __init__(self, pair: Pair, folder: Path, chance: random.Random) -> None:
-        folder.mkdir()
+        folder.mkdir(parents=True)
         self.pair = pair
         self.chance = chance
         self.counts: Counter[str] = Counter()
@@ -93,19 +94,25 @@ class Stage:
         """Wait until the sidecar is ready and sends again; return how long that took."""
         began_s = time.monotonic()
         before = self._resent()
-        eventually(
+        self.wait(
             lambda: self.sidecar.get("/readyz")[0] == 200 and self._resent() != before,
             within_s=RECOVERS_WITHIN_S,
-            every_s=0.1,
-            what=f"{self.pair.name} sends again after {fault}; sidecar:\n{self.log_tail()}",
+            what=f"it sends again after {fault}",
         )
         took_s = time.monotonic() - began_s
         self.recoveries[fault] = max(took_s, self.recoveries.get(fault, 0.0))
         return took_s
 
+    def wait(self, condition: Callable[[], bool], *, within_s: float, what: str) -> None:
+        """Wait until the condition holds; else show what the sidecar has said meanwhile."""
+        try:
+            eventually(condition, within_s=within_s, every_s=0.1, what=what)
+        except TimeoutError as late:
+            raise TimeoutError(f"{late}; the sidecar's log:\n{self.log_tail()}") from None
+
     def log_tail(self) -> str:
         """Return the end of the sidecar's log."""
-        return self.sidecar.log()[-3000:]
+        return self.sidecar.log()[-6000:]
 
     def _resent(self) -> float:
         return self.sidecar.metric("amqsidecar_resent_total")
