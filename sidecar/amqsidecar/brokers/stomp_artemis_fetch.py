@@ -32,7 +32,7 @@ class Left:
 
     Attributes:
         by_number: what stays in it, with `loss`, by the broker's numbers.
-        forged: how many only seem to be made by STOMP.
+        forged: how many only seem to be made by STOMP, and are left out by their originals.
         unseen: how many the management does not look at.
         waiting: how many were selected at the last look, and nothing was in hand.
         withheld: how many of these were so at the look before as well.
@@ -45,10 +45,14 @@ class Left:
         self.waiting = 0
         self.withheld = 0
 
-    def counts(self) -> Iterator[tuple[str, int]]:
-        """Yield the reasons, each with the number of messages."""
+    def counts(self, kept: int) -> Iterator[tuple[str, int]]:
+        """Yield the reasons, each with the number of messages.
+
+        Args:
+            kept: how many are in hand for good since they are forged.
+        """
         reasons = [one.loss for one in self.by_number.values()]
-        reasons += [Loss.BODY_TYPE.value] * self.forged
+        reasons += [Loss.BODY_TYPE.value] * (self.forged + kept)
         for reason in sorted(set(reasons)):
             yield reason, reasons.count(reason)
         for reason, count in ((UNSEEN, self.unseen), (WITHHELD, self.withheld)):
@@ -127,20 +131,24 @@ class Fetcher:
             self._readings.exchange(reading, dict(list({**fresh, **known}.items())[:most]))
 
     def _list(self, reading: Reading, left: Left, counted: int) -> list[Listed] | None:
-        """Return what STOMP did not make, but for what is known to be left."""
-        if counted < len(left.by_number):
-            left.by_number.clear()
+        """Return what STOMP did not make, but for what is known to be left; None = not told."""
+        known = left.by_number
         if not counted:
+            known.clear()
             return []
-        originals = {one.original for one in left.by_number.values() if one.original is not None}
+        originals = {one.original for one in known.values() if one.original is not None}
         found = self._ask_list(reading, without(MADE_BY_OTHERS, originals))
-        if found is None or not originals or len(left.by_number) >= _LEFT_MAX:
-            return found
-        if len({one.number for one in found} | left.by_number.keys()) == counted:
-            return found
-        # Why: some have the same original, or others have come in place of what was left.
-        left.by_number.clear()
-        return self._ask_list(reading, MADE_BY_OTHERS)
+        if found is None:
+            return None
+        is_full = len(known) >= _LEFT_MAX and counted > len(known)
+        if known and not is_full and len({one.number for one in found} | known.keys()) != counted:
+            # Why: some have the same original, or what was left is there no more.
+            found = self._ask_list(reading, MADE_BY_OTHERS)
+            if found is None:
+                return None
+            there = {one.number for one in found}
+            known = left.by_number = {key: one for key, one in known.items() if key in there}
+        return [one for one in found if one.number not in known]
 
     def _ask_list(self, reading: Reading, selector: str) -> list[Listed] | None:
         answer = self._management.ask(
@@ -169,7 +177,7 @@ class Fetcher:
         if not left.by_number or len(held) >= self._readings.share:
             return 0
         total = self._management.message_count(reading.name.rpartition("::")[2]) or 0
-        return max(0, total - len(held) - counted - left.forged - left.waiting)
+        return max(0, total - len(held) - reading.kept - counted - left.forged - left.waiting)
 
     def leave(self, reading: Reading, listed: Listed) -> None:
         """Count a message, with its `loss`, as left behind."""
@@ -196,7 +204,7 @@ class Fetcher:
                     MEANINGS[reason],
                     at_least=len(left.by_number) >= _LEFT_MAX,
                 )
-                for reason, count in left.counts()
+                for reason, count in left.counts(reading.kept)
             ]
         return tuple(found)
 

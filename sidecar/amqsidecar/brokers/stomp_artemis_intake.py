@@ -262,3 +262,5 @@ def _exclude(reading: Reading, arrived: Arrived) -> None:
     if original.isdigit() and len(reading.excluded) < _EXCLUDED_MAX:
         reading.excluded.append(int(original))
         reading.has_strays = True
+    else:
+        reading.kept += 1

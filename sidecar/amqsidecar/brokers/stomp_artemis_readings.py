@@ -45,7 +45,8 @@ class Reading:
         excluded: originals that only seem to be made by STOMP.
         in_hand: how many were returned and are not accepted yet.
         looks: how many looks ago something that is wanted came.
-        has_strays: whether it was handed what must not be returned.
+        has_strays: whether it was handed what must not be returned, and the next one leaves out.
+        kept: how many it was handed that must not be returned, and that no next one can leave out.
         following: what is wanted of the next subscription; None = this one stays.
         is_attached: whether there is to be a next one.
     """
@@ -58,6 +59,7 @@ class Reading:
         self.in_hand = 0
         self.looks = 0
         self.has_strays = False
+        self.kept = 0
         self.following: dict[int, Listed] | None = None
         self.is_attached = True
 
@@ -146,7 +148,7 @@ class Readings:
             del self._readings[reading.queue]
             return
         reading.wanted, reading.following = reading.following, None
-        reading.looks, reading.has_strays = 0, False
+        reading.looks, reading.has_strays, reading.kept = 0, False, 0
         self._subscribe(reading)
 
     def _subscribe(self, reading: Reading) -> None:
