@@ -30,7 +30,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.plugin import Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
-from amqsidecar.policy.chain import compile_classic
+from amqsidecar.policy.chain import StoredDeadLetters
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
     PluginRules,
@@ -92,7 +92,7 @@ class _Rules:
         self._plugins = load_plugins()
         self._config = config
         self._given = load_rules(config, self._plugins)
-        self._decider = None if self._given is None else compile_policy(self._given, self._plugins)
+        self._decider = None if self._given is None else _compile(self._given, self._plugins)
         self._live: LivePolicy | None = None
         self._discovery = Discovery(self.classic)
         for warning in () if self._given is None else self._given.warnings:
@@ -121,7 +121,7 @@ class _Rules:
             self._live = LivePolicy(tells)
             return self._live
         log.info("policy", source="none given: the broker's default redelivery policy for all")
-        return compile_classic(BROKER_DEFAULTS, self._plugins)
+        return _compile(BROKER_DEFAULTS, self._plugins)
 
     @property
     def classic(self) -> ClassicRules | None:
@@ -157,6 +157,13 @@ class _Rules:
         if self._live is not None:
             self._live.forget()
         return self._discovery.find(link)
+
+
+def _compile(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) -> Decider:
+    decider = compile_policy(rules, plugins)
+    if isinstance(rules, ClassicRules):
+        return StoredDeadLetters(decider, rules.dead_letter)
+    return decider
 
 
 def _crash_point(environ: Mapping[str, str]) -> CrashPoint:

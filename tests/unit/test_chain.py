@@ -12,7 +12,7 @@ from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import queue
 from amqsidecar.plugin import Chance, Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy.chain import Chain, compile_classic
+from amqsidecar.policy.chain import Chain, StoredDeadLetters, compile_classic
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DeadLetterRules,
@@ -139,3 +139,22 @@ def test_a_strangers_plugin_is_asked_like_ours() -> None:
     plugins: dict[str, Plugin] = {**load_plugins(), "parks": Parks()}
     rules = ClassicRules(plugins=(PluginRules(name="parks", options={"x": 1}),))
     assert compile_classic(rules, plugins).decide(DEAD, None) == Discard("parks {'x': 1}")
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_lies_in_a_queue_was_persistent_where_the_strategy_refuses_others(keeps: bool) -> None:
+    """`originalDeliveryMode` may be left over from another death, or be a producer's own word."""
+
+    class Asked(_Always):
+        dead_letter = DEAD
+
+        def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+            self.dead_letter = dead_letter
+            return super().decide(dead_letter, chance)
+
+    strategy = IndividualDeadLetterStrategy(process_non_persistent=keeps)
+    entry = PolicyEntry(destinations=(queue("A"),), dead_letter_strategy=strategy)
+    rules, discarded = Asked(Discard("mine")), DeadLetter(queue("A"), 3, persistent=False)
+    decider = StoredDeadLetters(rules, DeadLetterRules(entries=(entry,)))
+    assert decider.decide(discarded, None) == Discard("mine")
+    assert rules.dead_letter == DeadLetter(queue("A"), 3, persistent=not keeps)

@@ -11,7 +11,8 @@ from typing import Protocol
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard
-from amqsidecar.policy.classic_rules import ClassicRules, PluginRules
+from amqsidecar.policy.classic_rules import ClassicRules, DeadLetterRules, PluginRules
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.redelivery_policy import Chance
 
 INNERMOST = "deadletter"
@@ -78,6 +79,26 @@ class Chain:
 
 def _prefix_rule(decision: Decision, passed: str) -> Decision:
     return replace(decision, rule=f"{passed} -> {decision.rule}")
+
+
+class StoredDeadLetters:
+    """Asks about what lies in a dead-letter queue; that a strategy put it there is believed.
+
+    The broker notes on a dead letter that the message was not persistent, and any producer can
+    write the same words. Where the strategy refuses such messages, none of them is in a queue.
+    """
+
+    def __init__(self, decider: Decider, rules: DeadLetterRules) -> None:
+        self._decider = decider
+        self._strategies = DeadLetterDecider(rules)
+
+    def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
+        """Return what the decider answers about the message as it can only have been."""
+        if not dead_letter.persistent and isinstance(
+            self._strategies.decide(dead_letter, None), Discard
+        ):
+            dead_letter = replace(dead_letter, persistent=True)
+        return self._decider.decide(dead_letter, chance)
 
 
 def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions]) -> Chain:
