@@ -55,6 +55,14 @@ EXPRESSIONS = (
     *(r"\p{Lu}.*\x{20AC}", r".*\.late", r"Consumer\.A\..++", r"(?!orders)\w+\.eu", r"idle.*"),
     *(r"orders", r"queue://stock", r"nothing|at|all"),
 )
+LEFT_OVER: Sequence[Mapping[str, Any]] = (
+    {"dlqDeliveryFailureCause": "java.lang.Throwable: old", "originalExpiration": 0},
+    {"dlqDeliveryFailureCause": "java.lang.Throwable: Message Expired. Expiration:12345"},
+    {"originalExpiration": 4_000_000_000_000, "original-destination": "/queue/elsewhere"},
+    {"originalDeliveryMode": "NON_PERSISTENT"},
+    {"scheduledJobId": "old", "redeliveryDelay": 7, "amqsidecarRedeliveryCount": 5},
+)
+"""What properties may be left over from another death, or copied by somebody who copies all."""
 OWN_KINDS = (*("individual",) * 8, "discarding", "dead-topic")
 KINDS = (*("none", "shared", "named") * 3, *OWN_KINDS)
 LIMITS = (0, 1, 1, 2, 2, 3, 3, 4, -1, -2)
@@ -362,6 +370,8 @@ def _message(chance: Random, draft: Configuration, destination: str) -> dict[str
     properties: dict[str, Any] = {"failures": failures, "note": f"n\u00f6te {chance.random()}"}
     if chance.random() < 0.1:
         properties["AMQ_SCHEDULED_DELAY"] = 700
+    if chance.random() < 0.15:
+        properties |= chance.choice(LEFT_OVER)
     if chance.random() < 0.2:
         properties |= {"short": Typed("Short", -7), "JMSXMine": 2.5, "Camel-Case_x": None}
     message["properties"] = typed(properties)
