@@ -374,10 +374,12 @@ def test_what_openwire_made_comes_back_as_it_was(
     clients = [JmsPeer.of(artemis, one) for one in ("openwire", "core")]
     plain = {"sample_properties": False, "properties": STRINGS, "group": None}
     clients[0].produce(name, ("Text", "Bytes"), text="t", **plain)
+    plain["properties"] = {**STRINGS, "JMSXGroupID": "g"}
+    clients[0].produce(name, "Text", text="t", **plain)
     before = [one for client in clients for one in client.browse(name)]
     harness.kill(name)
     link.attach([harness.intake()], 10)
-    take_all(link, 2)
+    take_all(link, 3)
     after = [one for client in clients for one in client.browse(name)]
     for first, second in zip(before, after, strict=True):
         assert not first.differences(

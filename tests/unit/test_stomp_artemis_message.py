@@ -196,7 +196,6 @@ def entry(**fields: object) -> dict[str, object]:
         ({"perhaps_null": ""}, (), "property_types"),
         ({"_AMQ_GROUP_SEQUENCE": 1}, (), "property_types"),
         ({"_AMQ_GROUP_SEQUENCE": 0}, (), ""),
-        ({"_AMQ_GROUP_SEQUENCE": 0, "_AMQ_GROUP_ID": "g"}, (), "property_types"),
         ({"number": 1}, (Loss.PROPERTY_TYPES,), ""),
         ({"type": 5}, (Loss.BODY_TYPE,), "body_type"),
         ({"type": 0}, (), "body_type"),

@@ -47,7 +47,6 @@ _KNOWN = frozenset(
         "JMSXDeliveryCount",
     )
 )
-_GROUP: Final = "_AMQ_GROUP_ID"
 _SEQUENCE: Final = "_AMQ_GROUP_SEQUENCE"
 _COMPRESSED: Final = "_AMQ_LARGE_COMPRESSED"
 _MAY_BE_EMPTY = frozenset(("_AMQ_ORIG_QUEUE",))
@@ -141,8 +140,8 @@ def _carries_properties(entry: Mapping[str, Any]) -> bool:
     return all(
         # Why not "": null looks like that too.
         (isinstance(value, str) and (value != "" or name in _MAY_BE_EMPTY))
-        # Why: Artemis writes it on each message of OpenWire; any other has to be a number.
-        or (name == _SEQUENCE and value == 0 and _GROUP not in entry)
+        # Why: Artemis writes 0 on each message of OpenWire, and takes any text for 0.
+        or (name == _SEQUENCE and value == 0)
         for name, value in entry.items()
         if name not in _KNOWN and not name.startswith("__HDR_")
     )
