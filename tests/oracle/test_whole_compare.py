@@ -12,7 +12,10 @@ from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DeadLetterRules,
     IndividualDeadLetterStrategy,
+    PluginRules,
     PolicyEntry,
+    RedeliveryPolicy,
+    RedeliveryRules,
 )
 from oracle.whole_compare import compare
 from oracle.whole_configuration import Configuration, generate
@@ -189,3 +192,15 @@ def test_row_16_explains_what_never_reaches_a_queue_and_nothing_else() -> None:
     assert compare(configuration, plugin, sidecar).faults
     story.deliveries.append(again)
     assert compare(to_topic, plugin, sidecar).faults
+
+
+@pytest.mark.parametrize(("delay_ms", "is_possible"), [(901, True), (899, False), (1101, False)])
+def test_chance_explains_what_it_can_give(delay_ms: int, is_possible: bool) -> None:
+    """Ten percent more or less than 1000 ms, and no more."""
+    configuration, plugin, sidecar = _sides()
+    policy = RedeliveryPolicy(use_collision_avoidance=True, collision_avoidance_percent=10)
+    options = RedeliveryRules(default_entry=policy)
+    varied = ClassicRules(plugins=(PluginRules(name="redelivery", options=options),))
+    _property("redeliveryDelay", ["Long", delay_ms])(sidecar.stories[QUEUE, "m0"])
+    report = compare(replace(configuration, rules=varied), plugin, sidecar)
+    assert (report.same == 1) is is_possible

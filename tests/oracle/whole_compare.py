@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
+from itertools import combinations, cycle, pairwise
 from typing import Any
 
 from amqsidecar.broker import PROPERTY_ORIGINAL_MESSAGE_ID, PROPERTY_REDELIVERY_COUNT
 from amqsidecar.model.destination import queue
 from amqsidecar.policy.classic_rules import DiscardingDeadLetterStrategy
 from amqsidecar.policy.dead_letter_decider import find_dead_letter_queue
+from amqsidecar.policy.redelivery_policy import DelayTable
 from oracle.whole_configuration import PERSISTED, Configuration
 from oracle.whole_run import CONSUMED, Side, Story
 from support.jms_message import Delivery, JmsMessage
@@ -23,6 +24,8 @@ JOB = "scheduledJobId"
 DELAY = "property redeliveryDelay"
 COUNT = "delivery count"
 LEFT_OVER_NAMES = ("dlqDeliveryFailureCause", "original-destination", "originalDeliveryMode")
+# Why pairs: the direction is drawn, then the distance.
+SHORTEST, LONGEST = (0.9, 1.0), (0.0, 1.0)
 MARKS = re.compile(r"property (amqsidecar\w+|scheduledJobId|AMQ_SCHEDULED_\w+)")
 
 
@@ -172,11 +175,18 @@ def _differing(
 
 
 def _is_by_chance(case: Case, *delays: Any) -> bool:
-    """Tell whether collision avoidance explains two delays; it adds less than half at each step."""
-    is_varied = any(
-        policy.use_collision_avoidance for policy in case.configuration.policies_of(case.queue)
+    """Tell whether collision avoidance may have given both delays."""
+    possible = [
+        [table.delay_ms(count, cycle(drawn).__next__) for drawn in (SHORTEST, LONGEST)]
+        for policy in case.configuration.policies_of(case.queue)
+        if policy.use_collision_avoidance
+        for table in [DelayTable(policy)]
+        for count in range(5)
+    ]
+    return all(
+        delay is not None and any(low <= delay[1] <= high for low, high in possible)
+        for delay in delays
     )
-    return is_varied and all(one is not None and 500 <= one[1] <= 10_000 for one in delays)
 
 
 def _delivered(message: JmsMessage | None, sent: JmsMessage) -> dict[str, Any]:
