@@ -20,9 +20,9 @@ from hypothesis.stateful import (
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction
-from amqsidecar.stores.sqlite_store import SqliteStore
 from support.memory_store import Medium, MemoryStore
 from support.schedule_rows import resent, taken_row, took
+from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 WAITING, HELD, PARKED = RowState
@@ -360,10 +360,8 @@ class SqliteMachine(StoreMachine):
         self.folder = Path(tempfile.mkdtemp())
 
     def open(self) -> None:
-        self.store = SqliteStore(self.folder / "schedule.db", clock=VirtualClock())
+        self.store = UnsyncedStore(self.folder / "schedule.db", clock=VirtualClock())
         self.store.open()
-        # Why: only a loss of power could tell, and thousands of syncs take minutes.
-        self.store._database.run("PRAGMA synchronous = OFF")
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -382,7 +380,8 @@ class MemoryMachine(StoreMachine):
         self.store.open()
 
 
+SETTINGS = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestSqliteStore = SqliteMachine.TestCase
+TestSqliteStore.settings = SETTINGS
 TestMemoryStore = MemoryMachine.TestCase
-for case in (TestSqliteStore, TestMemoryStore):
-    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMemoryStore.settings = SETTINGS

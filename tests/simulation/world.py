@@ -14,9 +14,9 @@ from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.stores.sqlite_store import SqliteStore
 from simulation.rules import DLQ, CountingRules
 from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
+from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 
@@ -38,14 +38,14 @@ class World:
         self.link_type = MemoryLink
         self.blockages = Blockages()
         self.losses = Losses()
-        self.store: SqliteStore | None = None
+        self.store: UnsyncedStore | None = None
         self.link: MemoryLink | None = None
         self.engine: CycleEngine | None = None
 
     def start(self) -> CycleEngine:
         """Start the sidecar's process."""
         self.blockages, self.losses = Blockages(), Losses()
-        self.store = SqliteStore(self.path, clock=self.clock)
+        self.store = UnsyncedStore(self.path, clock=self.clock)
         return self.connect()
 
     def connect(self) -> CycleEngine:
@@ -55,8 +55,6 @@ class World:
             self.link.close()
         self.store.close()
         state = self.store.open()
-        # Why: only a loss of power could tell, and thousands of syncs take minutes.
-        self.store._database.run("PRAGMA synchronous = OFF")
         self.link = link = self.link_type(self.broker)
         link.open("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))

@@ -1,0 +1,430 @@
+"""What must hold in every simulated history: each class is one claim.
+
+A message is known by its body, which nothing alters. A message that was in a cycle in doubt (a loud
+`CycleInDoubt`) may be there twice, as promised; it is never allowed to be missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from amqsidecar.broker import Resend
+from amqsidecar.model.event import (
+    AnyEvent,
+    DeadLettered,
+    Discarded,
+    DuplicateSuppressed,
+    Held,
+    Parked,
+    Received,
+    Resent,
+    Returned,
+)
+from amqsidecar.model.schedule import RowState, RowView
+from amqsidecar.store import Store
+from support.memory_broker import StoredMessage, Watcher
+from support.virtual_clock import VirtualClock
+
+FINAL_QUEUE = "DLQ.exhausted"
+
+
+class Violation(NamedTuple):
+    """A claim that did not hold."""
+
+    checker: str
+    words: str
+
+
+@dataclass
+class End:
+    """How a history ended, when all faults were over and everything had time to drain.
+
+    Attributes:
+        places: of each message, such as `DLQ`, `consumed`, or `a store`.
+        rows: of each store, with the body.
+        told: what observers were told.
+        is_quiet: nothing moves any more.
+    """
+
+    places: dict[str, list[str]]
+    stores: Sequence[Store]
+    rows: list[list[tuple[RowView, str]]]
+    told: list[AnyEvent]
+    is_quiet: bool
+
+
+class Checker(Watcher):
+    """One claim about a history, of which it is told step by step."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def broken(self, words: str) -> None:
+        """Say that the claim does not hold."""
+        self.history.violations.append(Violation(type(self).__name__, words))
+
+    def jumped(self, before_ms: int, after_ms: int) -> None:
+        """The wall clock was set."""
+
+    def operated(self, action: str, ids: Iterable[str]) -> None:
+        """A person did something to these messages."""
+
+    def purged(self) -> None:
+        """A person removed the token."""
+
+    def lost(self, ids: Iterable[str]) -> None:
+        """A link ended while these were being sent."""
+
+    def fell(self, error: Exception) -> None:
+        """A turn of the engine ended with an error that nobody expects."""
+
+    def ended(self, end: End) -> None:
+        """Nothing more will happen."""
+
+
+class Conserved(Checker):
+    """At the end each message is in exactly one place."""
+
+    def ended(self, end: End) -> None:
+        for one in self.history.origins:
+            places = end.places.get(one, [])
+            is_right = places if one in self.history.doubted else len(places) == 1
+            if not is_right:
+                self.broken(f"{one} is in {places}")
+        for one in end.places.keys() - self.history.origins.keys():
+            self.broken(f"{one} came from nowhere")
+
+
+class SentOnce(Checker):
+    """The broker gets each message at most once per count, and at most once as a final one."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._seen: set[tuple[str, int]] = set()
+
+    def sent(self, resend: Resend) -> None:
+        one = resend.message.decode()
+        key = (one, -1 if resend.is_final else resend.redelivery_count)
+        if key in self._seen and one not in self.history.doubted:
+            self.broken(f"{one} was sent again with count {resend.redelivery_count}")
+        self._seen.add(key)
+
+
+class NeverEarly(Checker):
+    """No redelivery is sent before its delay is over by the sidecar's wall clock.
+
+    The delay counts from the intake, of which we know that it was between the moment at which the
+    broker handed the dead letter out and the one at which it was accepted. Where the clock was
+    set meanwhile, the most lenient reading counts. A person may make a message due.
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._taken_ms: dict[str, int] = {}
+        self._latest_ms: dict[str, int] = {}
+        self._in_hand: set[str] = set()
+        self._excused: set[str] = set()
+
+    def handed(self, message: StoredMessage) -> None:
+        one = message.body.decode()
+        if one in self._in_hand:
+            # Why: perhaps it was decided when it was handed out for the first time.
+            return
+        self._taken_ms[one] = self.history.clock.now_ms()
+        self._in_hand.add(one)
+        self._latest_ms.pop(one, None)
+        self._excused.discard(one)
+
+    def accepted(self, message: StoredMessage) -> None:
+        self._in_hand.discard(message.body.decode())
+
+    def jumped(self, before_ms: int, after_ms: int) -> None:
+        for one in self._taken_ms:
+            if one in self._in_hand:
+                self._taken_ms[one] = min(self._taken_ms[one], after_ms)
+            self._latest_ms[one] = max(self._latest_ms.get(one, 0), before_ms)
+
+    def operated(self, action: str, ids: Iterable[str]) -> None:
+        if action in ("retry", "cancel"):
+            self._excused.update(ids)
+
+    def sent(self, resend: Resend) -> None:
+        one, history = resend.message.decode(), self.history
+        if resend.is_final or one in self._excused or one in history.doubted:
+            return
+        now_ms = max(history.clock.now_ms(), self._latest_ms.get(one, 0))
+        due_ms = self._taken_ms[one] + history.delay_ms
+        if now_ms < due_ms:
+            self.broken(f"{one} was sent {due_ms - now_ms} ms early")
+
+
+class CountsGrow(Checker):
+    """Each redelivery carries the count of the one before plus one; a final one the last count."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._counts: Counter[str] = Counter()
+
+    def sent(self, resend: Resend) -> None:
+        one = resend.message.decode()
+        expected = self._counts[one] + (0 if resend.is_final else 1)
+        if resend.redelivery_count != expected and one not in self.history.doubted:
+            self.broken(f"{one} carries {resend.redelivery_count} in place of {expected}")
+        self._counts[one] = resend.redelivery_count
+
+
+class GoesHome(Checker):
+    """A redelivery goes to where the message died, a final one to the final queue."""
+
+    def sent(self, resend: Resend) -> None:
+        one = resend.message.decode()
+        expected = FINAL_QUEUE if resend.is_final else self.history.origins.get(one)
+        if resend.destination.name != expected:
+            self.broken(f"{one} went to {resend.destination.name}, not to {expected}")
+
+
+class TokenGrows(Checker):
+    """The number on the token only grows, whoever commits, as long as nobody removes it."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._newest = -1
+
+    def committed(self, token: int) -> None:
+        if token <= self._newest:
+            self.broken(f"token {token} follows {self._newest}")
+        self._newest = token
+
+    def purged(self) -> None:
+        self._newest = -1
+
+
+class JournalEqualsState(Checker):
+    """The stored events of a message tell its takes, its sends, and where its row stands."""
+
+    TERMINAL = (Resent, DeadLettered, Discarded, DuplicateSuppressed)
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._sent: dict[str, list[Resend]] = defaultdict(list)
+        self._accepted: Counter[str] = Counter()
+
+    def sent(self, resend: Resend) -> None:
+        self._sent[resend.message.decode()].append(resend)
+
+    def accepted(self, message: StoredMessage) -> None:
+        self._accepted[message.body.decode()] += 1
+
+    def ended(self, end: End) -> None:
+        rows = [{body: row for row, body in of_store} for of_store in end.rows]
+        for one in self.history.origins:
+            names = self.history.names[one]
+            if one in self.history.doubted or not names:
+                continue
+            if len(names) > 1:
+                self.broken(f"{one} has several redelivery ids: {sorted(names)}")
+                continue
+            (name,) = names
+            told = [store.history(name) for store in end.stores]
+            self._check_counts(one, [event for events in told for event in events])
+            for events, of_store in zip(told, rows, strict=True):
+                self._check_state(one, events, of_store.get(one))
+
+    def _check_counts(self, one: str, events: list[AnyEvent]) -> None:
+        taken = sum(isinstance(event, Received | Returned) for event in events)
+        if taken != self._accepted[one]:
+            self.broken(f"{one} was taken {self._accepted[one]} times, the journal says {taken}")
+        sent = sorted((one.is_final, one.redelivery_count) for one in self._sent[one])
+        told = sorted(
+            (isinstance(event, DeadLettered), event.redelivery_count)
+            for event in events
+            if isinstance(event, DeadLettered | Resent)
+        )
+        if sent != told:
+            self.broken(f"{one} was sent as {sent}, the journal says {told}")
+
+    def _check_state(self, one: str, events: list[AnyEvent], row: RowView | None) -> None:
+        last = events[-1] if events else None
+        match last:
+            case Held():
+                expected: RowState | None = RowState.HELD
+            case Parked():
+                expected = RowState.PARKED
+            case None:
+                expected = None
+            case _:
+                expected = None if isinstance(last, self.TERMINAL) else RowState.WAITING
+        found = None if row is None else row.state
+        if found != expected:
+            self.broken(f"{one} is {found}, the journal ends with {last}")
+
+
+class ToldIsTrue(Checker):
+    """What log and metrics were told is in the journal."""
+
+    def ended(self, end: End) -> None:
+        journals: dict[str, list[AnyEvent]] = {}
+        excused = self.history.doubted_names()
+        for event in end.told:
+            name = event.redelivery_id
+            if not name or name in excused:
+                continue
+            if name not in journals:
+                journals[name] = [one for store in end.stores for one in store.history(name)]
+            if event not in journals[name]:
+                self.broken(f"told, but not in the journal: {event}")
+
+
+class NoDuplicateWithoutDoubt(Checker):
+    """The broker never has to suppress a duplicate, unless a cycle was in doubt."""
+
+    def ended(self, end: End) -> None:
+        known = self.history.doubted_names()
+        for event in end.told:
+            if isinstance(event, DuplicateSuppressed) and event.redelivery_id not in known:
+                self.broken(f"suppressed: {event}")
+
+
+class ParkedForCause(Checker):
+    """Only a message that was refused, or in the air when a link ended, is parked."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._causes: set[str] = set()
+
+    def refused(self, resend: Resend) -> None:
+        self._causes.add(resend.message.decode())
+
+    def purged(self) -> None:
+        """A person removed the token."""
+
+    def lost(self, ids: Iterable[str]) -> None:
+        self._causes.update(ids)
+
+    def ended(self, end: End) -> None:
+        for row, one in (pair for of_store in end.rows for pair in of_store):
+            if row.state is RowState.PARKED and one not in self._causes:
+                self.broken(f"{one} is parked: {row.reason}")
+
+
+class BacklogHeld(Checker):
+    """All that lay in the dead-letter queue at the first start is held, and nothing younger.
+
+    As long as nothing was taken for good, a start is the first one.
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._most: int | None = None
+
+    def accepted(self, message: StoredMessage) -> None:
+        if self._most is None:
+            self._most = len(self.history.origins)
+
+    def ended(self, end: End) -> None:
+        least, most = self.history.backlog, self._most or 0
+        if self.history.doubted:
+            return
+        held = sum(
+            isinstance(event, Held) and event.actor is None
+            for name in set().union(*self.history.names.values())
+            for store in end.stores
+            for event in store.history(name)
+        )
+        if not (least <= held <= most if least else held == 0):
+            self.broken(f"{held} are held in place of {least} to {most}")
+
+
+class Drains(Checker):
+    """After the faults nothing waits: all is delivered, or kept for a person."""
+
+    def ended(self, end: End) -> None:
+        if not end.is_quiet:
+            self.broken("it does not come to rest")
+        for row, one in (pair for of_store in end.rows for pair in of_store):
+            if row.state is not RowState.PARKED or row.in_flight:
+                self.broken(f"{one} is left as {row.state} for {row.destination}: {row.reason}")
+        for one, places in end.places.items():
+            if "DLQ" in places:
+                self.broken(f"{one} is left in the dead-letter queue")
+
+
+class NeverFalls(Checker):
+    """Nothing but a lost link and a failing store ends a turn."""
+
+    def fell(self, error: Exception) -> None:
+        self.broken(f"{type(error).__name__}: {error}")
+
+
+CHECKERS: tuple[type[Checker], ...] = (
+    Conserved,
+    SentOnce,
+    NeverEarly,
+    CountsGrow,
+    GoesHome,
+    TokenGrows,
+    JournalEqualsState,
+    ToldIsTrue,
+    NoDuplicateWithoutDoubt,
+    ParkedForCause,
+    BacklogHeld,
+    Drains,
+    NeverFalls,
+)
+_STEPS = [
+    name
+    for name in (*vars(Watcher), *vars(Checker))
+    if not name.startswith("_") and name != "broken"
+]
+
+
+class History(Watcher):
+    """Tells every checker what happens, and knows what several of them need.
+
+    Attributes:
+        origins: of all messages that ever died, where they died first.
+        names: the redelivery ids that each message has had.
+        doubted: messages that were in a cycle in doubt.
+        delay_ms: what the rules give each redelivery.
+        backlog: how many dead letters were there before the first start, where that is a backlog.
+    """
+
+    def __init__(self, clock: VirtualClock, delay_ms: int, backlog: int) -> None:
+        self.clock = clock
+        self.delay_ms = delay_ms
+        self.backlog = backlog
+        self.origins: dict[str, str] = {}
+        self.doubted: set[str] = set()
+        self.names: dict[str, set[str]] = defaultdict(set)
+        self.violations: list[Violation] = []
+        self.note: Callable[..., None] | None = None
+        made = [one(self) for one in CHECKERS]
+        for name in _STEPS:
+            hooks = [
+                getattr(one, name)
+                for one in made
+                if getattr(type(one), name) is not getattr(Checker, name)
+            ]
+            if name == "sent":
+                hooks.insert(0, self._learn_name)
+            setattr(self, name, _all_of(name, hooks, self))
+
+    def _learn_name(self, resend: Resend) -> None:
+        self.names[resend.message.decode()].add(resend.redelivery_id)
+
+    def doubted_names(self) -> set[str]:
+        """Return the redelivery ids of all doubted messages."""
+        return set().union(*(self.names[one] for one in self.doubted))
+
+
+def _all_of(name: str, hooks: list[Callable[..., None]], history: History) -> Callable[..., None]:
+    def call(*values: object) -> None:
+        if history.note is not None and name != "ended":
+            history.note(name, *values)
+        for hook in hooks:
+            hook(*values)
+
+    return call

@@ -1,0 +1,125 @@
+"""What goes wrong in a simulated history, and how likely each fault is; one seed decides."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.store import Store, StoreTransaction
+from support.memory_store import MemoryStore
+
+KINDS = (
+    "kill",  # the process dies here
+    "vanish",  # the process dies here with its host: the broker doesn't notice
+    "cut",  # the link ends, and both sides notice
+    "half_open",  # the link ends, and the broker doesn't notice: it may still get a request
+    "restart",  # of the broker, which hands out again what was not settled
+    "reorder",  # the same, and queues come back in another order
+    "set_clock",  # ahead or back
+    "stop",  # the process is stopped while the world goes on, and wakes up again
+    "slow",  # it takes long
+    "operate",  # a person holds, releases, retries or cancels at this moment
+)
+STORE_KINDS = (
+    "store_fails",  # a write fails: the disk is full
+    "store_fails_late",  # a write fails, and is there nevertheless
+)
+BROKER_KINDS = ("refuse_send", "refuse_commit", "block", "purge_token")
+
+
+class Faults:
+    """Which faults a history has: some kinds, not all, so that each seed stresses something."""
+
+    def __init__(self, chance: random.Random, *, may_purge: bool) -> None:
+        self.chance = chance
+        self.counts: Counter[str] = Counter()
+        self.died_at: Counter[str] = Counter()
+        self.is_on = True
+        rate = chance.choice([0.004, 0.015, 0.04])
+        chosen = [kind for kind in KINDS if chance.random() < 0.45]
+        self._chosen = chosen or [chance.choice(KINDS)]
+        self._rate = rate * len(self._chosen) / 2
+        self._store_rate = chance.choice([0.0, 0.0, 0.03])
+        self.refuse_send = chance.choice([0.0, 0.0, 0.05, 0.2])
+        self.refuse_commit = chance.choice([0.0, 0.0, 0.0, 0.1])
+        self.block = chance.choice([0.0, 0.0, 0.1])
+        self.purge_token = chance.choice([0.0, 0.0, 0.05]) if may_purge else 0.0
+
+    def pick(self) -> str | None:
+        """Return what goes wrong at this step; None = nothing."""
+        if not self.is_on or self.chance.random() >= self._rate:
+            return None
+        kind = self.chance.choice(self._chosen)
+        self.counts[kind] += 1
+        return kind
+
+    def happens(self, kind: str, rate: float) -> bool:
+        """Tell whether a fault of this kind happens now."""
+        if not self.is_on or not rate or self.chance.random() >= rate:
+            return False
+        self.counts[kind] += 1
+        return True
+
+    def fail_store(self, kind: str) -> None:
+        """Let a write fail, perhaps."""
+        if self.happens(kind, self._store_rate):
+            raise StoreUnavailable(f"simulated: {kind}")
+
+
+def cycle_in_flight(store: Store) -> set[str]:
+    """Return the messages of the unfinished cycle; of a real store only those it sends."""
+    if not isinstance(store, MemoryStore):
+        rows = [row for row in store.list_rows(RowFilter(), 1_000) if row.in_flight]
+        return {(store.message(row.id) or b"").decode() for row in rows}
+    contents = store.medium.contents
+    if contents is None or contents.begun is None:
+        return set()
+    begun = contents.begun
+    sent = [contents.rows[one].message for one in begun.sent]
+    return {one.decode() for one in (*sent, *(row.message for row in begun.taken.values()))}
+
+
+class FaultyStore:
+    """A store whose writes can fail, and whose process can die before and after they are durable.
+
+    There is nothing in between: that a torn write leaves nothing is SQLite's promise, which
+    `end_to_end/test_sqlite_store_kill.py` proves on the real file.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        faults: Faults,
+        step: Callable[[str], None],
+        doubt: Callable[[set[str]], None],
+    ) -> None:
+        self.inner = store
+        self._faults = faults
+        self._step = step
+        self._doubt = doubt
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoreTransaction]:
+        self._step("writing")
+        doubted: set[str] = set()
+        with self.inner.transaction() as tx:
+            settle = tx.settle_in_doubt
+
+            def settle_in_doubt(cycle: int) -> None:
+                doubted.update(cycle_in_flight(self.inner))
+                settle(cycle)
+
+            tx.settle_in_doubt = settle_in_doubt
+            yield tx
+            self._step("written, not durable")
+            self._faults.fail_store("store_fails")
+        self._doubt(doubted)
+        self._step("durable")
+        self._faults.fail_store("store_fails_late")

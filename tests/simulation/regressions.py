@@ -1,0 +1,10 @@
+"""Seeds that found something, each with what it found.
+
+A seed means a history only together with the simulation as it is. So a fault of the engine is also
+kept as a claim of its own in `test_cycle.py`, and as a planted one that has to be found again.
+"""
+
+REGRESSIONS: dict[int, str] = {
+    107: "killed behind the broker's commit, younger dead letters were held as backlog",
+    228: "what arrived in a cycle that had begun before was due so much earlier",
+}

@@ -1,0 +1,392 @@
+"""One simulated history: a seed decides everything that happens in it."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from unittest import mock
+
+from amqsidecar.broker import Resend
+from amqsidecar.engine.cycle import Limits
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.store import Store
+from simulation.checkers import End, History, Violation
+from simulation.faults import Faults, cycle_in_flight
+from simulation.rules import DLQ, CountingRules
+from simulation.sidecar import Sidecar, Surroundings
+from support.memory_broker import (
+    AckLaterLink,
+    Killed,
+    MemoryBroker,
+    MemoryLink,
+    Session,
+    StoredMessage,
+)
+from support.memory_store import Medium, MemoryStore
+from support.unsynced_store import UnsyncedStore
+from support.virtual_clock import VirtualClock
+
+ALL = RowFilter()
+ORIGINS = ("orders", "invoices", "discard.me")
+SQLITE_EVERY = 250
+"""One seed of so many runs on the real store."""
+
+IDLE_TIMEOUT_MS = 30_000
+_TICKS = 30
+_DRAIN_TURNS = 600
+
+
+class Run:
+    """A world of broker, store, clock and one or two sidecars of one name; `go` runs it."""
+
+    def __init__(self, seed: int, *, traces: bool = False, on_sqlite: bool | None = None) -> None:
+        self.seed = seed
+        self.trace: list[str] = []
+        self._traces = traces
+        chance = self._chance = random.Random(seed)
+        is_chosen = seed % SQLITE_EVERY == SQLITE_EVERY - 1
+        self.is_sqlite = is_chosen if on_sqlite is None else on_sqlite
+        self.acks_later = chance.random() < 0.4
+        has_heir = not self.is_sqlite and chance.random() < 0.25
+        backlog = 0 if has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
+        self._clock = VirtualClock()
+        self.faults = Faults(chance, may_purge=not self.is_sqlite)
+        rules = CountingRules(chance.randrange(4), chance.choice([0, 10, 700, 40_000]))
+        self.history = History(self._clock, rules.delay_ms, backlog)
+        self.broker = MemoryBroker(
+            detects_duplicates=chance.random() < 0.5,
+            refuse_send=self._refuse_send,
+            refuse_commit=self._refuse_commit,
+            watcher=self.history,
+        )
+        self._orphans: list[tuple[int, Session]] = []
+        self._told: list[AnyEvent] = []
+        self._consumed: list[str] = []
+        self._born = 0
+        self._depth = 0
+        self._folder: Path | None = None
+        self._media = [Medium(chance), *([Medium(chance)] if has_heir else [])]
+        around = [
+            Surroundings(
+                make_link=lambda: (AckLaterLink if self.acks_later else MemoryLink)(self.broker),
+                make_store=self._store_maker(medium),
+                rules=rules,
+                clock=self._clock,
+                faults=self.faults,
+                limits=Limits(
+                    max_taken=chance.choice([1, 3, 10]), max_sent=chance.choice([1, 3, 10])
+                ),
+                backlog_threshold=2 if backlog else 1_000_000,
+                step=self._step,
+                observe=self._observe,
+                lost=self._lost,
+                doubt=self.history.doubted.update,
+                fell=self.history.fell,
+            )
+            for medium in self._media
+        ]
+        for _ in range(backlog):
+            self._bear()
+        self._sidecars = [Sidecar(name, one) for name, one in zip("AB", around, strict=False)]
+
+    def _store_maker(self, medium: Medium) -> Callable[[], Store]:
+        def make() -> Store:
+            if self._folder is None:
+                return MemoryStore(medium)
+            return UnsyncedStore(self._folder / "schedule.db", clock=self._clock, busy_timeout_ms=1)
+
+        return make
+
+    def go(self) -> Sequence[Violation]:
+        """Run the whole history; return which claims did not hold."""
+        if self._traces:
+            self.history.note = self._note
+        with self._medium():
+            for _ in range(_TICKS):
+                self._tick()
+                if self.history.violations:
+                    return self.history.violations
+            self._end()
+        return self.history.violations
+
+    @contextmanager
+    def _medium(self) -> Iterator[None]:
+        if not self.is_sqlite:
+            yield
+            return
+        chance = mock.Mock()
+        chance.token_hex = lambda size: f"{self._chance.getrandbits(8 * size):0{2 * size}x}"
+        chance.randbelow = self._chance.randrange
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch("amqsidecar.stores.sqlite_store.secrets", chance),
+            mock.patch("amqsidecar.stores.sqlite_database.secrets", chance),
+        ):
+            self._folder = Path(folder)
+            for sidecar in self._sidecars:
+                sidecar.store.inner = sidecar.around.make_store()
+            yield
+            for sidecar in self._sidecars:
+                sidecar.store.close()
+
+    def done(self) -> Counter[str]:
+        """Return counts of what the sidecars did."""
+        told = Counter(type(event).__name__ for event in self._told)
+        return Counter(
+            {
+                "(dead letters)": self._born,
+                "(broker commits)": self.broker.commits,
+                "(cycles recovered)": told["CycleRecovered"],
+                "(cycles in doubt)": told["CycleInDoubt"],
+            }
+        )
+
+    # What the world does.
+
+    def _tick(self) -> None:
+        chance, broker = self._chance, self.broker
+        for _ in range(chance.choice([0, 0, 1, 3])):
+            self._bear()
+        for name in ORIGINS:
+            if broker.queues.get(name) and chance.random() < 0.4:
+                self._consume(name)
+        if self._orphans:
+            self._give_up()
+        if self.faults.block:
+            for name in ORIGINS:
+                if self.faults.happens("block", self.faults.block):
+                    broker.unroutable ^= {name}
+        if broker.owner_of_token() is None and self.faults.happens(
+            "purge_token", self.faults.purge_token
+        ):
+            self._purge()
+        sidecar = chance.choice(self._sidecars)
+        for _ in range(chance.randrange(1, 4)):
+            if self._depth == 0 or sidecar not in self._stopped:
+                sidecar.turn(0.5)
+
+    _stopped: tuple[Sidecar, ...] = ()
+
+    def _bear(self) -> None:
+        one, origin = f"m{self._born}", self._chance.choice(ORIGINS[: 3 if self._born % 7 else 2])
+        self._born += 1
+        self.history.origins[one] = origin
+        self._say("died", one, origin)
+        self.broker.die(DLQ, StoredMessage(one.encode()), queue(origin))
+
+    def _consume(self, name: str) -> None:
+        waiting = self.broker.queue(name)
+        while waiting:
+            message = waiting.popleft()
+            one = message.body.decode()
+            if self.faults.is_on and self._chance.random() < 0.7:
+                self._say("died again", one)
+                self.broker.die(DLQ, message, queue(name))
+            else:
+                self._say("consumed", one)
+                self._consumed.append(one)
+
+    def _give_up(self, *, at_once: bool = False) -> None:
+        """Let the broker notice that links are gone."""
+        for since_ms, session in list(self._orphans):
+            is_late = self._clock.current_ms >= since_ms + IDLE_TIMEOUT_MS
+            if at_once or is_late or self._chance.random() < 0.1:
+                self._orphans.remove((since_ms, session))
+                self._say("the broker gives a link up")
+                self.broker.end(session, executes_request=self._chance.random() < 0.5)
+
+    def _purge(self) -> None:
+        """Remove the token, and with it the names of what it accepts."""
+        named = {number for token in self.broker.tokens for number in token.accepted}
+        lying = self.broker.queue(DLQ)
+        self.history.doubted |= {one.body.decode() for one in lying if one.number in named}
+        self.broker.tokens.clear()
+        self.history.purged()
+
+    def _operate(self, _sidecar: Sidecar, _name: str) -> None:
+        """Let a person do something, as the command line does: with a store object of its own."""
+        chance = self._chance
+        store = chance.choice(self._sidecars).around.make_store()
+        action = chance.choice(["retry", "cancel", "hold", "release"])
+        row_filter = chance.choice(
+            [
+                ALL,
+                RowFilter(state=chance.choice(list(RowState))),
+                RowFilter(destination="queue://orders"),
+            ]
+        )
+        with suppress(StoreUnavailable):
+            store.open()
+            rows = [row for row in store.list_rows(row_filter, 1_000) if not row.in_flight]
+            ids = [(store.message(row.id) or b"").decode() for row in rows]
+            suffix = [".exhausted"] if action == "cancel" else []
+            getattr(store, action)(row_filter, self._clock.now_ms(), "ann", *suffix)
+            self.history.operated(action, ids)
+        store.close()
+
+    def _refuse_send(self, _resend: Resend) -> str | None:
+        return "no room" if self.faults.happens("refuse_send", self.faults.refuse_send) else None
+
+    def _refuse_commit(self, _sends: Sequence[Resend]) -> str | None:
+        is_refused = self.faults.happens("refuse_commit", self.faults.refuse_commit)
+        return "the journal is full" if is_refused else None
+
+    # What goes wrong at a step of a sidecar.
+
+    def _step(self, sidecar: Sidecar, name: str) -> None:
+        kind = self.faults.pick()
+        if kind is not None:
+            self._say(f"{sidecar.name}: {kind} at", name)
+            getattr(self, f"_{kind}")(sidecar, name)
+        elif self._traces:
+            self._say(f"{sidecar.name}:", name)
+
+    def _kill(self, sidecar: Sidecar, name: str) -> None:
+        self.faults.died_at[name] += 1
+        sidecar.die(is_noticed=True)
+        raise Killed(name)
+
+    def _vanish(self, sidecar: Sidecar, name: str) -> None:
+        self.faults.died_at[name] += 1
+        self._orphan(sidecar.die(is_noticed=False))
+        raise Killed(name)
+
+    def _cut(self, sidecar: Sidecar, _name: str) -> None:
+        if sidecar.link is not None:
+            sidecar.link.close()
+
+    def _half_open(self, sidecar: Sidecar, _name: str) -> None:
+        if sidecar.link is not None:
+            self._orphan(sidecar.link.cut_off())
+
+    def _orphan(self, session: Session | None) -> None:
+        if session is not None and not session.is_over:
+            self._orphans.append((self._clock.current_ms, session))
+
+    def _restart(self, _sidecar: Sidecar, _name: str) -> None:
+        self._orphans.clear()
+        self.broker.restart()
+
+    def _reorder(self, sidecar: Sidecar, name: str) -> None:
+        self._restart(sidecar, name)
+        for waiting in self.broker.queues.values():
+            self._chance.shuffle(waiting)
+
+    def _set_clock(self, _sidecar: Sidecar, _name: str) -> None:
+        before_ms = self._clock.now_ms()
+        self._clock.jump(self._chance.choice([-3_600_000, -5_000, -300, 300, 5_000, 3_600_000]))
+        self.history.jumped(before_ms, self._clock.now_ms())
+
+    def _stop(self, sidecar: Sidecar, _name: str) -> None:
+        """Stop the process while the world goes on; perhaps the broker gives its link up."""
+        if self._depth:
+            return
+        self._depth, self._stopped = 1, (sidecar,)
+        if sidecar.link is not None and self._chance.random() < 0.6:
+            self._orphan(sidecar.link.session)
+        for _ in range(self._chance.randrange(2, 12)):
+            self._clock.advance(self._chance.choice([1, 500, 10_000]))
+            self._tick()
+        self._depth, self._stopped = 0, ()
+
+    def _slow(self, sidecar: Sidecar, _name: str) -> None:
+        self._clock.advance(took_ms := self._chance.choice([20, 900, 45_000]))
+        if took_ms > IDLE_TIMEOUT_MS and sidecar.link is not None:
+            sidecar.link.close()
+
+    # What is told.
+
+    def _observe(self, sidecar: Sidecar, events: Sequence[AnyEvent]) -> None:
+        self._told += events
+        for event in events:
+            self._say(f"{sidecar.name} tells", event)
+
+    def _lost(self, sidecar: Sidecar) -> None:
+        begun = [] if sidecar.link is None else sidecar.link.begun_sends
+        in_flight = cycle_in_flight(sidecar.store.inner)
+        self.history.lost(sorted({*in_flight, *(one.message.decode() for one in begun)}))
+
+    def _say(self, *words: object) -> None:
+        if self._traces:
+            at = f"{self._clock.current_ms:>12} "
+            self.trace.append(at + "  " * self._depth + " ".join(map(str, words)))
+
+    def _note(self, name: str, *values: object) -> None:
+        self._say("world:", name, *map(_brief, values))
+
+    # How it ends.
+
+    def _end(self) -> None:
+        """Stop all faults, let everything drain, and check what is left."""
+        self.faults.is_on = False
+        self._say("all faults are over")
+        self.broker.unroutable.clear()
+        self._give_up(at_once=True)
+        for sidecar in self._sidecars:
+            sidecar.stop()
+        is_quiet = [self._drain(sidecar) for sidecar in self._sidecars]
+        stores = [sidecar.around.make_store() for sidecar in self._sidecars]
+        places = self._places()
+        rows = []
+        for store in stores:
+            store.open()
+            views = store.list_rows(ALL, 10_000)
+            rows.append([(row, (store.message(row.id) or b"").decode()) for row in views])
+            for row, one in rows[-1]:
+                places.setdefault(one, []).append("a store")
+                self.history.names[one].add(row.redelivery_id)
+        for one, origin in self.history.origins.items():
+            if origin.startswith("discard") and one not in places:
+                places[one] = ["discarded"]
+        self.history.ended(End(places, stores, rows, self._told, all(is_quiet)))
+        for store in stores:
+            store.close()
+
+    def _drain(self, sidecar: Sidecar) -> bool:
+        """Let one sidecar run alone until nothing is left to do; return whether it got there."""
+        store = sidecar.around.make_store()
+        store.open()
+        turns = 0
+        while turns < _DRAIN_TURNS and not self._is_quiet(sidecar, store):
+            if store.count_rows(RowFilter(state=RowState.HELD)):
+                store.release(ALL, self._clock.now_ms(), "ann")
+            sidecar.turn(3600.0)
+            turns += 1
+            for name in ORIGINS:
+                self._consume(name)
+        sidecar.stop()
+        store.close()
+        return turns < _DRAIN_TURNS
+
+    def _is_quiet(self, sidecar: Sidecar, store: Store) -> bool:
+        if not sidecar.is_owner or self.broker.queues.get(DLQ) or store.next_due_ms() is not None:
+            return False
+        return store.open().unfinished is None
+
+    def _places(self) -> dict[str, list[str]]:
+        places: dict[str, list[str]] = {}
+        for one in self._consumed:
+            places.setdefault(one, []).append("consumed")
+        for name, waiting in self.broker.queues.items():
+            for message in waiting:
+                places.setdefault(message.body.decode(), []).append(name)
+        for session in self.broker.sessions:
+            for name, message in session.in_hand.values():
+                places.setdefault(message.body.decode(), []).append(f"in hand of {name}")
+        return places
+
+
+def _brief(value: object) -> object:
+    if isinstance(value, StoredMessage):
+        return value.body.decode()
+    if isinstance(value, Resend):
+        to, count = value.destination.name, value.redelivery_count
+        return f"{value.message.decode()} to {to} with count {count} as {value.duplicate_id}"
+    return value
