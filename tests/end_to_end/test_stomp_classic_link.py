@@ -14,7 +14,11 @@ import pytest
 
 from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
-from amqsidecar.brokers import stomp_classic_link
+from amqsidecar.brokers import (
+    stomp_classic_consumers,
+    stomp_classic_link,
+    stomp_classic_suspect,
+)
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_link import OpenWireLink
 from amqsidecar.brokers.stomp_classic_link import StompClassicLink
@@ -359,6 +363,8 @@ def test_a_wrong_length_harms_nobody(
 ) -> None:
     """A property of a Text, which ends the frame too early, or too late: it alone is left."""
     monkeypatch.setattr(stomp_classic_link, "_CLOSE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(stomp_classic_suspect, "_ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(stomp_classic_consumers, "_BROWSE_TIMEOUT_S", 2.0)
     plain = {"sample_properties": False, "group": None}
     jms.produce(unique, "Text", text="before", **plain)
     jms.produce(unique, "Text", text="wrong", properties={"content-length": length}, **plain)
@@ -377,6 +383,33 @@ def test_a_wrong_length_harms_nobody(
     move_all(again, 2)
     assert left(again) == {"not_carried": 1}
     assert {one.body for one in jms.consume(unique, 2)} == {"before", "behind"}
+
+
+def test_an_error_of_the_brokers_own_marks_no_message(
+    unique: str, make_link: MakeLink, stomp: StompPeer, unreadable: dict[str, str]
+) -> None:
+    """It comes after some message, which is read again by the next link."""
+    stomp.send(f"/queue/{unique}", {}, b"innocent")
+    die(stomp, unique, 1)
+    link = make_link()
+    link.attach([intake(unique)], 10)
+    link.wait(10)
+    connection = link._connection
+    assert connection is not None
+    connection.send("ACK", [(b"id", b"unknown")])
+
+    def is_suspected() -> bool:
+        with suppress(LinkLost):
+            connection.wait(0.1)
+        return connection.suspect is not None
+
+    eventually(is_suspected, what="the broker sends an ERROR that answers nothing")
+    link.close()
+    assert unreadable == {}
+    again = eventually(lambda: unless_lost(make_link), what="the broker knows that we are gone")
+    again.attach([intake(unique)], 10)
+    move_all(again, 1)
+    assert left(again) == {}
 
 
 def test_many_that_broke_connections_stop_their_queue_only(

@@ -43,6 +43,7 @@ from amqsidecar.brokers.stomp_classic_message import (
     shown,
 )
 from amqsidecar.brokers.stomp_classic_queues import QueueWatch
+from amqsidecar.brokers.stomp_classic_suspect import breaks_connections
 from amqsidecar.brokers.stomp_classic_token import TokenQueue
 from amqsidecar.brokers.stomp_classic_trials import StompClassicTrials
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
@@ -183,11 +184,13 @@ class StompClassicLink:
             self._note_suspect(connection)
 
     def _note_suspect(self, connection: StompConnection) -> None:
-        if connection.suspect is not None:
-            suspect = shown(connection.suspect)
-            source = read_destination(first(suspect.headers, b"destination") or b"")
-            name = "" if source is None else source.name
-            self._unreadable[suspect.message_id.decode(errors="replace")] = name
+        if connection.suspect is None:
+            return
+        suspect = shown(connection.suspect)
+        name = suspect.message_id.decode(errors="replace")
+        source = read_destination(first(suspect.headers, b"destination") or b"")
+        if source is not None and breaks_connections(self._endpoint, self._clock, source, name):
+            self._unreadable[name] = source.name
 
     def _live(self) -> StompConnection:
         if self._connection is None:

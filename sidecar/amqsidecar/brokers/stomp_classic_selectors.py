@@ -52,6 +52,11 @@ def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
     return " AND ".join(parts)
 
 
+def only(message_id: str) -> str:
+    """Return the selector of one message."""
+    return f"JMSMessageID = {_quoted(message_id)}"
+
+
 def readable(unreadable: Iterable[str]) -> str:
     """Return the selector of all that breaks no connection; "" = all."""
     names = ", ".join(_quoted(one) for one in sorted(unreadable))
