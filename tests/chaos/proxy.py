@@ -138,10 +138,11 @@ class Proxy:
 
     async def _end(self) -> None:
         self._server.close()
+        for connection in list(self._connections):
+            connection.reset()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        if rest:
+            await asyncio.wait(rest, timeout=5)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -13,7 +13,8 @@ from chaos.report import COLUMNS
 TESTS = Path(__file__).parents[1]
 PAIRS = "artemis-amqp,classic5-stomp,classic6-openwire"
 
-pytestmark = pytest.mark.broker
+# Why so long: where many share the cores, starts take several times as long.
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 
 def test_nothing_is_lost_doubled_altered_or_early() -> None:
@@ -23,7 +24,7 @@ def test_nothing_is_lost_doubled_altered_or_early() -> None:
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
