@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqsidecar.brokers import amqp_sections as amqp
-from amqsidecar.brokers import amqp_token, artemis_management, stomp_artemis_token
+from amqsidecar.brokers import amqp_token, artemis_management, artemis_token
 from amqsidecar.brokers.amqp_sasl import HEADER, SaslExchange
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.scram import ScramClient
@@ -102,7 +102,7 @@ json = st.recursive(
 @example(b'{"lineage": "x", "cycle": 1, "accepted": {"q": [Infinity]}}')
 @example(f'{{"lineage": "x", "cycle": {"9" * 4000}, "accepted": {{}}}}'.encode())
 def test_any_json_as_a_token_or_an_advisory(body: bytes) -> None:
-    token = stomp_artemis_token.decode(body)
+    token = artemis_token.decode(body)
     assert token is None or 0 <= token.cycle < 2**63
     read_destination_info(body)
 

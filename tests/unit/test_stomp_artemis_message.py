@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from amqsidecar.broker import Loss, Resend
 from amqsidecar.brokers.amqp_message import Origin
+from amqsidecar.brokers.artemis_token import Token, decode, encode
 from amqsidecar.brokers.stomp_artemis_message import (
     has_odd_names,
     read_frame,
@@ -22,7 +23,6 @@ from amqsidecar.brokers.stomp_artemis_selection import (
     readable,
     without,
 )
-from amqsidecar.brokers.stomp_artemis_token import Token, decode, encode
 from amqsidecar.brokers.stomp_frame import Frame, Header, write_head
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, queue, topic
@@ -175,7 +175,17 @@ def test_a_token_says_what_was_written(token: Token) -> None:
     assert decode(encode(token)) == token
 
 
-@pytest.mark.parametrize("body", [b"", b"5", b"probe 1", b"{}", b'{"cycle":-1}', b"\xff", b"[1]"])
+def test_a_token_of_amqp_is_a_number() -> None:
+    """It names nothing, for AMQP accepts in its transactions."""
+    token = decode(b"5")
+    assert token is not None
+    assert (token.cycle, token.accepted) == (5, {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"5.0", b"9" * 20, b"-1", b"{}", b'{"cycle":-1}', b"\xff", b"[1]"],
+)
 def test_anything_else_is_no_token(body: bytes) -> None:
     """Strangers may send there."""
     assert decode(body) is None

@@ -5,9 +5,9 @@ only, until that is gone. A token that was handed out often without being exchan
 crashes and starts again and again) is replaced by a fresh one with the same number, because the
 broker gives up on any message that was delivered too often.
 
-Its number is the body, as text, and a property: so the links of Classic's other wires can read it,
-and this one reads theirs. On Artemis the token of STOMP says more than a number; it is not read
-here.
+Its number is the body, as text, and a property: so the links of the other wires can read it, and
+this one reads theirs. On Artemis the token of STOMP also names dead letters that may still have to
+be acknowledged; AMQP shows no numbers of messages, so that such a token is left to STOMP.
 """
 
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import cproton
 
 from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers import artemis_token
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import (
     InHand,
@@ -138,16 +139,21 @@ class Token:
         self._connection.run_until(lambda: receiver.is_drained, _TIMEOUT_S)
         receiver.end_drain()
         found = [
-            (number, at, in_hand, message)
+            (_number(message), not _names_dead_letters(message), at, in_hand, message)
             for at, (in_hand, message) in enumerate(receiver.take_arrived(_STRAY_MAX + 1))
-            for number in (_number(message),)
         ]
-        highest = max(found, key=lambda one: one[:2])
+        highest = max(found, key=lambda one: one[:3])
+        number, names_nothing, _, in_hand, message = highest
+        if not names_nothing:
+            raise LinkLost(
+                f"the token in {self._queue} was left by a sidecar over stomp:// that died, and "
+                "names dead letters that may not be acknowledged yet: start it once more over "
+                "stomp://, and stop it, before it goes on over amqp://"
+            )
         for one in found:
-            if one is not highest or one[0] == _NOT_A_TOKEN:
-                receiver.settle(one[2], cproton.PN_ACCEPTED)
+            if one is not highest or number == _NOT_A_TOKEN:
+                receiver.settle(one[3], cproton.PN_ACCEPTED)
         self._connection.pump(0)
-        number, _, in_hand, message = highest
         if number == _NOT_A_TOKEN:
             return
         self._held = (in_hand, number)
@@ -262,16 +268,24 @@ class Token:
         return self._receiver is None or (self._receiver.is_closed and self.sender.is_closed)
 
 
+def _decoded(message: bytes) -> artemis_token.Token | None:
+    """Return what a token says; None = it is none."""
+    try:
+        value: Any = amqp.scalar(amqp.split(message).get(amqp.VALUE, b"")[3:])
+    except UndecodableMessage:
+        return None
+    return artemis_token.decode(str(value).encode()) if type(value) in (str, int) else None
+
+
 def _number(message: bytes) -> int:
     """Return the number of a token; `_NOT_A_TOKEN` for any other message."""
-    try:
-        body = amqp.split(message).get(amqp.VALUE, b"")
-        value: Any = amqp.scalar(body[3:])
-    except UndecodableMessage:
-        return _NOT_A_TOKEN
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
-    return value if type(value) is int and value >= 0 else _NOT_A_TOKEN
+    token = _decoded(message)
+    return _NOT_A_TOKEN if token is None else token.cycle
+
+
+def _names_dead_letters(message: bytes) -> bool:
+    token = _decoded(message)
+    return token is not None and bool(token.accepted)
 
 
 def _delivery_count(message: bytes) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from amqsidecar.broker import PROPERTY_ORIGINAL_MESSAGE_ID, Delivery, IntakeQueue, LeftBehind, Loss
 from amqsidecar.brokers.amqp_message import OriginReader
 from amqsidecar.brokers.artemis_management import ArtemisQuestions
+from amqsidecar.brokers.artemis_token import Accepted
 from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_artemis_fetch import Fetcher
 from amqsidecar.brokers.stomp_artemis_message import (
@@ -26,7 +27,6 @@ from amqsidecar.brokers.stomp_artemis_message import (
 from amqsidecar.brokers.stomp_artemis_readings import InHand, Reading, Readings
 from amqsidecar.brokers.stomp_artemis_selection import ORIGINAL, Listed
 from amqsidecar.brokers.stomp_artemis_suspects import Suspects
-from amqsidecar.brokers.stomp_artemis_token import Accepted
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
@@ -223,6 +223,11 @@ class Intake:
     def accepted_with(self, held: Sequence[InHand]) -> Accepted:
         """Return what the next token names: these, and what may still come of earlier cycles."""
         return self._suspects.accepted_with(held)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that a predecessor accepted may still come."""
+        return self._suspects.are_settled
 
     # What STOMP did not make
 

@@ -43,11 +43,12 @@ from amqsidecar.broker import (
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages
+from amqsidecar.brokers.artemis_token import Token
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_artemis_intake import Intake
 from amqsidecar.brokers.stomp_artemis_management import StompManagement
 from amqsidecar.brokers.stomp_artemis_notifications import StompNotifications
-from amqsidecar.brokers.stomp_artemis_token import Token, TokenKeeper
+from amqsidecar.brokers.stomp_artemis_token import TokenKeeper
 from amqsidecar.brokers.stomp_artemis_transaction import Transactions
 from amqsidecar.brokers.stomp_artemis_trials import StompArtemisTrials
 from amqsidecar.brokers.stomp_connection import StompConnection
@@ -233,10 +234,12 @@ class StompArtemisLink:
         held = intake.in_hand(accepts)
         keeper.take_for_commit()
         following = Token(keeper.token.lineage, token, intake.accepted_with(held))
+        keeper.is_settled = False
         transactions.commit(sends, following, accepts=len(held))
         self._crash_point(ACCEPTING)
         keeper.exchanged(token)
         intake.accept(held)
+        keeper.is_settled = intake.is_settled
 
     # Destinations
 

@@ -7,8 +7,8 @@ token goes on naming it until it came, or is known to lie in its queue no more.
 from collections.abc import Collection, Sequence
 
 from amqsidecar.brokers.artemis_management import ArtemisQuestions
+from amqsidecar.brokers.artemis_token import Accepted
 from amqsidecar.brokers.stomp_artemis_readings import InHand
-from amqsidecar.brokers.stomp_artemis_token import Accepted
 from amqsidecar.brokers.stomp_connection import StompConnection
 
 _CARRIED_MAX = 4000
@@ -26,6 +26,11 @@ class Suspects:
     def replace(self, accepted: Accepted) -> None:
         """Take what a token names."""
         self._numbers = {name: set(numbers) for name, numbers in accepted.items()}
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether none may still come."""
+        return not any(self._numbers.values())
 
     def silences(self, name: str, number: int, ack: bytes) -> bool:
         """Acknowledge a message of a queue if it is one of these, and tell whether it is."""

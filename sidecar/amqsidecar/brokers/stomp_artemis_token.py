@@ -8,11 +8,11 @@ The queue is exclusive where it could be made so, and all tokens are of one mess
 way the broker hands them to one connection only, until that is gone.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 from uuid import uuid4
 
+from amqsidecar.brokers.artemis_token import Token, decode, encode
 from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_artemis_message import Arrived, destination_headers, read_frame
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection
@@ -25,46 +25,6 @@ _TIMEOUT_S = 15.0
 _SUBSCRIPTION = "token"
 _WINDOW_BYTES = 4 << 20
 _TRANSACTION = (b"transaction", b"token")
-
-Accepted = Mapping[str, frozenset[int]]
-"""Numbers of messages by the name of their dead-letter queue."""
-
-
-class Token(NamedTuple):
-    """What a token says.
-
-    Attributes:
-        lineage: made anew with a first token, so that no number of an older one is its duplicate.
-        cycle: the last committed cycle.
-        accepted: dead letters that were accepted, and may still lie in their queues.
-    """
-
-    lineage: str
-    cycle: int
-    accepted: Accepted
-
-
-def encode(token: Token) -> bytes:
-    """Return the body of a token."""
-    accepted = {name: sorted(numbers) for name, numbers in token.accepted.items() if numbers}
-    value = {"lineage": token.lineage, "cycle": token.cycle, "accepted": accepted}
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def decode(body: bytes) -> Token | None:
-    """Return the token that a body is; None = it is something else."""
-    try:
-        value = json.loads(body)
-        accepted = {
-            str(name): frozenset(int(number) for number in numbers)
-            for name, numbers in value["accepted"].items()
-        }
-        cycle = value["cycle"]
-        if type(cycle) is not int or not 0 <= cycle < 2**63:
-            return None
-        return Token(str(value["lineage"]), cycle, accepted)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return None
 
 
 class TokenAdministration(Protocol):
@@ -89,6 +49,7 @@ class TokenKeeper:
     Attributes:
         connection: carries token and transactions: the broker gives the token to another one only
             after it has ended both.
+        is_settled: whether all that the token names is gone from its queues for certain.
     """
 
     def __init__(
@@ -105,6 +66,7 @@ class TokenKeeper:
         self._queue = queue_name
         self._held: tuple[Arrived, Token] | None = None
         self._expected: int | None = None
+        self.is_settled = False
 
     def open(self) -> None:
         """Connect, make the queue where it can be made, and begin to wait for the token.
@@ -296,8 +258,16 @@ class TokenKeeper:
         self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
 
     def close(self) -> None:
-        """Give the token back and disconnect; never raises."""
+        """Give the token back and disconnect; never raises.
+
+        Where all is settled the token names nothing any more, so that AMQP can read it, too. If the
+        process dies inside, the queue holds the old one, the new one or both; they say the same.
+        """
         try:
+            if self.is_settled:
+                self.take_for_commit()
+                if self.token.accepted:
+                    self._renew(self.token._replace(accepted={}))
             self.connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
             self.connection.disconnect(2.0)
         except LinkLost:

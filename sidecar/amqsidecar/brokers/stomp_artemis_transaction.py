@@ -14,9 +14,10 @@ from itertools import count
 from typing import NamedTuple
 
 from amqsidecar.broker import Resend
+from amqsidecar.brokers.artemis_token import Token
 from amqsidecar.brokers.stomp_artemis_ask import call
 from amqsidecar.brokers.stomp_artemis_message import resend_frame
-from amqsidecar.brokers.stomp_artemis_token import Token, TokenKeeper
+from amqsidecar.brokers.stomp_artemis_token import TokenKeeper
 from amqsidecar.brokers.stomp_connection import Refused, error_text
 from amqsidecar.brokers.stomp_frame import Header
 from amqsidecar.clock import Clock
