@@ -9,7 +9,11 @@ import cproton
 from cproton import ffi, lib
 
 from amqsidecar.brokers.amqp_connection import AmqpConnection, condition_words
+from amqsidecar.errors import LinkLost
 
+# Bound: how much of a message the engine holds at once.
+_PIECE_BYTES = 256 * 1024
+_PIECE_TIMEOUT_S = 60.0
 TRANSACTIONAL_STATE = 0x34
 DECLARED = 0x33
 
@@ -144,6 +148,7 @@ class Receiver(_Endpoint):
         cproton.pn_terminus_set_address(cproton.pn_link_target(link), name)
         cproton.pn_link_open(link)
         self.arrived: list[tuple[InHand, bytes]] = []
+        self._pieces: list[bytes] = []
         self.in_hand_count = 0
 
     @property
@@ -177,10 +182,15 @@ class Receiver(_Endpoint):
             self.address = cproton.pn_terminus_get_address(source) or self.address
 
     def on_delivery(self, delivery: Any) -> None:
-        """Take the message out of the engine when it is whole."""
-        if not lib.pn_delivery_readable(delivery) or lib.pn_delivery_partial(delivery):
+        """Take out of the engine what is there of a message.
+
+        Why in pieces: the engine keeps a settled delivery's buffer for the next delivery, so that
+        one large message after the other would leave each of thousands of them large.
+        """
+        if not lib.pn_delivery_readable(delivery):
             return
         if lib.pn_delivery_aborted(delivery):
+            self._pieces.clear()
             lib.pn_delivery_settle(delivery)
             return
         size = lib.pn_delivery_pending(delivery)
@@ -188,7 +198,12 @@ class Receiver(_Endpoint):
         if size > len(buffer):
             buffer = ffi.new("char[]", size)
         received = lib.pn_link_recv(self.link, buffer, size) if size else 0
-        message = ffi.buffer(buffer, received)[:] if received > 0 else b""
+        if received > 0:
+            self._pieces.append(ffi.buffer(buffer, received)[:])
+        if lib.pn_delivery_partial(delivery):
+            return
+        message = b"".join(self._pieces)
+        self._pieces.clear()
         lib.pn_link_advance(self.link)
         self.in_hand_count += 1
         self.arrived.append((InHand(delivery, self, len(message)), message))
@@ -264,17 +279,35 @@ class Sender(_Endpoint):
         Args:
             message: encoded.
             state: transactional state as engine data; None = outside of a transaction.
+
+        Raises:
+            LinkLost: the peer does not take a large message.
         """
         link = self.link
         self._tag = (self._tag + 1) & 0xFFFFFFFF
         tag = self._tag.to_bytes(4)
         delivery = lib.pn_delivery(link, (4, ffi.from_buffer(tag)))
-        lib.pn_link_send(link, ffi.from_buffer(message), len(message))
         if state is not None:
             lib.pn_data_copy(lib.pn_disposition_data(lib.pn_delivery_local(delivery)), state)
             lib.pn_delivery_update(delivery, TRANSACTIONAL_STATE)
+        if len(message) <= _PIECE_BYTES:
+            lib.pn_link_send(link, ffi.from_buffer(message), len(message))
+        else:
+            self._send_pieces(delivery, message)
         lib.pn_link_advance(link)
         return delivery
+
+    def _send_pieces(self, delivery: Any, message: bytes) -> None:
+        """Hand a large message to the engine no faster than the peer takes it; see `Receiver`."""
+        pieces = memoryview(message)
+        for start in range(0, len(pieces), _PIECE_BYTES):
+            piece = pieces[start : start + _PIECE_BYTES]
+            lib.pn_link_send(self.link, ffi.from_buffer(piece), len(piece))
+            is_taken = self.connection.run_until(
+                lambda: self.is_closing or lib.pn_delivery_pending(delivery) == 0, _PIECE_TIMEOUT_S
+            )
+            if not is_taken:
+                raise LinkLost(f"{self.address} took nothing for {_PIECE_TIMEOUT_S:g} s")
 
 
 def _put_capability(terminus: Any, capability: str) -> None:
