@@ -13,11 +13,12 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.broker_xml import STOCK_ADDRESSES, artemis_xml, classic_xml
 from support.brokers import ArtemisBroker, Broker, ClassicBroker
-from support.doctor_run import run_doctor
+from support.doctor_run import Verdict, run_doctor
 from support.jms_peer import JmsPeer
 from support.maven import CLASSIC_5, CLASSIC_6
 from support.ports import free_port
 from support.sidecar_process import COMMAND, SidecarProcess
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -190,6 +191,59 @@ def test_messages_that_break_stomp_break_no_examination(
         "2 dead letters are not taken (not_carried)",
         "3 dead letters are not taken (group)",
     }
+
+
+def left(verdict: Verdict) -> set[tuple[str, str]]:
+    """Return how many dead letters are told to be left, with the reason, by doctor."""
+    told = [re.match(r"(\d+) dead letters? .*\((\w+)\)", one["what"]) for one in verdict.findings]
+    return {(one[1], one[2]) for one in told if one is not None}
+
+
+ZERO = "a run would leave 0 of the dead letters that wait now"
+
+
+def test_what_a_run_would_leave_is_counted_on_artemis(
+    artemis: Broker, tmp_path: Path, unique: str
+) -> None:
+    """By the types that the management lists; a run over STOMP leaves as many."""
+    peer = JmsPeer.of(artemis, "core")
+    peer.produce(unique, ["Text", "Map", "Stream", "PlainStream"], sample_properties=False)
+    peer.fail(unique, messages=4, deliveries=10)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY["artemis"].replace("1000", "3600000"), encoding="utf-8")
+    verdicts = [
+        run_doctor(url, tmp_path, policy=policy) for url in (artemis.stomp_url, artemis.amqp_url)
+    ]
+    with SidecarProcess(tmp_path, artemis.stomp_url, policy=policy).start() as sidecar:
+        eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 4)
+    assert len(peer.consume("DLQ", count=4)) == 4
+
+    assert [left(verdict) for verdict in verdicts] == [
+        {("3", "body_type"), ("1", "property_types")},
+        {("2", "perhaps_not_convertible")},
+    ]
+    emptied = run_doctor(artemis.amqp_url, tmp_path, policy=policy)
+    assert ZERO in [one["what"] for one in emptied.of("fidelity", "ok")]
+
+
+def test_what_a_run_would_leave_is_counted_on_classic(
+    classic_6: ClassicBroker, tmp_path: Path, unique: str
+) -> None:
+    """Over AMQP by looking at each, over OpenWire it is nothing."""
+    peer = peer_of(classic_6)
+    peer.produce(unique, ["Text", "Message"])
+    peer.fail(unique, messages=2, deliveries=1)
+    named = ("intake.queues=[ActiveMQ.DLQ]", f"intake.origin={{ActiveMQ.DLQ: {unique}}}")
+    mapped = run_doctor(classic_6.amqp_jms_url, tmp_path, *named)
+    native = run_doctor(classic_6.amqp_url, tmp_path, *named, "intake.producers=amqp")
+    whole = run_doctor(classic_6.openwire_url, tmp_path)
+    assert len(peer.consume("ActiveMQ.DLQ", count=2)) == 2
+
+    assert [verdict.problems for verdict in (mapped, native, whole)] == [[], [], []]
+    assert left(mapped) == {("1", "body_type")}
+    assert left(native) == {("2", "not_amqp_made")}
+    assert left(whole) == set()
+    assert ZERO in [one["what"] for one in whole.of("fidelity", "ok")]
 
 
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:

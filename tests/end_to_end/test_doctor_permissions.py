@@ -26,6 +26,7 @@ LEAST = frozenset(
         *("origin-write", "origin-admin"),
         *("token-read", "token-write", "token-admin"),
         *("advisory-read", "advisory-admin"),
+        "temporary",
     }
 )
 MISSING_QUEUE = "intake.queues=Missing.{user}"
@@ -49,9 +50,12 @@ SCOPES = {
     "dlq": ("queue://DLQ.orders.", "queue://ActiveMQ.DLQ", "queue://Missing."),
     "token": "queue://amqsidecar.token.>",
     "advisory": "topic://ActiveMQ.Advisory.>",
+    "temporary": "temp-queue://>",
 }
 # On which versions these are taken away over which wires, besides all of them over OpenWire on 5.
 CORE = ("dlq-read", "final-write", "origin-write", "token-read", "token-write", "token-admin")
+# AMQP alone needs temporary queues.
+RIGHTS = {"openwire": CORE, "stomp": CORE, "amqp": (*CORE, "temporary")}
 OTHER_WIRES = {CLASSIC_5: ("stomp", "amqp"), CLASSIC_6: ("openwire", "stomp", "amqp")}
 PORTS = {"openwire": "OPENWIRE_PORT", "stomp": "STOMP_PORT", "amqp": "AMQP_JMS_PORT"}
 CLASSIC_USERS = {
@@ -59,7 +63,7 @@ CLASSIC_USERS = {
     "sidecar": LEAST,
     "nothing": set(),
     **{f"no-{right}": LEAST - {right} for right in CLASSIC_CASES},
-    **{f"{wire}-no-{right}": LEAST - {right} for wire in PORTS for right in CORE},
+    **{f"{wire}-no-{right}": LEAST - {right} for wire in PORTS for right in RIGHTS[wire]},
 }
 SECURITY = """
     <simpleAuthenticationPlugin anonymousAccessAllowed="false"><users>
@@ -78,7 +82,12 @@ SECURITY = """
       <authorizationEntry queue="amqsidecar.token.>"
           read="token-read" write="token-write" admin="token-admin"/>
       <authorizationEntry topic="ActiveMQ.Advisory.>" read="advisory-read" admin="advisory-admin"/>
-    </authorizationEntries></authorizationMap></map></authorizationPlugin>
+    </authorizationEntries>
+    <tempDestinationAuthorizationEntry>
+      <tempDestinationAuthorizationEntry read="admins,temporary" write="admins,temporary"
+          admin="admins,temporary"/>
+    </tempDestinationAuthorizationEntry>
+    </authorizationMap></map></authorizationPlugin>
 """
 STRATEGY = """
     <policyEntry queue="orders.>"><deadLetterStrategy>
@@ -114,7 +123,12 @@ class SecuredClassic(ClassicBroker):
         """Add entries as doctor printed them, and start again."""
         end = "</authorizationEntries>"
         text = self.config_path.read_text(encoding="utf-8")
-        text = text.replace(end, "\n".join((*lines, end)))
+        entries = [line for line in lines if line.startswith("<authorizationEntry ")]
+        for line in {*lines} - {*entries}:
+            found = re.search(r'Entry read="(.*?)" write="\1" admin="\1"/>', line)
+            assert found is not None
+            text = text.replace('"admins,temporary', f'"admins,temporary,{found[1]}')
+        text = text.replace(end, "\n".join((*entries, end)))
         self.config_path.write_text(text, encoding="utf-8")
         self.restart()
 
@@ -218,7 +232,7 @@ def test_rights_over_each_wire_of_classic(tmp_path: Path, version: str) -> None:
                 [f"intake.queues=[DLQ.{ALIVE}]"] if wire == "amqp" else [],
             )
             for wire in wires
-            for right in CORE
+            for right in RIGHTS[wire]
         }
         return run_doctors(wishes, tmp_path, policy)
 
@@ -234,7 +248,7 @@ def test_rights_over_each_wire_of_classic(tmp_path: Path, version: str) -> None:
 
     for user, verdict in before.items():
         right = user.partition("-no-")[2]
-        operation, permission, _ = CLASSIC_CASES[right]
+        operation, permission, _ = CLASSIC_CASES.get(right, ("read from", "read", ""))
         assert verdict.code == 78, user
         for problem in verdict.problems:
             assert problem["subject"].startswith(SCOPES[right.partition("-")[0]]), user

@@ -173,7 +173,6 @@ class Doctor:
         self._note_settings(link, intake)
         sources = look.expand(trials, intake)
         origins = look.known_origins(link, trials, intake, sources)
-        look.note_leftovers(trials, intake)
         self._judge_layout(intake, origins)
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
@@ -184,6 +183,7 @@ class Doctor:
         self._found += recorded_findings(self._kind, settings.scheme, settings.allowed_losses)
         sources = sources or look.guessed_sources()
         rights.try_sources(trials, sources)
+        look.note_leftovers(trials, intake)
         rights.try_finals(link, trials, sources)
         names = IntakeNames(self._kind)
         names.replace(intake)
@@ -303,12 +303,17 @@ class Doctor:
         try:
             with self._opened(None) as link:
                 if not self._rights.try_token(link, token):
+                    what = "not tried, since the token queue can't be used: run doctor again once it can"
+                    self._find(Check.TRANSACTIONS, Severity.NOTE, token.name, what)
                     return
             self._found += transaction_findings(self._opened, token, self._at_work)
         except BrokerRefused as refused:
             words = str(refused)
-            if read_refusal(words) is not None:
-                self._rights.note(token, "using the token queue", words)
+            refusal = read_refusal(words)
+            if refusal is not None:
+                is_probe = refusal.destination.is_temporary
+                purpose = "trying the connector" if is_probe else "using the token queue"
+                self._rights.note(token, purpose, words)
             else:
                 line = _LINE_IN_WORDS.search(words)
                 what = f"a run could not start: {words}"

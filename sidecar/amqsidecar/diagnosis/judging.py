@@ -131,7 +131,7 @@ def backlog_finding(
             check=Check.BACKLOG,
             severity=Severity.WARNING,
             subject=str(source),
-            what=f"holds {count} or more dead letters: a run takes them and holds them until a "
+            what=f"holds {count} dead letters or more: a run takes them and holds them until a "
             "person releases them",
             mend="intake: {backlog: process}",
         )
@@ -139,7 +139,8 @@ def backlog_finding(
         check=Check.BACKLOG,
         severity=Severity.NOTE,
         subject=str(source),
-        what=f"holds {count} dead letters: a run decides what it takes of them like new ones",
+        what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run decides what it takes "
+        "of them like new ones",
     )
 
 

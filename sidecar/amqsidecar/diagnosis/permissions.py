@@ -15,6 +15,8 @@ from amqsidecar.model.destination import Destination, DestinationKind, parse_des
 
 TOKEN_PREFIX = "amqsidecar.token."  # noqa: S105 - no password
 MANAGEMENT = "activemq.management"
+TEMPORARY = Destination(DestinationKind.TEMP_QUEUE, ">")
+"""All temporary queues and topics; Classic has one entry for them."""
 
 _CLASSIC = re.compile(
     r"User (?P<user>.+?) is not authorized to (?P<operation>read from|write to|create|remove):"
@@ -113,6 +115,8 @@ def scope_of(destination: Destination) -> Destination:
 
     Token queues are named after instances, advisories after everything, reply queues by chance.
     """
+    if destination.is_temporary:
+        return TEMPORARY
     if destination.name.startswith(TOKEN_PREFIX):
         return queue(TOKEN_PREFIX + ">")
     if destination.name.startswith("ActiveMQ.Advisory."):
@@ -132,6 +136,11 @@ def classic_line(scope: Destination, group: str, attributes: Iterable[str]) -> s
         >>> classic_line(queue("DLQ"), "sidecar", ["read"])
         '<authorizationEntry queue="DLQ" read="sidecar"/>'
     """
+    if scope == TEMPORARY:
+        each = " ".join(f"{name}={quoted(group)}" for name in ("read", "write", "admin"))
+        # Why twice: the property of the map is named like the entry in it.
+        tag = "tempDestinationAuthorizationEntry"
+        return f"<{tag}><{tag} {each}/></{tag}>"
     kind = "queue" if scope.is_queue else "topic"
     wanted = set(attributes)
     rights = [f"{name}={quoted(group)}" for name in ("read", "write", "admin") if name in wanted]

@@ -10,6 +10,7 @@ from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import (
     MANAGEMENT,
     REPLY_MATCH,
+    TEMPORARY,
     Refusal,
     artemis_line,
     artemis_match,
@@ -90,10 +91,13 @@ def _classic_findings(refused: Iterable[Attempt], attempts: Sequence[Attempt]) -
         is_made = any(one.words is None or one.exists for one in of_scope)
         if of_scope and not is_made:
             attributes.add("admin")
+        sentence = _sentence(group, str(scope))
+        if scope == TEMPORARY:
+            sentence += "; one entry acts for all of them: add the user to those that it names"
         yield _finding(
             Severity.PROBLEM,
             str(scope),
-            _sentence(group, str(scope)),
+            sentence,
             classic_line(scope, group[0][1].user, attributes),
         )
 

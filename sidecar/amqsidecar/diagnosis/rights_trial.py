@@ -12,6 +12,7 @@ from amqsidecar.diagnosis.trials import ExaminedLink, TellsRoles, Trials
 from amqsidecar.model.destination import Destination, final_queue, queue
 
 _TRIED_MAX = 50
+_TAKING = "taking dead letters"
 
 
 def roles_teller(trials: object) -> TellsRoles | None:
@@ -65,6 +66,11 @@ class RightsTrial:
         )
         return words is None
 
+    @property
+    def may_take(self) -> bool:
+        """Whether no dead-letter queue that was tried is closed to the user."""
+        return all(one.words is None for one in self.attempts if one.purpose == _TAKING)
+
     def try_sources(self, trials: Trials, sources: Sequence[Destination]) -> None:
         """Begin to read each dead-letter queue, and take nothing."""
         tells = roles_teller(trials)
@@ -74,7 +80,7 @@ class RightsTrial:
             if tells is not None and tells.is_purged(source):
                 self.found.append(_purged(source))
                 continue
-            self.note(source, "taking dead letters", trials.read(source), wanted="consume")
+            self.note(source, _TAKING, trials.read(source), wanted="consume")
 
     def try_finals(self, link: Link, trials: Trials, sources: Sequence[Destination]) -> None:
         """Make the final queue of each dead-letter queue, and send nothing that stays."""

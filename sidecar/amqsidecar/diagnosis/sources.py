@@ -195,8 +195,8 @@ class Sources:
         return tuple(found)
 
     def note_leftovers(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
-        """Tell how many of the dead letters that lie there now a run would not take."""
-        total, is_told = 0, bool(intake)
+        """Tell how many of the dead letters that lie there now this wire would not take."""
+        total, is_told = 0, bool(intake) and self._rights.may_take
         for item in intake:
             try:
                 leftovers = trials.would_leave(item)
@@ -214,7 +214,8 @@ class Sources:
 
     def _find_left(self, left: LeftBehind) -> None:
         more = " or more" if left.at_least else ""
-        what = f"{left.count}{more} dead letters are not taken ({left.reason}): {left.meaning}"
+        are = "dead letter is" if left.count == 1 and not more else "dead letters are"
+        what = f"{left.count}{more} {are} not taken ({left.reason}): {left.meaning}"
         self._find(Check.FIDELITY, Severity.WARNING, str(left.queue), what)
 
     def policy_origins(self, trials: Trials) -> tuple[Destination, ...]:
