@@ -114,7 +114,7 @@ def account(stage: Stage, final: list[JmsMessage]) -> Accounts:
         unknown_sends=len(sent.unknown),
         stuck=stage.stuck,
         lost=list(result.lost),
-        doubled=list(result.doubled),
+        doubled=[f"{one}: {_story(one, flat, exhausted)}" for one in result.doubled],
         altered=altered(sent.messages.values(), flat, final, stage.pair.added),
     )
     for queue, one in events.items():
@@ -150,6 +150,16 @@ def _follow(
         elif after.at_ms - before.at_ms < told:
             waited_ms = after.at_ms - before.at_ms
             accounts.early.append(f"{test_id}: redelivery {number} after {waited_ms} ms")
+
+
+def _story(test_id: str, events: Iterable[Delivery], final: list[str]) -> str:
+    """Return what the consumers said of a message, with the number of its redelivery and when."""
+    told = [
+        f"{one.outcome} {_count(one)} at {one.at_ms % 1_000_000}"
+        for one in events
+        if one.id == test_id
+    ]
+    return ", ".join([*told, *["final"] * final.count(test_id)])
 
 
 def _receipts(events: Iterable[Delivery]) -> dict[str, list[Delivery]]:

@@ -61,17 +61,26 @@ class Applications:
         self._producer.start()
 
     def start_consumers(self) -> None:
-        """Consume, and fail."""
+        """Consume, and fail; those that run go on."""
         for queue, how in zip(QUEUES, self._pair.ways, strict=True):
+            if queue in self._consumers:
+                continue
             # Why: a rejected message is dead at once, and qpid-jms gives up what it counts itself.
             limit = 0 if how == "reject" else MAX_REDELIVERIES
             self._consumers[queue] = self.peer.start_flaky_consumer(
                 queue, failures_property="failures", how=how, max_redeliveries=limit, full=True
             )
 
-    def stop_consumers(self) -> None:
-        """Let each finish the delivery in hand."""
+    def stop_consumers(self, *, only_unconfirmed: bool = False) -> None:
+        """Let each finish the delivery in hand.
+
+        Args:
+            only_unconfirmed: leave those that wait until the broker has confirmed a success.
+        """
+        ways = dict(zip(QUEUES, self._pair.ways, strict=True))
         for queue, consumer in list(self._consumers.items()):
+            if only_unconfirmed and ways[queue] == "rollback":
+                continue
             consumer.stop()
             self._past[queue] += consumer.events()
             del self._consumers[queue]

@@ -56,6 +56,7 @@ MAPPED = (
 # What Artemis leaves on final dead letters, and of the headers of each SEND.
 ARTEMIS_STOMP = (
     *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE"),
+    "_AMQ_ORIG_MESSAGE_ID",
     *("destination", "destination-type", "transaction", "receipt", "content-length", "persistent"),
 )
 

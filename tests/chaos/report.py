@@ -55,7 +55,8 @@ What it doesn't prove:
   lives on;
 - one store on two machines, broken disks, clocks that jump;
 - on Classic, a broker that is killed *while it makes a dead letter*: it can keep both copies by
-  itself. Consumers rest while a Classic broker is killed; sidecar and producers don't;
+  itself. Consumers rest while a Classic broker is killed, on Artemis those without transactions,
+  whose acknowledgements nobody confirms; sidecar and producers don't rest;
 - a producer or consumer that loses its broker while it commits can't know how that ended. Such a
   receipt counts unless the message comes again; such a send may be missing, but not be there twice.
 
