@@ -24,7 +24,6 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.model.schedule import RowState, RowView
-from amqsidecar.store import Store
 from support.memory_broker import StoredMessage, Watcher
 from support.virtual_clock import VirtualClock
 
@@ -44,13 +43,14 @@ class End:
 
     Attributes:
         places: of each message, such as `DLQ`, `consumed`, or `a store`.
+        journals: of each store, the events by redelivery id.
         rows: of each store, with the body.
         told: what observers were told.
         is_quiet: nothing moves any more.
     """
 
     places: dict[str, list[str]]
-    stores: Sequence[Store]
+    journals: Sequence[Callable[[str], Sequence[AnyEvent]]]
     rows: list[list[tuple[RowView, str]]]
     told: list[AnyEvent]
     is_quiet: bool
@@ -228,12 +228,12 @@ class JournalEqualsState(Checker):
                 self.broken(f"{one} has several redelivery ids: {sorted(names)}")
                 continue
             (name,) = names
-            told = [store.history(name) for store in end.stores]
+            told = [journal(name) for journal in end.journals]
             self._check_counts(one, [event for events in told for event in events])
             for events, of_store in zip(told, rows, strict=True):
                 self._check_state(one, events, of_store.get(one))
 
-    def _check_counts(self, one: str, events: list[AnyEvent]) -> None:
+    def _check_counts(self, one: str, events: Sequence[AnyEvent]) -> None:
         taken = sum(isinstance(event, Received | Returned) for event in events)
         if taken != self._accepted[one]:
             self.broken(f"{one} was taken {self._accepted[one]} times, the journal says {taken}")
@@ -246,7 +246,7 @@ class JournalEqualsState(Checker):
         if sent != told:
             self.broken(f"{one} was sent as {sent}, the journal says {told}")
 
-    def _check_state(self, one: str, events: list[AnyEvent], row: RowView | None) -> None:
+    def _check_state(self, one: str, events: Sequence[AnyEvent], row: RowView | None) -> None:
         last = events[-1] if events else None
         match last:
             case Held():
@@ -273,7 +273,7 @@ class ToldIsTrue(Checker):
             if not name or name in excused:
                 continue
             if name not in journals:
-                journals[name] = [one for store in end.stores for one in store.history(name)]
+                journals[name] = [one for journal in end.journals for one in journal(name)]
             if event not in journals[name]:
                 self.broken(f"told, but not in the journal: {event}")
 
@@ -331,8 +331,8 @@ class BacklogHeld(Checker):
         held = sum(
             isinstance(event, Held) and event.actor is None
             for name in set().union(*self.history.names.values())
-            for store in end.stores
-            for event in store.history(name)
+            for journal in end.journals
+            for event in journal(name)
         )
         if not (least <= held <= most if least else held == 0):
             self.broken(f"{held} are held in place of {least} to {most}")

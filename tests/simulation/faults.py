@@ -11,6 +11,7 @@ from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store, StoreTransaction
 from support.memory_store import MemoryStore
+from support.virtual_clock import VirtualClock
 
 KINDS = (
     "kill",  # the process dies here
@@ -18,6 +19,7 @@ KINDS = (
     "cut",  # the link ends, and both sides notice
     "half_open",  # the link ends, and the broker doesn't notice: it may still get a request
     "restart",  # of the broker, which hands out again what was not settled
+    "go_down",  # the same, and it takes a while until anybody can connect
     "reorder",  # the same, and queues come back in another order
     "set_clock",  # ahead or back
     "stop",  # the process is stopped while the world goes on, and wakes up again
@@ -27,15 +29,17 @@ KINDS = (
 STORE_KINDS = (
     "store_fails",  # a write fails: the disk is full
     "store_fails_late",  # a write fails, and is there nevertheless
+    "store_is_slow",  # a write waits for the disk, or for another process
 )
-BROKER_KINDS = ("refuse_send", "refuse_commit", "block", "purge_token")
+BROKER_KINDS = ("refuse_send", "end_link", "refuse_commit", "block", "purge_token")
 
 
 class Faults:
     """Which faults a history has: some kinds, not all, so that each seed stresses something."""
 
-    def __init__(self, chance: random.Random, *, may_purge: bool) -> None:
+    def __init__(self, chance: random.Random, clock: VirtualClock, *, may_purge: bool) -> None:
         self.chance = chance
+        self.clock = clock
         self.counts: Counter[str] = Counter()
         self.died_at: Counter[str] = Counter()
         self.is_on = True
@@ -44,8 +48,10 @@ class Faults:
         self._chosen = chosen or [chance.choice(KINDS)]
         self._rate = rate * len(self._chosen) / 2
         self._store_rate = chance.choice([0.0, 0.0, 0.03])
+        self._slow_rate = chance.choice([0.0, 0.0, 0.1])
         self.refuse_send = chance.choice([0.0, 0.0, 0.05, 0.2])
         self.refuse_commit = chance.choice([0.0, 0.0, 0.0, 0.1])
+        self.end_link = chance.choice([0.0, 0.0, 0.0, 0.05])
         self.block = chance.choice([0.0, 0.0, 0.1])
         self.purge_token = chance.choice([0.0, 0.0, 0.05]) if may_purge else 0.0
 
@@ -68,6 +74,11 @@ class Faults:
         """Let a write fail, perhaps."""
         if self.happens(kind, self._store_rate):
             raise StoreUnavailable(f"simulated: {kind}")
+
+    def slow_store(self) -> None:
+        """Let a write take its time, perhaps."""
+        if self.happens("store_is_slow", self._slow_rate):
+            self.clock.advance(self.chance.choice([5, 300, 2_000]))
 
 
 def cycle_in_flight(store: Store) -> set[str]:
@@ -108,6 +119,7 @@ class FaultyStore:
     @contextmanager
     def transaction(self) -> Iterator[StoreTransaction]:
         self._step("writing")
+        self._faults.slow_store()
         doubted: set[str] = set()
         with self.inner.transaction() as tx:
             settle = tx.settle_in_doubt

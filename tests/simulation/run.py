@@ -57,14 +57,16 @@ class Run:
         has_heir = not self.is_sqlite and chance.random() < 0.25
         backlog = 0 if has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
         self._clock = VirtualClock()
-        self.faults = Faults(chance, may_purge=not self.is_sqlite)
+        self.faults = Faults(chance, self._clock, may_purge=not self.is_sqlite)
         rules = CountingRules(chance.randrange(4), chance.choice([0, 10, 700, 40_000]))
+        self._poison: set[bytes] = set()
         self.history = History(self._clock, rules.delay_ms, backlog)
         self.broker = MemoryBroker(
             detects_duplicates=chance.random() < 0.5,
             refuse_send=self._refuse_send,
             refuse_commit=self._refuse_commit,
             watcher=self.history,
+            tells_tokens=bool(self.faults.purge_token) or chance.random() < 0.8,
         )
         self._orphans: list[tuple[int, Session]] = []
         self._told: list[AnyEvent] = []
@@ -159,6 +161,9 @@ class Run:
                 self._consume(name)
         if self._orphans:
             self._give_up()
+        if broker.is_down and chance.random() < 0.4:
+            self._say("the broker is up again")
+            broker.is_down = False
         if self.faults.block:
             for name in ORIGINS:
                 if self.faults.happens("block", self.faults.block):
@@ -231,7 +236,13 @@ class Run:
             self.history.operated(action, ids)
         store.close()
 
-    def _refuse_send(self, _resend: Resend) -> str | None:
+    def _refuse_send(self, resend: Resend) -> str | None:
+        """Refuse it, or end all links because of it, which the same message will do again."""
+        if self.faults.happens("end_link", self.faults.end_link):
+            self._poison.add(resend.message)
+        if self.faults.is_on and resend.message in self._poison:
+            self.broker.restart()
+            return None
         return "no room" if self.faults.happens("refuse_send", self.faults.refuse_send) else None
 
     def _refuse_commit(self, _sends: Sequence[Resend]) -> str | None:
@@ -273,6 +284,10 @@ class Run:
     def _restart(self, _sidecar: Sidecar, _name: str) -> None:
         self._orphans.clear()
         self.broker.restart()
+
+    def _go_down(self, sidecar: Sidecar, name: str) -> None:
+        self._restart(sidecar, name)
+        self.broker.is_down = True
 
     def _reorder(self, sidecar: Sidecar, name: str) -> None:
         self._restart(sidecar, name)
@@ -327,6 +342,7 @@ class Run:
         """Stop all faults, let everything drain, and check what is left."""
         self.faults.is_on = False
         self._say("all faults are over")
+        self.broker.is_down = False
         self.broker.unroutable.clear()
         self._give_up(at_once=True)
         for sidecar in self._sidecars:
@@ -345,7 +361,8 @@ class Run:
         for one, origin in self.history.origins.items():
             if origin.startswith("discard") and one not in places:
                 places[one] = ["discarded"]
-        self.history.ended(End(places, stores, rows, self._told, all(is_quiet)))
+        journals = [_journal(store) for store in stores]
+        self.history.ended(End(places, journals, rows, self._told, all(is_quiet)))
         for store in stores:
             store.close()
 
@@ -381,6 +398,16 @@ class Run:
             for name, message in session.in_hand.values():
                 places.setdefault(message.body.decode(), []).append(f"in hand of {name}")
         return places
+
+
+def _journal(store: Store) -> Callable[[str], Sequence[AnyEvent]]:
+    """Return what tells the events of a redelivery id."""
+    if not isinstance(store, MemoryStore):
+        return store.history
+    events: dict[str, list[AnyEvent]] = {}
+    for event in store.events():
+        events.setdefault(event.redelivery_id, []).append(event)
+    return lambda name: events.get(name, [])
 
 
 def _brief(value: object) -> object:

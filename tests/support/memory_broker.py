@@ -97,8 +97,15 @@ class Watcher:
 
 @dataclass
 class MemoryBroker:
-    """Queues by name; what a connection has in hand comes back when it is lost."""
+    """Queues by name; what a connection has in hand comes back when it is lost.
 
+    Attributes:
+        is_down: nobody can connect.
+        tells_tokens: False = it can't be asked whether there is a token.
+    """
+
+    is_down: bool = False
+    tells_tokens: bool = True
     queues: dict[str, deque[StoredMessage]] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
@@ -221,6 +228,8 @@ class MemoryLink:
         self._session: Session | None = None
 
     def open(self, token_queue: str | None) -> None:
+        if self.broker.is_down:
+            raise LinkLost("the broker is down")
         self._session = Session(waits_for_token=token_queue is not None)
         self.broker.sessions.append(self._session)
 
@@ -308,6 +317,8 @@ class MemoryLink:
 
     def token_exists(self) -> bool | None:
         self._check_open()
+        if not self.broker.tells_tokens:
+            return None
         return bool(self.broker.tokens) or any(one.token for one in self.broker.sessions)
 
     def create_token(self, cycle: int) -> None:

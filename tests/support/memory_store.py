@@ -33,6 +33,7 @@ from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
 _VIEWED = [name for name in RowView.__struct_fields__ if name in TakenRow.__struct_fields__]
+_TEXTS = ("destination", "source", "redelivery_id", "rule", "cause", "message_id", "encoding")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -141,7 +142,7 @@ class MemoryTransaction:
             raise AssertionError(
                 f"cycle {cycle} was begun, but {contents.cycle} is the last finished one"
             )
-        rows = {row.id: _storable(row) for row in taken}
+        rows = {row.id: _storable(row, _TEXTS) for row in taken}
         contents.begun = Begun(cycle, rows, frozenset(row.id for row in sent), dict(holds or {}))
         if rows:
             contents.next_id = max(contents.next_id, max(rows) + 1)
@@ -303,7 +304,11 @@ class MemoryStore:
         return None if row is None else row.message
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
-        return [_storable(event) for event in self.events() if event.redelivery_id == redelivery_id]
+        return [
+            _storable(event, event.__struct_fields__)
+            for event in self.events()
+            if event.redelivery_id == redelivery_id
+        ]
 
     def events(self) -> Iterator[AnyEvent]:
         """Return all events that count."""
@@ -441,11 +446,11 @@ def _due_row(row: TakenRow) -> DueRow:
     )
 
 
-def _storable(value: T) -> T:
+def _storable(value: T, names: Sequence[str]) -> T:
     """Spell out what UTF-8 can't write, as the real store does."""
     broken = {
         name: storable(text)
-        for name in value.__struct_fields__
+        for name in names
         if isinstance(text := getattr(value, name), str) and not text.isascii()
     }
     return msgspec.structs.replace(value, **broken) if broken else value
