@@ -209,6 +209,7 @@ def test_what_a_run_would_leave_is_counted_on_artemis(
     peer = JmsPeer.of(artemis, "core")
     peer.produce(unique, ["Text", "Map", "Stream", "PlainStream"], sample_properties=False)
     peer.fail(unique, messages=4, deliveries=10)
+    eventually(lambda: len(peer.browse("DLQ")) == 4)
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY["artemis"].replace("1000", "3600000"), encoding="utf-8")
     verdicts = [

@@ -163,6 +163,14 @@ def test_over_stomp_the_answers_come_to_an_address_of_ours() -> None:
     assert "over STOMP" not in replies.what
 
 
+def test_classic_has_one_entry_for_all_temporary_destinations() -> None:
+    words = "User x is not authorized to read from: temp-queue://ID:host-1-2:3:0"
+    [finding] = permission_findings(BrokerKind.CLASSIC, "x", [attempt("token", words)])
+    tag = "tempDestinationAuthorizationEntry"
+    assert finding.mend == f'<{tag}><{tag} read="x" write="x" admin="x"/></{tag}>'
+    assert "add the user to those that it names" in finding.what
+
+
 def test_what_is_refused_for_another_reason_is_a_problem_without_a_line() -> None:
     [finding] = permission_findings(BrokerKind.CLASSIC, "x", [attempt("DLQ", "disk full")])
     assert (finding.severity, finding.mend) == (Severity.PROBLEM, "")

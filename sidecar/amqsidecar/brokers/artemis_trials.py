@@ -15,8 +15,8 @@ from amqsidecar.model.destination import Destination
 _LISTED_MAX = 10_000
 _STREAM = 6
 EMPTIED = (
-    "it is empty now, and the broker deletes it by itself unless auto-delete-queues is off there; "
-    "only who may manage the broker can delete it at once"
+    "it is empty now, and goes only where auto-delete-queues is on (artemis create writes false); "
+    "a user who may manage the broker has it removed at once"
 )
 
 

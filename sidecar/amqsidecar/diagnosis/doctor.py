@@ -303,7 +303,7 @@ class Doctor:
         try:
             with self._opened(None) as link:
                 if not self._rights.try_token(link, token):
-                    what = "not tried, since the token queue can't be used: run doctor again once it can"
+                    what = "not tried, since the token queue can't be used; run doctor again then"
                     self._find(Check.TRANSACTIONS, Severity.NOTE, token.name, what)
                     return
             self._found += transaction_findings(self._opened, token, self._at_work)

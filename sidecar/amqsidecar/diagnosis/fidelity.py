@@ -133,12 +133,14 @@ class Summary(NamedTuple):
         whole: subjects that come back as they were for every client; marks of ours aside.
         altered: subjects by id of the difference that some client sees.
         refused: subjects that stay in the dead-letter queue, for some other producer.
+        refused_by: these producers, where not all others are; else none.
         refused_of: producers of which everything stays there, or nearly.
     """
 
     whole: tuple[str, ...]
     altered: Mapping[str, tuple[str, ...]]
     refused: tuple[str, ...]
+    refused_by: tuple[str, ...]
     refused_of: tuple[str, ...]
 
 
@@ -154,13 +156,16 @@ def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Sum
     refused_of = producers - taken
     altered: dict[str, set[str]] = {}
     refused: set[str] = set()
+    refused_by: set[str] = set()
     seen: set[str] = set()
     for row in rows:
-        if not taken.intersection(row.producers):
+        of_these = taken.intersection(row.producers)
+        if not of_these:
             continue
         seen.update(row.subjects)
         if isinstance(row.outcome, str):
             refused.update(row.subjects)
+            refused_by.update(of_these)
             continue
         for name in row.outcome:
             if DIFFERENCES[name].alters:
@@ -170,6 +175,7 @@ def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Sum
         whole=tuple(sorted(seen - spoilt)),
         altered={name: tuple(sorted(found)) for name, found in sorted(altered.items())},
         refused=tuple(sorted(refused)),
+        refused_by=() if refused_by == taken else tuple(sorted(refused_by)),
         refused_of=tuple(sorted(refused_of)),
     )
 
@@ -223,7 +229,12 @@ def left_words(found: Summary) -> str:
     """Return what stays in the dead-letter queue, in short words; "" = nothing does."""
     words = [f"everything, or nearly, of {', '.join(CLIENTS[name] for name in found.refused_of)}"]
     words = words if found.refused_of else []
-    return "; ".join([*words, *([listed(found.refused)] if found.refused else [])])
+    if found.refused:
+        of = f"of {', '.join(CLIENTS[name] for name in found.refused_by)}: " * bool(
+            found.refused_by
+        )
+        words.append(f"{of}{listed(found.refused)}")
+    return "; ".join(words)
 
 
 def listed(subjects: Iterable[str], among: Iterable[str] = ()) -> str:

@@ -191,7 +191,10 @@ class Sources:
                 )
                 self._find(Check.ORIGINS, Severity.NOTE, str(item.destination), what)
         for left in link.left_behind():
-            self._find_left(left)
+            if left.count:
+                self._find_left(left)
+            else:
+                self._find(Check.ORIGINS, Severity.NOTE, str(left.queue), left.meaning)
         return tuple(found)
 
     def note_leftovers(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:

@@ -93,9 +93,9 @@ def _stomp_to_artemis(scheme: str) -> Finding:
         Check.TRANSACTIONS,
         Severity.WARNING,
         f"{scheme}://",
-        "on Artemis an acknowledgement is no part of a STOMP transaction: what was sent when the "
-        "sidecar or its link dies is sent again, and the broker drops it by its duplicate id, as "
-        "long as it remembers that (id-cache-size)",
+        "on Artemis an acknowledgement is no part of a STOMP transaction: where the sidecar or its "
+        "link dies right after a commit, the next one acknowledges what the token names and sends "
+        "none of it again. What is moved, or read by another sidecar, before that is sent twice",
     )
 
 
