@@ -64,6 +64,7 @@ public final class Peer {
   static final int AMQP_REJECTED = 2;
   static final long POLL_MS = 100;
   static final Map<String, Flaky> FLAKY = new ConcurrentHashMap<>();
+  static final Map<String, SteadyProducer> PRODUCERS = new ConcurrentHashMap<>();
   static PrintStream out;
 
   public static void main(String[] args) throws Exception {
@@ -113,6 +114,8 @@ public final class Peer {
       case "move" -> move(c);
       case "start_flaky" -> startFlaky(c);
       case "stop_flaky" -> stopFlaky(c);
+      case "start_producer" -> startProducer(c);
+      case "stop_producer" -> stopProducer(c);
       default -> throw new IllegalArgumentException("unknown op: " + c.get("op"));
     };
   }
@@ -766,10 +769,14 @@ public final class Peer {
     }
 
     void report(ObjectNode event) {
-      ObjectNode line = JSON.createObjectNode().put("consumer", name);
-      line.set("event", event);
-      write(line);
+      Peer.report(name, event);
     }
+  }
+
+  static void report(String name, ObjectNode event) {
+    ObjectNode line = JSON.createObjectNode().put("consumer", name);
+    line.set("event", event);
+    write(line);
   }
 
   static JsonNode startFlaky(JsonNode c) throws Exception {
@@ -787,6 +794,69 @@ public final class Peer {
     Flaky flaky = FLAKY.remove(text(c, "name"));
     flaky.stopped = true;
     return JSON.valueToTree(flaky.ended.await(c.get("waitMs").asLong(), TimeUnit.MILLISECONDS));
+  }
+
+  // ---- producing in the background --------------------------------------------------------------
+
+  /** Sends one transaction after the other, with a message of each type, until told to stop. */
+  static final class SteadyProducer implements Runnable {
+    final JsonNode c;
+    final CountDownLatch ended = new CountDownLatch(1);
+    volatile boolean stopped;
+    private int number;
+
+    SteadyProducer(JsonNode command) {
+      c = command;
+    }
+
+    @Override
+    public void run() {
+      while (!stopped) {
+        try (Connection connection = connect(c)) {
+          Session session = session(connection, true);
+          MessageProducer producer = producer(session, c);
+          while (!stopped) {
+            sendOfEachType(session, producer);
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(c.get("pauseMs").asLong()));
+          }
+        } catch (Exception failure) {
+          report(JSON.createObjectNode().put("outcome", "in doubt").put("why", "" + failure));
+          LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(POLL_MS));
+        }
+      }
+      ended.countDown();
+    }
+
+    private void sendOfEachType(Session session, MessageProducer producer) throws Exception {
+      for (JsonNode type : c.get("types")) {
+        Message message = message(session, type.asText(), c);
+        decorate(session, message, c, number);
+        message.setStringProperty("testId", text(c, "testIdPrefix") + number++);
+        producer.send(message);
+        report(JSON.createObjectNode().put("outcome", "sent").set("message", describe(message)));
+      }
+      session.commit();
+      report(JSON.createObjectNode().put("outcome", "committed"));
+    }
+
+    private void report(ObjectNode event) {
+      Peer.report(text(c, "name"), event);
+    }
+  }
+
+  static JsonNode startProducer(JsonNode c) {
+    SteadyProducer producer = new SteadyProducer(c);
+    PRODUCERS.put(text(c, "name"), producer);
+    Thread thread = new Thread(producer, "producer-" + text(c, "name"));
+    thread.setDaemon(true);
+    thread.start();
+    return JSON.nullNode();
+  }
+
+  static JsonNode stopProducer(JsonNode c) throws Exception {
+    SteadyProducer producer = PRODUCERS.remove(text(c, "name"));
+    producer.stopped = true;
+    return JSON.valueToTree(producer.ended.await(c.get("waitMs").asLong(), TimeUnit.MILLISECONDS));
   }
 
   // ---- moving many ------------------------------------------------------------------------------

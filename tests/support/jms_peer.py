@@ -29,6 +29,7 @@ __all__ = [
     "PeerError",
     "PeerProcess",
     "Rate",
+    "SteadyProducer",
     "Typed",
     "shared_process",
 ]
@@ -175,6 +176,32 @@ class JmsPeer:
             persistent=persistent,
             ttlMs=ttl_ms,
             perSecond=per_second,
+        )
+
+    def start_producer(
+        self, destination: str, types: Sequence[str] = ALL_TYPES, *, pause_ms: int = 0
+    ) -> "SteadyProducer":
+        """Start a producer in the background; see `SteadyProducer`.
+
+        Args:
+            types: of the messages of each transaction.
+            pause_ms: between two transactions.
+        """
+        return SteadyProducer(
+            self.process,
+            provider=self.provider,
+            user=self.user,
+            password=self.password,
+            url=self._url({}),
+            destination=destination,
+            types=list(types),
+            pauseMs=pause_ms,
+            testIdPrefix=f"t{uuid.uuid4().hex[:8]}-",
+            priority=7,
+            correlationId="correlation-1",
+            replyTo="reply.queue",
+            jmsType="my.type",
+            group="group-1",
         )
 
     # Consuming.
@@ -384,6 +411,69 @@ class JmsPeer:
     def _rate(self, op: str, **arguments: Any) -> Rate:
         result = self._call(op, **arguments)
         return Rate(result["count"], result["batch"], result["elapsedS"], result["perSecond"])
+
+
+class SteadyProducer:
+    """A JMS producer in the background; a context manager that stops it.
+
+    It sends one transaction after the other, with a message of each type, and goes on over a new
+    connection when one fails.
+    """
+
+    def __init__(self, process: PeerProcess, **arguments: Any) -> None:
+        """Start it."""
+        self._process = process
+        self._name = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._begun: list[JmsMessage] = []
+        self._confirmed: list[JmsMessage] = []
+        self._in_doubt: list[JmsMessage] = []
+        self._is_stopped = False
+        process.on_event(self._name, self._receive)
+        process.call("start_producer", name=self._name, **arguments)
+
+    @property
+    def confirmed(self) -> list[JmsMessage]:
+        """The messages of the transactions that the broker has confirmed, as the sender sees them.
+
+        Once stopped, these are all.
+        """
+        with self._lock:
+            return list(self._confirmed)
+
+    @property
+    def in_doubt(self) -> list[JmsMessage]:
+        """Those of transactions that ended with an error: each may have been sent, or not."""
+        with self._lock:
+            return list(self._in_doubt)
+
+    def stop(self) -> None:
+        """Stop after the transaction in hand; safe to call twice."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        if not self._process.call("stop_producer", name=self._name, waitMs=30_000):
+            raise PeerError("the producer did not stop within 30 s: is the broker paused?")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _receive(self, event: Mapping[str, Any]) -> None:
+        with self._lock:
+            if event["outcome"] == "sent":
+                self._begun.append(JmsMessage.parse(event["message"]))
+                return
+            ended = self._confirmed if event["outcome"] == "committed" else self._in_doubt
+            ended += self._begun
+            self._begun.clear()
 
 
 class FlakyConsumer:
