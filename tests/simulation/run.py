@@ -143,7 +143,8 @@ class Run:
         told = Counter(type(event).__name__ for event in self._told)
         return Counter(
             {
-                "(dead letters)": self._born,
+                "(messages)": self._born,
+                "(messages that were in doubt)": len(self.history.doubted),
                 "(broker commits)": self.broker.commits,
                 "(cycles recovered)": told["CycleRecovered"],
                 "(cycles in doubt)": told["CycleInDoubt"],
