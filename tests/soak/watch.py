@@ -43,7 +43,9 @@ class Sample(NamedTuple):
 class WatchedSidecar(SidecarProcess):
     """The installed command with its objects in view."""
 
-    def __init__(self, folder: Path, broker: Broker, *, delay_ms: int) -> None:
+    def __init__(
+        self, folder: Path, broker: Broker, *, delay_ms: int, intake: str | None = None
+    ) -> None:
         folder.mkdir()
         self._objects_path = folder / "objects.json"
         url = broker.amqp_url if isinstance(broker, ArtemisBroker) else broker.openwire_url
@@ -53,7 +55,7 @@ class WatchedSidecar(SidecarProcess):
             policy=policy_file(folder, delay_ms),
             sets=(
                 "intake.backlog=process",
-                f"intake.queues=[{dead_letter_queue(broker)}]",
+                f"intake.queues=[{intake or dead_letter_queue(broker)}]",
                 "discovery.interval_s=30",
                 "cycle.max_wait_ms=500",
             ),
