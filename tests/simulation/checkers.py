@@ -56,15 +56,8 @@ class End:
     is_quiet: bool
 
 
-class Checker(Watcher):
-    """One claim about a history, of which it is told step by step."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-
-    def broken(self, words: str) -> None:
-        """Say that the claim does not hold."""
-        self.history.violations.append(Violation(type(self).__name__, words))
+class Told(Watcher):
+    """Is told what happens to broker, clock, sidecars and messages; does nothing."""
 
     def jumped(self, before_ms: int, after_ms: int) -> None:
         """The wall clock was set."""
@@ -83,6 +76,17 @@ class Checker(Watcher):
 
     def ended(self, end: End) -> None:
         """Nothing more will happen."""
+
+
+class Checker(Told):
+    """One claim about a history, of which it is told step by step."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def broken(self, words: str) -> None:
+        """Say that the claim does not hold."""
+        self.history.violations.append(Violation(type(self).__name__, words))
 
 
 class Conserved(Checker):
@@ -374,14 +378,10 @@ CHECKERS: tuple[type[Checker], ...] = (
     Drains,
     NeverFalls,
 )
-_STEPS = [
-    name
-    for name in (*vars(Watcher), *vars(Checker))
-    if not name.startswith("_") and name != "broken"
-]
+_STEPS = [name for name in (*vars(Watcher), *vars(Told)) if not name.startswith("_")]
 
 
-class History(Watcher):
+class History(Told):
     """Tells every checker what happens, and knows what several of them need.
 
     Attributes:
@@ -406,7 +406,7 @@ class History(Watcher):
             hooks = [
                 getattr(one, name)
                 for one in made
-                if getattr(type(one), name) is not getattr(Checker, name)
+                if getattr(type(one), name) is not getattr(Told, name)
             ]
             if name == "sent":
                 hooks.insert(0, self._learn_name)

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.schedule import RowFilter
@@ -113,7 +114,7 @@ class FaultyStore:
         self._step = step
         self._doubt = doubt
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     @contextmanager
