@@ -1,8 +1,9 @@
 """Watches the memory of a sidecar over a backlog of a million dead letters (`make soak`).
 
 The backlog stands in the dead-letter queue of a real broker before the sidecar comes. All of it is
-taken into the schedule, waits there, comes due and is sent again. With `--rounds` what was sent
-dies again so often, at the hands of a consumer that fails. Ends with 1 when the memory is not flat.
+taken into the schedule, waits there, comes due and is sent again. With `--failing` consumers fail
+whatever comes back, so that each message dies again and again until its redeliveries are used up.
+Ends with 1 when the memory is not flat.
 """
 
 import argparse
@@ -12,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from soak.backlog import backlog, origin_names
 from soak.watch import Objects, Sample, WatchedSidecar, table
 from support.brokers import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.jms_peer import FlakyConsumer, JmsPeer
 from support.maven import CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -35,6 +38,10 @@ GROWTH_MAX_MIB = 32.0
 
 GROWTH_MAX_BLOCKS = 100_000
 """A tenth of an object per message of a million: none of them is kept."""
+
+
+REDELIVERIES = 5
+"""So many has each message by the policy of the benchmarks."""
 
 
 class Soak(NamedTuple):
@@ -66,6 +73,7 @@ def soak(
     *,
     messages: int,
     origins: int = 1,
+    is_failing: bool = False,
     delay_s: float,
     every_s: float,
     within_s: float,
@@ -77,19 +85,35 @@ def soak(
     with backlog(broker) as dead:
         dead.put(messages, names)
     tell(f"{messages:,} dead letters, {origins:,} origins: {time.monotonic() - began_s:.0f} s")
-    with WatchedSidecar(folder / "soak", broker, delay_ms=int(delay_s * 1000)) as sidecar:
+    sends = messages * (REDELIVERIES if is_failing else 1)
+    with (
+        ExitStack() as consumers,
+        WatchedSidecar(folder / "soak", broker, delay_ms=int(delay_s * 1000)) as sidecar,
+    ):
+        for consumer in _failing_consumers(broker, names) if is_failing else ():
+            consumers.enter_context(consumer)
         sidecar.start()
         samples = sidecar.watch(
             lambda one: one.taken >= WARM_UP * messages, within_s=within_s, every_s=every_s
         )
         warm, objects = samples[-1], sidecar.objects()
-        samples += sidecar.watch(
-            lambda one: one.sent >= messages, within_s=within_s, every_s=every_s
-        )
+        samples += sidecar.watch(lambda one: one.sent >= sends, within_s=within_s, every_s=every_s)
         samples.append(sidecar.sample())
         found = Soak(samples, warm, objects, sidecar.objects())
         assert sidecar.stop() == 0, sidecar.log()[-3000:]
     return found
+
+
+def _failing_consumers(broker: Broker, names: Sequence[str]) -> Iterator[FlakyConsumer]:
+    """Start consumers that make dead letters of all that comes to these queues."""
+    if isinstance(broker, ClassicBroker):
+        for _ in range(4):
+            yield JmsPeer.of(broker, "openwire").start_flaky_consumer("soak.>", failures=-1)
+        return
+    # Why not the broker's own client: it would let each message fail ten times before.
+    peer = JmsPeer.of(broker, "qpid")
+    for name in names:
+        yield peer.start_flaky_consumer(name, failures=-1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--broker", choices=tuple(BROKERS), default="artemis")
     parser.add_argument("--origins", type=int, default=1)
+    parser.add_argument("--failing", action="store_true", help="on Artemis with 50 origins at most")
     parser.add_argument("--delay-s", type=float, help="default: until all are taken, roughly")
     options = parser.parse_args(arguments)
     delay_s = options.delay_s or max(20.0, options.messages / 1000)
@@ -107,9 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Path(name),
             messages=options.messages,
             origins=options.origins,
+            is_failing=options.failing,
             delay_s=delay_s,
             every_s=max(0.5, options.messages / 200_000),
-            within_s=max(300.0, options.messages / 100),
+            within_s=max(300.0, options.messages / 100) * (REDELIVERIES if options.failing else 1),
             tell=lambda words: print(words, flush=True),
         )
     print(table(found.samples))
