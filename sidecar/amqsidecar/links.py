@@ -4,6 +4,7 @@ from typing import TypedDict
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind
+from amqsidecar.brokers.classic_mode import always_keeps
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
@@ -15,6 +16,7 @@ from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 
 # Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
 
@@ -42,9 +44,14 @@ class LinkMaker:
             clock: of the links.
             crash_point: told where in a transaction a link is.
             rules: of the broker, as far as they tell where the messages of a dead-letter queue
-                died; None = none are given.
+                died, and which are kept; None = none are given.
         """
         self._rules = rules
+        self._keeps_non_persistent = (
+            always_keeps
+            if rules is None
+            else DeadLetterDecider(rules.dead_letter).keeps_non_persistent
+        )
         self._config = config
         self._clock = clock
         self._crash_point = crash_point
@@ -101,7 +108,12 @@ class LinkMaker:
     def _openwire(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.openwire_link import OpenWireLink  # noqa: PLC0415 - as above
 
-        return OpenWireLink(endpoint, instance=instance, **self._common())
+        return OpenWireLink(
+            endpoint,
+            instance=instance,
+            keeps_non_persistent=self._keeps_non_persistent,
+            **self._common(),
+        )
 
     def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415
@@ -118,6 +130,7 @@ class LinkMaker:
             names=DeadLetterNames(self._rules, intake.origin),
             amqp_producers_only=intake.producers is Producers.AMQP,
             allowed_losses=frozenset(intake.allow_lossy),
+            keeps_non_persistent=self._keeps_non_persistent,
             **self._common(),
         )
 
@@ -127,6 +140,7 @@ class LinkMaker:
         return StompClassicLink(
             endpoint,
             instance=instance,
+            keeps_non_persistent=self._keeps_non_persistent,
             allowed_losses=frozenset(self._config.intake.allow_lossy),
             unreadable=self._unreadable,
             **self._common(),

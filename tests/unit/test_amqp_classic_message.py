@@ -128,6 +128,21 @@ def test_a_native_message_is_not_believed_about_its_death() -> None:
     assert read(encode(creation_time=(NOW_MS - 2000) / 1000, ttl=1)).expired
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_copied_delivery_mode_is_not_believed_where_only_persistent_ones_are_kept(
+    keeps: bool,
+) -> None:
+    """The broker writes the property, and so does whoever copies all of them."""
+    dead = mapped({"originalDeliveryMode": "NON_PERSISTENT"}, durable=True)
+    encoded = encode_resend(
+        resend(dead),
+        NOW_MS,
+        is_native_wire=False,
+        keeps_non_persistent=lambda destination: keeps,
+    )
+    assert decode(encoded).durable is not keeps
+
+
 def test_a_count_without_an_id_is_a_strangers() -> None:
     """As on every wire."""
     assert read(mapped({"amqsidecarRedeliveryCount": int32(4)})).redelivery_count == 0

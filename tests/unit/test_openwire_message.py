@@ -34,8 +34,10 @@ def provenance_of(dead: WireMessage, now_ms: int = NOW_MS) -> Provenance:
     return message.read_dead_letter(dead.encoded(), now_ms)[0]
 
 
-def resent(dead: WireMessage, *, final: bool = False, expiration_ms: int = 0) -> WireMessage:
-    frame = ResendEncoder("ID:ours").resend(
+def resent(
+    dead: WireMessage, *, final: bool = False, expiration_ms: int = 0, keeps: bool = True
+) -> WireMessage:
+    frame = ResendEncoder("ID:ours", lambda destination: keeps).resend(
         Resend(
             destination=queue("target"),
             message=dead.encoded(),
@@ -208,6 +210,8 @@ def test_a_non_persistent_message_becomes_non_persistent_again() -> None:
     assert not resent(dead).persistent
     assert not provenance_of(dead).persistent
     assert resent(dead_letter()).persistent
+    # Why: where the strategy keeps persistent ones only, somebody has copied the property.
+    assert resent(dead, keeps=False).persistent
 
 
 def test_a_text_view_stays_and_makes_no_property() -> None:

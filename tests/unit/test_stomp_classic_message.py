@@ -39,7 +39,7 @@ def lost(frame: Frame, *, modified: bool = False) -> str | None:
     return lost_by_taking(shown(frame), utf8_is_modified=modified)
 
 
-def resend(frame: Frame, **changes: object) -> Frame:
+def resend(frame: Frame, *, keeps: bool = True, **changes: object) -> Frame:
     options: dict[str, object] = {
         "destination": queue("orders"),
         "message": shown(frame).kept,
@@ -49,7 +49,8 @@ def resend(frame: Frame, **changes: object) -> Frame:
         "redelivery_count": 2,
         "redelivery_delay_ms": 1500,
     }
-    wire = ResendEncoder().resend(Resend(**{**options, **changes}), b"t", NOW_MS)  # type: ignore[arg-type]
+    encoder = ResendEncoder(lambda destination: keeps)
+    wire = encoder.resend(Resend(**{**options, **changes}), b"t", NOW_MS)  # type: ignore[arg-type]
     [sent] = FrameReader().feed(wire.replace(b"SEND", b"MESSAGE", 1))
     return sent
 
@@ -131,6 +132,13 @@ def test_an_origin_that_no_message_can_be_sent_to_is_a_problem(value: bytes) -> 
         assert isinstance(told.origin, str)
         found = provenance(told, told.origin, NOW_MS)
         assert (found.origin, found.problem) == (None, told.origin)
+
+
+def test_a_copied_delivery_mode_is_not_believed_where_only_persistent_ones_are_kept() -> None:
+    """The broker writes the property, and so does whoever copies all of them."""
+    dead = message((b"originalDeliveryMode", b"NON_PERSISTENT"))
+    modes = [resend(dead, keeps=keeps).first(b"persistent") for keeps in (True, False)]
+    assert modes == [b"false", b"true"]
 
 
 def test_the_past_of_a_dead_letter_is_read() -> None:

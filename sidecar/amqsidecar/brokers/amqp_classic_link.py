@@ -38,6 +38,7 @@ from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.amqp_trials import AmqpTrials
+from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_queues import is_wildcard
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
@@ -85,6 +86,7 @@ class AmqpClassicLink:
         final_suffix: str = FINAL_SUFFIX,
         amqp_producers_only: bool = False,
         allowed_losses: frozenset[Loss] = frozenset(),
+        keeps_non_persistent: KeepsNonPersistent = always_keeps,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare a link; nothing is connected yet.
@@ -98,6 +100,7 @@ class AmqpClassicLink:
             amqp_producers_only: read only what AMQP applications have made, where the connector
                 keeps such messages whole and no others.
             allowed_losses: what messages may lose; only `Loss.BODY_TYPE` acts.
+            keeps_non_persistent: see `classic_mode`.
             crash_point: told where in a transaction we are.
         """
         self.description = self._described("", is_native_wire=amqp_producers_only)
@@ -108,6 +111,7 @@ class AmqpClassicLink:
         self._final_suffix = final_suffix
         self._amqp_producers_only = amqp_producers_only
         self._allowed_losses = allowed_losses
+        self._keeps_non_persistent = keeps_non_persistent
         self._crash_point = crash_point
         self._connection = AmqpConnection(endpoint, clock)
         self._is_native_wire = False
@@ -164,7 +168,11 @@ class AmqpClassicLink:
             token=self._token,
             clock=self._clock,
             crash_point=self._crash_point,
-            encode=partial(encode_resend, is_native_wire=self._is_native_wire),
+            encode=partial(
+                encode_resend,
+                is_native_wire=self._is_native_wire,
+                keeps_non_persistent=self._keeps_non_persistent,
+            ),
         )
         self._intake = ClassicIntake(
             connection,

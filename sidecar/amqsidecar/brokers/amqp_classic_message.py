@@ -25,6 +25,7 @@ from amqsidecar.broker import (
 from amqsidecar.brokers import amqp_sections as amqp
 from amqsidecar.brokers.amqp_classic_text import mended_section
 from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
+from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.provenance import Provenance
@@ -190,7 +191,13 @@ def _expires_at_ms(found: Found) -> int:
     return expires_at_ms
 
 
-def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes:
+def encode_resend(
+    resend: Resend,
+    now_ms: int,
+    *,
+    is_native_wire: bool,
+    keeps_non_persistent: KeepsNonPersistent = always_keeps,
+) -> bytes:
     """Return the message to send: a redelivery without its death, or a final dead letter.
 
     Body, footers, group, correlation and every property that is not the broker's or ours are the
@@ -200,6 +207,7 @@ def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes
         resend: what to send.
         now_ms: the time to live starts here.
         is_native_wire: the connector hands on bytes as they are; else it makes JMS messages.
+        keeps_non_persistent: see `classic_mode`.
 
     Raises:
         UndecodableMessage: the message can't be taken apart.
@@ -225,7 +233,7 @@ def encode_resend(resend: Resend, now_ms: int, *, is_native_wire: bool) -> bytes
         sections[amqp.PROPERTIES] = amqp.make_list(amqp.PROPERTIES, properties)
     sections[amqp.HEADER] = _edit_header(
         _header(found),
-        durable=_durable(resend, told),
+        durable=_durable(resend, told, keeps_non_persistent),
         ttl_ms=ttl_ms,
         # Why: it is the count that the in-broker plugin writes. AMQP clients with a limit of their
         # own would reject at once, so what they have made keeps none.
@@ -270,11 +278,14 @@ def _ttl_ms(found: Found, told: dict[str, bytes]) -> int:
     return expires_at_ms - created_ms if expires_at_ms > created_ms > 0 else 0
 
 
-def _durable(resend: Resend, told: dict[str, bytes]) -> bytes | None:
+def _durable(
+    resend: Resend, told: dict[str, bytes], keeps_non_persistent: KeepsNonPersistent
+) -> bytes | None:
     """Return what the header has to say about durability; None = what it says already."""
     if resend.is_final:
         return _TRUE
-    return _FALSE if _text(told.get(ORIGINAL_DELIVERY_MODE)) == "NON_PERSISTENT" else None
+    was_non_persistent = _text(told.get(ORIGINAL_DELIVERY_MODE)) == "NON_PERSISTENT"
+    return _FALSE if was_non_persistent and keeps_non_persistent(resend.destination) else None
 
 
 def _edit_header(items: list[bytes], *, durable: bytes | None, ttl_ms: int, count: int) -> bytes:

@@ -20,6 +20,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
@@ -65,6 +66,7 @@ class OpenWireLink:
         clock: Clock,
         instance: str,
         final_suffix: str = FINAL_SUFFIX,
+        keeps_non_persistent: KeepsNonPersistent = always_keeps,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         self._endpoint = endpoint
@@ -72,6 +74,7 @@ class OpenWireLink:
         self._client_id = f"amqsidecar-{instance}"
         self._crash_point = crash_point
         self._final_suffix = final_suffix
+        self._keeps_non_persistent = keeps_non_persistent
         self._waker: Waker | None = None
         self._connection: OpenWireConnection | None = None
         self._transaction_count = 0
@@ -127,7 +130,7 @@ class OpenWireLink:
             raise
         self._connection_field = codec.connection_id(name)
         connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
-        self._encoder = ResendEncoder(name)
+        self._encoder = ResendEncoder(name, self._keeps_non_persistent)
         self._consumers = Consumers(connection, self._clock)
         self._queues = QueueWatch(connection, self._consumers, self._final_suffix)
         self._intake = WildcardIntake(

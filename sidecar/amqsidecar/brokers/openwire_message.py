@@ -13,6 +13,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.openwire_dead_letter import (
     CAUSE,
     CYCLE,
@@ -59,7 +60,10 @@ _NO_BROKER_FIELDS = b"\0" * 20
 class ResendEncoder:
     """Encodes what one connection sends, with its own message ids."""
 
-    def __init__(self, connection: str) -> None:
+    def __init__(
+        self, connection: str, keeps_non_persistent: KeepsNonPersistent = always_keeps
+    ) -> None:
+        self._keeps_non_persistent = keeps_non_persistent
         self._producer = codec.producer_id(connection, 1, 1)
         self._sequence = 0
         self._destinations: dict[Destination, bytes] = {}
@@ -101,7 +105,8 @@ class ResendEncoder:
         else:
             original_destination, persistent = codec.NULL, parts.persistent
             counter = resend.redelivery_count
-            if found.get(ORIGINAL_DELIVERY_MODE) == "NON_PERSISTENT":
+            was_non_persistent = found.get(ORIGINAL_DELIVERY_MODE) == "NON_PERSISTENT"
+            if was_non_persistent and self._keeps_non_persistent(resend.destination):
                 persistent = 0
             original_expiration_ms = number_of(found.get(ORIGINAL_EXPIRATION))
             if original_expiration_ms > timestamp_ms > 0:

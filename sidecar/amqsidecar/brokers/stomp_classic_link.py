@@ -24,6 +24,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers import stomp_classic_selectors as selectors
+from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
@@ -85,6 +86,7 @@ class StompClassicLink:
         final_suffix: str = FINAL_SUFFIX,
         allowed_losses: frozenset[Loss] = frozenset(),
         unreadable: dict[str, str] | None = None,
+        keeps_non_persistent: KeepsNonPersistent = always_keeps,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         self._endpoint = endpoint
@@ -99,7 +101,7 @@ class StompClassicLink:
         self._begun: _Begun | None = None
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
-        self._encoder = ResendEncoder()
+        self._encoder = ResendEncoder(keeps_non_persistent)
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.

@@ -21,6 +21,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
+from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.stomp_frame import (
     Frame,
     Header,
@@ -256,6 +257,9 @@ def _is_too_long(header: Header) -> bool:
 class ResendEncoder:
     """Encodes what is sent: redeliveries, final dead letters, tokens."""
 
+    def __init__(self, keeps_non_persistent: KeepsNonPersistent = always_keeps) -> None:
+        self._keeps_non_persistent = keeps_non_persistent
+
     def resend(
         self, resend: Resend, transaction: bytes, now_ms: int, receipt: Sequence[Header] = ()
     ) -> bytes:
@@ -298,16 +302,16 @@ class ResendEncoder:
                 )
         return encode("SEND", [_cut(header) for header in out], body)
 
-    @staticmethod
-    def _lifetime(resend: Resend, found: dict[bytes, bytes], now_ms: int) -> list[Header]:
+    def _lifetime(self, resend: Resend, found: dict[bytes, bytes], now_ms: int) -> list[Header]:
         """Return persistence, timestamp and expiry."""
         timestamp_ms, expiration_ms = _number(found.get(b"timestamp")), 0
         persistent = b"true"
         if resend.is_final:
             expiration_ms = now_ms + resend.expiration_ms if resend.expiration_ms > 0 else 0
         else:
-            mode = found.get(_ORIGINAL_DELIVERY_MODE)
-            if found.get(b"persistent") != b"true" or mode == b"NON_PERSISTENT":
+            is_noted = found.get(_ORIGINAL_DELIVERY_MODE) == b"NON_PERSISTENT"
+            was_non_persistent = is_noted and self._keeps_non_persistent(resend.destination)
+            if found.get(b"persistent") != b"true" or was_non_persistent:
                 persistent = b"false"
             original_ms = _number(found.get(_ORIGINAL_EXPIRATION))
             if original_ms > timestamp_ms > 0:

@@ -94,9 +94,8 @@ class StoredDeadLetters:
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
         """Return what the decider answers about the message as it can only have been."""
-        if not dead_letter.persistent and isinstance(
-            self._strategies.decide(dead_letter, None), Discard
-        ):
+        is_kept = self._strategies.keeps_non_persistent(dead_letter.destination)
+        if not dead_letter.persistent and not is_kept:
             dead_letter = replace(dead_letter, persistent=True)
         return self._decider.decide(dead_letter, chance)
 

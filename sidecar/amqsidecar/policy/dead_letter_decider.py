@@ -147,6 +147,11 @@ class DeadLetterDecider:
             rules.default_entry, "defaultEntry" if rules.default_entry is not None else ""
         )
 
+    def keeps_non_persistent(self, destination: Destination) -> bool:
+        """Tell whether non-persistent messages that die at a destination are kept at all."""
+        decision = self.decide(DeadLetter(destination, persistent=False), None)
+        return isinstance(decision, DeadLetterTo)
+
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
         """Return where a dead letter belongs, or that it is discarded."""
         del chance
