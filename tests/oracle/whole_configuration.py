@@ -41,6 +41,8 @@ VIRTUAL_TOPIC = "topic://VirtualTopic.news"
 VIRTUAL_QUEUES = ("Consumer.A.VirtualTopic.news", "Consumer.B.VirtualTopic.news")
 PERSISTED = "counted"
 """A queue whose `policyEntry` says `persistJMSRedelivered`."""
+JOBS = "jobs"
+"""A queue of this test's, in which the broker tells what it has scheduled."""
 DEAD_TOPICS = "DeadTopic."
 """How the names of dead-letter topics begin."""
 
@@ -286,6 +288,8 @@ def _destination_policy(chance: Random) -> str:
     entries.append(_policy_entry(_strategy(chance), queue=IDLE))
     # Why never shared: of two copies of a virtual topic a queue keeps the one that dies first.
     entries.append(_policy_entry(_strategy(chance, OWN_KINDS), queue="Consumer.>"))
+    # Why: copies of what has expired while it waited would come up as dead letters.
+    entries.append(_policy_entry("<discarding/>", queue=JOBS))
     return "\n".join(entries)
 
 

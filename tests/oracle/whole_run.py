@@ -1,13 +1,12 @@
 """Plays one configuration: on a broker with its plugins, and on one with the sidecar instead."""
 
-import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oracle.whole_configuration import DEAD_TOPICS, IDLE, Configuration, Consumer
+from oracle.whole_configuration import DEAD_TOPICS, IDLE, JOBS, Configuration, Consumer
 from support.brokers import ClassicBroker
 from support.jms_message import Delivery, JmsMessage, typed
 from support.jms_peer import FlakyConsumer, JmsPeer
@@ -16,8 +15,6 @@ from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
 
 CONSUMED = "consumed"
-JOBS = "jobs"
-"""A queue of this test's, in which the broker tells what it has scheduled."""
 NOT_COUNTED = (JOBS, "amqsidecar.")
 
 
@@ -149,16 +146,15 @@ def _wait_until_done(
 
 def _has_jobs(peer: JmsPeer) -> bool:
     """Ask the broker whether it has scheduled anything."""
-    name = f"{JOBS}.{uuid.uuid4().hex}"
     ask = {
         "destination": "topic://ActiveMQ.Scheduler.Management",
         "type": "Message",
-        "replyTo": name,
+        "replyTo": JOBS,
         "sampleProperties": False,
         "properties": typed({"AMQ_SCHEDULER_ACTION": "BROWSE"}),
     }
     peer.produce_each([ask])
-    return bool(peer.browse(name, limit=1))
+    return bool(peer.consume(JOBS, wait_ms=200))
 
 
 def _is_busy(sidecar: SidecarProcess) -> bool:
