@@ -14,7 +14,7 @@ from amqsidecar.errors import LinkLost, SendsRefused
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered, DuplicateSuppressed, Parked
 from amqsidecar.model.schedule import RowFilter, RowState
 from simulation.world import DLQ, CountingRules, World
-from support.memory_broker import MemoryLink, StoredMessage
+from support.memory_broker import MemoryLink, StoredMessage, Token
 
 ALL = RowFilter()
 PARKED = RowFilter(state=RowState.PARKED)
@@ -246,6 +246,37 @@ def test_a_new_store_makes_no_second_token_while_another_holds_the_first(tmp_pat
         world.start()
     assert len(world.broker.tokens) == 1
     world.store.close()
+
+
+def test_a_token_that_came_late_is_not_taken_for_the_one_that_was_made(tmp_path: Path) -> None:
+    """Its numbers would go on from a smaller one, and prove to the other what did not happen."""
+
+    class Late(MemoryLink):
+        def create_token(self, cycle: int) -> None:
+            super().create_token(cycle)
+            self.broker.tokens.append(Token(cycle + 1_000))
+            self.others = cycle + 1_000
+
+    world = World(tmp_path)
+    world.link_type = Late
+    with pytest.raises(AssertionError):
+        world.start()
+    others = world.link.others
+    world.connect()
+    assert world.link.take_token(0) > others
+    world.kill()
+
+
+def test_two_new_stores_of_one_name_count_from_different_numbers(tmp_path: Path) -> None:
+    """Where both began with 1, the token of one proved to the other what had not happened."""
+    tokens = []
+    for name in ("a", "b"):
+        world = World(tmp_path / name)
+        world.path.parent.mkdir()
+        world.start()
+        tokens.append(world.link.take_token(0))
+        world.kill()
+    assert abs(tokens[0] - tokens[1]) > 100
 
 
 def test_a_takeover_is_over_with_the_first_start(tmp_path: Path) -> None:

@@ -145,12 +145,13 @@ class CycleEngine:
             if state.token_created:
                 cycle = self._settle(tx, state, token, now_ms, events)
             else:
-                cycle = state.cycle if token is None else self._leap(token)
+                cycle = self._leap(token or 0)
         if events:
             self._observe(events, None)
         if token is None:
             self._link.create_token(cycle)
-            if self._link.take_token(wait_s) is None:
+            if self._link.take_token(wait_s) != cycle:
+                # Why another number: whoever has the same name was slow to give its token back.
                 return False
         if not state.token_created:
             with self._store.transaction() as tx:
