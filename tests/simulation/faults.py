@@ -54,7 +54,8 @@ class Faults:
         self.refuse_commit = chance.choice([0.0, 0.0, 0.0, 0.1])
         self.end_link = chance.choice([0.0, 0.0, 0.0, 0.05])
         self.block = chance.choice([0.0, 0.0, 0.1])
-        self.purge_token = chance.choice([0.0, 0.0, 0.05]) if may_purge else 0.0
+        purge_token = chance.choice([0.0, 0.0, 0.05])
+        self.purge_token = purge_token if may_purge else 0.0
 
     def pick(self) -> str | None:
         """Return what goes wrong at this step; None = nothing."""

@@ -54,8 +54,8 @@ class Run:
         is_chosen = seed % SQLITE_EVERY == SQLITE_EVERY - 1
         self.is_sqlite = is_chosen if on_sqlite is None else on_sqlite
         self.acks_later = chance.random() < 0.4
-        has_heir = not self.is_sqlite and chance.random() < 0.25
-        backlog = 0 if has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
+        self.has_heir = chance.random() < 0.25 and not self.is_sqlite
+        backlog = 0 if self.has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
         self._clock = VirtualClock()
         self.faults = Faults(chance, self._clock, may_purge=not self.is_sqlite)
         rules = CountingRules(chance.randrange(4), chance.choice([0, 10, 700, 40_000]))
@@ -66,7 +66,7 @@ class Run:
             refuse_send=self._refuse_send,
             refuse_commit=self._refuse_commit,
             watcher=self.history,
-            tells_tokens=bool(self.faults.purge_token) or chance.random() < 0.8,
+            tells_tokens=chance.random() < 0.8 or bool(self.faults.purge_token),
         )
         self._orphans: list[tuple[int, Session]] = []
         self._told: list[AnyEvent] = []
@@ -74,7 +74,7 @@ class Run:
         self._born = 0
         self._depth = 0
         self._folder: Path | None = None
-        self._media = [Medium(chance), *([Medium(chance)] if has_heir else [])]
+        self._media = [Medium(chance), *([Medium(chance)] if self.has_heir else [])]
         around = [
             Surroundings(
                 make_link=lambda: (AckLaterLink if self.acks_later else MemoryLink)(self.broker),

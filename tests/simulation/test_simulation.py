@@ -42,6 +42,23 @@ def test_a_seed_replays_exactly(seed: int) -> None:
     assert first.trace == second.trace
 
 
+def moves(run: Run) -> list[str]:
+    """Return what a run took and sent, and when; row numbers may differ."""
+    run.go()
+    told = [line.partition(" as ")[0] for line in run.trace]
+    return [line for line in told if " sent " in line or " accepted " in line]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_real_store_gives_the_same_history(seed: int) -> None:
+    in_memory = Run(seed, traces=True, on_sqlite=False)
+    if in_memory.has_heir or in_memory.faults.purge_token:
+        pytest.skip("never on the real store")
+    told = moves(in_memory)
+    assert len(told) > 20
+    assert moves(Run(seed, traces=True, on_sqlite=True)) == told
+
+
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_planted_fault_is_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
