@@ -56,10 +56,10 @@ def run(pair: Pair, steps: Iterator[Step], seed: int, until_s: float, folder: Pa
                 break
             took_s = faults.apply(stage, step)
             print(f"  {step.name}: sends again after {took_s:.1f} s", flush=True)
-        final = settle(stage)
+        accounts = account(stage, settle(stage))
         assert "cycle_in_doubt" not in stage.sidecar.log(), "the token queue was lost"
         assert stage.sidecar.stop() == 0
-        return Outcome(stage, account(stage, final))
+        return Outcome(stage, accounts)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
