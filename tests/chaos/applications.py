@@ -110,7 +110,8 @@ class Applications:
         port = next(iter(self._broker.ports.values()))
         number = 0
         while not self._stopped.wait(PAUSE_S):
-            if not is_open(port) or number - self._seen() > MOST_UNSEEN:
+            unseen = number - self._seen() - len(self.sent.unknown)
+            if not is_open(port) or unseen > MOST_UNSEEN:
                 continue
             batch: list[Mapping[str, Any]] = []
             for _ in range(BATCH):
