@@ -3,7 +3,8 @@
 Each trial has a connection of its own, since the broker ends the connection of whom it refuses.
 
 Quirk (Artemis 2.44): over STOMP the broker names a permission only where it would have to make
-something; that SEND or CONSUME is missing it says in words that name none.
+something; that SEND or CONSUME is missing it says in words that name none. In the same words it
+says that an address is full.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ _TRANSACTION: Header = (b"transaction", b"trial")
 _UNNAMED_SEND = "AMQ339011 Error sending message"
 _UNNAMED_CONSUME = "AMQ339016 Error creating subscription"
 _NAMES_NONE = "over STOMP the broker does not say which; that is the one it asks for there"
-_UNNAMED = {_UNNAMED_SEND: "SEND", _UNNAMED_CONSUME: "CONSUME"}
+_NO_SEND = "the user may not send there; over STOMP the broker does not say which"
 # Precedent: management-browse-page-size unless configured.
 _LISTED_MAX = 200
 _EMPTIED_AFTER_S = 0.5
@@ -104,12 +105,18 @@ class StompArtemisTrials(ArtemisAnswers):
         return None
 
     def _named(self, words: str, destination: Destination) -> str:
-        for beginning, permission in _UNNAMED.items():
-            if words.startswith(beginning):
-                # Why: there the broker asks for MANAGE instead of SEND.
-                is_management = destination.address == ADDRESS
-                return self._lacks("MANAGE" if is_management else permission, destination.address)
-        return words
+        address = destination.address
+        if words.startswith(_UNNAMED_CONSUME):
+            return self._lacks("CONSUME", address)
+        if not words.startswith(_UNNAMED_SEND):
+            return words
+        if address == ADDRESS:
+            # Why: there the broker asks for it instead of SEND.
+            return self._lacks("MANAGE", address)
+        settings = self._management.settings([address])[0]
+        if settings.get("addressFullMessagePolicy") == "FAIL":
+            return f"{_UNNAMED_SEND}: it is full (address-full-policy FAIL), or {_NO_SEND}"
+        return self._lacks("SEND", address)
 
     def _lacks(self, permission: str, address: str) -> str:
         return (
