@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -178,3 +179,11 @@ def test_any_list_of_messages(entries: list[dict[str, object]], allows: bool) ->
     """A property can have the name of any of the list's own keys, and then takes its place."""
     for listed in read_list(json.dumps(entries), tuple(Loss) if allows else ()):
         assert isinstance(listed.number, int)
+
+
+def test_the_highest_count_is_an_int_of_java() -> None:
+    """A stranger can write 2147483647; Classic ends the connection at one more."""
+    one = resend(kept([], b""), is_final=False)
+    one = msgspec.structs.replace(one, redelivery_count=2**31 - 1)
+    sent = classic.ResendEncoder().resend(one, b"tx", 2**41)
+    assert b"\nJMSXDeliveryCount:2147483647\n" in sent

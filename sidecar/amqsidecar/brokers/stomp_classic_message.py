@@ -71,6 +71,7 @@ _STRIPPED_OF_FINAL = frozenset(
     (b"scheduledJobId", _REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_DELAY)
 )
 
+_INT_MAX = 2**31 - 1
 _REAL_ID = re.compile(rb".+:-?\d+:-?\d+:\d+", re.DOTALL)
 _STOMP_MADE_ID = re.compile(rb".+:-1:\d+:\d+", re.DOTALL)
 # Source: Java's toString of Boolean, the numbers, null, and a Map or List as a property.
@@ -333,8 +334,10 @@ class ResendEncoder:
         if _ORIGINAL_MESSAGE_ID not in found and b"message-id" in found:
             headers.append((_ORIGINAL_MESSAGE_ID, found[b"message-id"]))
         if not resend.is_final:
-            # Why: Classic takes it as the delivery count that consumers see, 1-based.
-            headers.append((b"JMSXDeliveryCount", b"%d" % (resend.redelivery_count + 1)))
+            # Why: Classic takes it as the delivery count that consumers see, 1-based, and ends the
+            # connection where it is no int of Java.
+            count = min(resend.redelivery_count + 1, _INT_MAX)
+            headers.append((b"JMSXDeliveryCount", b"%d" % count))
         elif _ORIGINAL_DESTINATION in found and _OWN_ORIGINAL_DESTINATION not in found:
             headers.append((_OWN_ORIGINAL_DESTINATION, found[_ORIGINAL_DESTINATION]))
         return headers
