@@ -274,17 +274,18 @@ def test_refused_sends_leave_everything_as_it_was(
 
 def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None:
     """While one link holds the token, another does not get it; when the first is gone, it does."""
-    first = open_link(token=3)
+    number = 2**40
+    first = open_link(token=number)
     second = open_link(token=None)
     assert first.token_exists() in (True, None)
     assert second.token_exists() in (True, None)
     assert second.take_token(0.5) is None
-    first.commit_cycle([], [], 4)
-    first.commit_cycle([], [], 5)
+    first.commit_cycle([], [], number + 1)
+    first.commit_cycle([], [], number + 2)
     assert second.take_token(0.5) is None
     first.close()
-    assert second.take_token(20) == 5
-    second.commit_cycle([], [], 6)
+    assert second.take_token(20) == number + 2
+    second.commit_cycle([], [], number + 3)
 
 
 def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: MakeLink) -> None:

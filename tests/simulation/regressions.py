@@ -1,7 +1,7 @@
 """Seeds that found something, each with what it found.
 
 A seed means a history only together with the simulation as it is. So a fault of the engine is also
-kept as a claim of its own in `test_cycle.py`, and as a planted one that has to be found again.
+kept as a claim of its own in `test_cycle.py` or `test_hostile.py`.
 """
 
 REGRESSIONS: dict[int, str] = {
