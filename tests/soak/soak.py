@@ -34,8 +34,8 @@ WARM_UP = 0.1
 """After so much of the backlog every cache and buffer has been filled once."""
 
 GROWTH_MAX_MIB = 48.0
-"""What may come after that, once: history is full only after half a million messages, and only then
-recurring work has something to remove, with a SQLite cache of 16 MiB and an allocator of its own."""
+"""What may come after that, once: history is full only after half a million messages; from then on
+recurring work removes the oldest, with a SQLite cache of 16 MiB and memory of its own."""
 
 GROWTH_MAX_BLOCKS = 100_000
 """A tenth of an object per message of a million: none of them is kept."""
