@@ -21,6 +21,7 @@ FindQueues = Callable[[Link], Sequence[IntakeQueue]]
 
 ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 _BROWSED_MAX = 100
+_QUIET_S = 1.0
 
 
 class Sources:
@@ -72,9 +73,16 @@ class Sources:
         if not isinstance(link, ListsQueues):
             return None
         try:
-            return frozenset(link.queue_names())
+            names = frozenset(link.queue_names())
+            # Why only there: over STOMP the broker says nowhere that it has told of all queues.
+            while self._settings.scheme.startswith("stomp"):
+                link.wait(_QUIET_S)
+                known, names = names, frozenset(link.queue_names())
+                if names == known:
+                    break
         except BrokerRefused:
             return None
+        return names
 
     def find_intake(self, link: Link) -> tuple[IntakeQueue, ...]:
         """Return what a run would read."""
