@@ -54,7 +54,7 @@ def may_be_on_either_store(seed: int) -> bool:
     return not run.has_heir and not run.faults.purge_token
 
 
-@pytest.mark.parametrize("seed", filter(may_be_on_either_store, range(12)))
+@pytest.mark.parametrize("seed", list(filter(may_be_on_either_store, range(12))))
 def test_the_real_store_gives_the_same_history(seed: int) -> None:
     told = moves(Run(seed, traces=True, on_sqlite=False))
     assert len(told) > 20
