@@ -5,11 +5,16 @@ import uuid
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
 from support.maven import CLASSIC_5, CLASSIC_6
 
 BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
+
+# Why: how long an example takes says nothing on a machine that is busy with brokers.
+settings.register_profile("amqsidecar", deadline=None)
+settings.load_profile("amqsidecar")
 
 log_offsets = pytest.StashKey[dict[Broker, int]]()
 

