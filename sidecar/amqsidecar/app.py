@@ -12,7 +12,7 @@ import structlog
 
 from amqsidecar import __version__
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
-from amqsidecar.clock import SystemClock
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
@@ -88,12 +88,12 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
 class _Rules:
     """The rules of a running service: given ones, or what suits the broker that answered."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clock: Clock) -> None:
         self._plugins = load_plugins()
         self._config = config
+        self._clock = clock
         self._given = load_rules(config, self._plugins)
         self._decider = None if self._given is None else _compile(self._given, self._plugins)
-        self._live: LivePolicy | None = None
         self._discovery = Discovery(self.classic)
         for warning in () if self._given is None else self._given.warnings:
             log.warning("policy_warning", meaning=warning)
@@ -118,8 +118,7 @@ class _Rules:
             # Why: a broker that tells us nothing is refused before the first dead letter.
             tells.address_settings(["#"])
             log.info("policy", source="the broker's own address settings, read live")
-            self._live = LivePolicy(tells)
-            return self._live
+            return LivePolicy(tells, self._clock, self._config.discovery.interval_s)
         log.info("policy", source="none given: the broker's default redelivery policy for all")
         return _compile(BROKER_DEFAULTS, self._plugins)
 
@@ -154,8 +153,6 @@ class _Rules:
         return find
 
     def intake(self, link: Link) -> Sequence[IntakeQueue]:
-        if self._live is not None:
-            self._live.forget()
         return self._discovery.find(link)
 
 
@@ -308,7 +305,7 @@ def run_observer(config: Config) -> int:
     _require_url(config)
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
-    rules = _Rules(config)
+    rules = _Rules(config, clock)
     metrics, health = Metrics(), Health()
     links = LinkMaker(config, clock, rules=rules.classic)
     observer = Observer(
@@ -354,7 +351,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     crash_point = _crash_point(environ)
-    rules = _Rules(config)
+    rules = _Rules(config, clock)
     metrics, health, log_events = Metrics(), Health(), LogEvents(clock)
 
     def observe(events: Sequence[AnyEvent], stats: CycleStats | None) -> None:

@@ -8,6 +8,7 @@ from amqsidecar.engine.blockage import BLOCKED_MAX, Blockages
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
 from amqsidecar.runtime.live_policy import LivePolicy
+from support.virtual_clock import VirtualClock
 
 
 def test_destinations_blocked_longest_ago_are_open_again() -> None:
@@ -37,7 +38,7 @@ class Settings:
 def test_settings_of_many_addresses_are_asked_for_again() -> None:
     """Within a bound the broker is asked once for each; ever new ones don't stay."""
     link = Settings()
-    policy = LivePolicy(link)
+    policy = LivePolicy(link, VirtualClock(), keep_s=60)
 
     def decide(name: str) -> None:
         policy.decide(DeadLetter(destination=queue(name), redelivery_count=0), None)
@@ -51,6 +52,19 @@ def test_settings_of_many_addresses_are_asked_for_again() -> None:
     decide("orders")
 
     assert link.asked.count("orders") == 2
+
+
+def test_changed_settings_are_seen_after_a_while() -> None:
+    """What was asked longer ago than it may be kept is asked again, whichever queues are read."""
+    link, clock = Settings(), VirtualClock()
+    policy = LivePolicy(link, clock, keep_s=60)
+    dead_letter = DeadLetter(destination=queue("orders"), redelivery_count=0)
+
+    for _ in range(3):
+        policy.decide(dead_letter, None)
+        clock.advance(31_000)
+
+    assert link.asked == ["orders", "orders"]
 
 
 def test_large_messages_make_fewer_be_ahead() -> None:

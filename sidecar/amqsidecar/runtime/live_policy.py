@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from amqsidecar.clock import Clock
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import Decision
 from amqsidecar.plugin import Chance, Decider
@@ -37,15 +38,14 @@ class TellsSettings(Protocol):
 
 
 class LivePolicy:
-    """Decides by what the broker says of an address; asks once per address until `forget`."""
+    """Decides by what the broker says of an address; asks again for what it asked too long ago."""
 
-    def __init__(self, link: TellsSettings) -> None:
+    def __init__(self, link: TellsSettings, clock: Clock, keep_s: float) -> None:
         self._link = link
+        self._clock = clock
+        self._keep_s = keep_s
+        self._forget_at_s = 0.0
         self._deciders: dict[str, Decider] = {}
-
-    def forget(self) -> None:
-        """Ask again from now on."""
-        self._deciders.clear()
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
         """Return what the broker's settings say; see `plugin.Decider`.
@@ -53,11 +53,15 @@ class LivePolicy:
         Raises:
             LinkLost: the broker could not be asked.
         """
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._forget_at_s:
+            self._deciders.clear()
+            self._forget_at_s = now_s + self._keep_s
         address = dead_letter.destination.address
         decider = self._deciders.get(address)
         if decider is None:
             if len(self._deciders) >= _ADDRESSES_MAX:
-                self.forget()
+                self._deciders.clear()
             decider = self._deciders[address] = self._ask(address)
         return decider.decide(dead_letter, chance)
 
