@@ -525,6 +525,8 @@ def test_the_probe_refuses_a_connector_and_leaves_nothing(
 ) -> None:
     """One sentence names the connector's transformer and the line that mends it."""
     mapped.port = {"native": "AMQP_PORT", "raw": "STOMP_PORT"}[transformer]
+    # Why: a broker without any queue tells of none, as one without advisories does.
+    mapped.put_dead_letters(f"{mapped.prefix}.orders", 1)
     link = mapped.make_link("probe")
     with pytest.raises(BrokerRefused, match=f"transport.transformer={transformer},") as refused:
         link.open(f"{mapped.prefix}.token")
