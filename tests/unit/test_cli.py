@@ -370,6 +370,22 @@ def test_show_as_text_is_a_timeline(cli: Cli) -> None:
     assert "to queue://orders in 500ms, count 1: policy.yaml:3" in text
 
 
+def test_the_bytes_of_a_message_are_saved_and_nothing_is_written_over(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "message.bin"
+    assert cli("show", "2", "--save", str(path)).code == 0
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    assert path.read_bytes() == store.message(2)
+    store.close()
+    again = cli("show", "1", "--save", str(path))
+    assert (again.code, "File exists" in again.err) == (2, True)
+    gone = cli("show", "99", "--save", f"{path}.2")
+    assert (gone.code, "waits no longer" in gone.err) == (2, True)
+    assert not Path(f"{path}.2").exists()
+
+
 def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> None:
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()

@@ -1,6 +1,7 @@
 """`amqsidecar show`: one message and all that happened to it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -21,12 +22,21 @@ from amqsidecar.model import event as events
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
+    from amqsidecar.store import Store
 
 
 def show(
     message: Annotated[
         str, typer.Argument(metavar="ID", help="Number of a row, or a redelivery id.")
     ],
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write its bytes, as the broker encoded them, to a new file.",
+            show_default=False,
+        ),
+    ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -43,6 +53,8 @@ def show(
 
     with opened_store(config) as (store, state):
         story = tell_story(store, message, state.uid)
+        if save is not None:
+            _save(store, [] if story is None else story.rows, message, save)
     if output is OutputFormat.JSON:
         print_json(story)
     elif story is None:
@@ -58,6 +70,27 @@ def show(
         for event in story.history:
             what = one_line(describe(event), 300)
             print_line(f"{clock_time(event.at_ms)}  {_tag(event):<20}  {what}".rstrip())
+
+
+def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -> None:
+    """Write the message of the only row; nothing that exists is written over."""
+    if len(rows) != 1:
+        numbers = ", ".join(str(row.id) for row in rows)
+        why = (
+            f"{message} waits in several rows, name one of {numbers}"
+            if rows
+            else (f"{message} waits no longer, so its bytes are not here")
+        )
+        raise typer.BadParameter(why, param_hint="ID")
+    body = store.message(rows[0].id)
+    if body is None:
+        raise typer.BadParameter(f"{message} has just left", param_hint="ID")
+    try:
+        with path.open("xb") as file:
+            file.write(body)
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--save") from error
+    say(f"{size(len(body))} written to {path}: {rows[0].encoding}")
 
 
 def _print_row(row: "RowView", now_ms: int) -> None:
