@@ -378,6 +378,7 @@ def test_the_bytes_of_a_message_are_saved_and_nothing_is_written_over(
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
     assert path.read_bytes() == store.message(2)
+    assert path.stat().st_mode & 0o777 == 0o600
     store.close()
     again = cli("show", "1", "--save", str(path))
     assert (again.code, "File exists" in again.err) == (2, True)

@@ -1,5 +1,6 @@
 """`amqsidecar show`: one message and all that happened to it."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -86,11 +87,15 @@ def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -
     if body is None:
         raise typer.BadParameter(f"{message} has just left", param_hint="ID")
     try:
-        with path.open("xb") as file:
+        with open(path, "xb", opener=_for_us_only) as file:  # noqa: PTH123 - Path has no opener
             file.write(body)
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--save") from error
     say(f"{size(len(body))} written to {path}: {rows[0].encoding}")
+
+
+def _for_us_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _print_row(row: "RowView", now_ms: int) -> None:
