@@ -87,7 +87,7 @@ def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -
     if body is None:
         raise typer.BadParameter(f"{message} has just left", param_hint="ID")
     try:
-        with open(path, "xb", opener=_for_us_only) as file:  # noqa: PTH123 - Path has no opener
+        with open(path, "xb", opener=_for_us_only) as file:
             file.write(body)
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--save") from error
