@@ -279,7 +279,8 @@ class Link(Protocol):
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send to this destination would get lost, as a sentence; None = it routes.
 
-        Cheap: results are cached for some seconds and refreshed on change.
+        Cheap: results are cached for some seconds and refreshed on change; only what held up a
+        link before (`LinkLost.held_up_by`) is tried each time.
         """
         ...
 

@@ -53,7 +53,16 @@ class BrokerError(SidecarError):
 
 
 class LinkLost(BrokerError):
-    """The connection is gone; whether the last transaction was committed is unknown."""
+    """The connection is gone; whether the last transaction was committed is unknown.
+
+    Attributes:
+        held_up_by: the destinations, such as `queue://A`, that took nothing, so that it was given
+            up; each with why. Empty = something else.
+    """
+
+    def __init__(self, reason: str, held_up_by: Mapping[str, str] | None = None) -> None:
+        self.held_up_by = dict(held_up_by or {})
+        super().__init__(reason)
 
 
 class SendsRefused(BrokerError):

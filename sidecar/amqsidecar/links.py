@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.brokers.classic_mode import always_keeps
+from amqsidecar.brokers.classic_room import Rooms
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
@@ -59,6 +60,7 @@ class LinkMaker:
         # Why here: a message that broke one STOMP link would break the next one, too.
         self._unreadable: dict[str, str] = {}
         self._unreadable_told = 0
+        self._rooms = Rooms()
 
     @property
     def count(self) -> int:
@@ -112,6 +114,7 @@ class LinkMaker:
             endpoint,
             instance=instance,
             keeps_non_persistent=self._keeps_non_persistent,
+            rooms=self._rooms,
             **self._common(),
         )
 
@@ -143,6 +146,7 @@ class LinkMaker:
             keeps_non_persistent=self._keeps_non_persistent,
             allowed_losses=frozenset(self._config.intake.allow_lossy),
             unreadable=self._unreadable,
+            rooms=self._rooms,
             **self._common(),
         )
 

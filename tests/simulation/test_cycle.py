@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from amqsidecar.broker import Resend
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.event import (
     CycleInDoubt,
@@ -195,6 +197,34 @@ def test_what_does_not_route_waits_and_goes_when_it_does(world: World) -> None:
     world.clock.advance(60_000)
     world.run(20)
     assert world.bodies("orders") == ["a"]
+
+
+def test_a_destination_that_held_up_a_link_is_blocked_and_gets_fewer_at_once(world: World) -> None:
+    """It has room for three: its messages go by and by, the others at once, and none is parked."""
+    link_losses = 0
+
+    def hold_up(sends: Sequence[Resend]) -> None:
+        if sum(send.destination.name == "orders" for send in sends) > 3:
+            raise LinkLost("held up", {"queue://orders": "is it full?"})
+
+    world.broker.refuse_commit = hold_up
+    for number in range(9):
+        world.die(f"m{number}")
+    world.die("other", origin="invoices")
+    for _ in range(300):
+        try:
+            world.run(1)
+        except LinkLost:
+            link_losses += 1
+            assert [one.reason for one in kinds(world, DestinationBlocked)] == ["is it full?"]
+            world.connect()
+            world.run(1)
+            assert world.bodies("orders") == []
+            assert world.bodies("invoices") == ["other"]
+    assert link_losses == 1
+    assert sorted(world.bodies("orders")) == [f"m{number}" for number in range(9)]
+    assert world.bodies("invoices") == ["other"]
+    assert not kinds(world, Parked)
 
 
 def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import ssl
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.broker_socket import (
@@ -16,6 +17,7 @@ from amqsidecar.brokers.broker_socket import (
     speaks_tls,
 )
 from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.silence import Patience, Silence, reset
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
 
@@ -68,6 +70,7 @@ class OpenWireConnection:
         wire_format: what the broker offered; valid after `open`.
         is_woken: `wake` was called; the caller resets it.
         last_error: what the broker last said about a command that asked for no answer.
+        silence: how long we wait for an answer, or for the broker to read, before we ask why.
     """
 
     wire_format: codec.WireFormat
@@ -76,6 +79,7 @@ class OpenWireConnection:
         self.dispatches: deque[codec.Dispatch] = deque()
         self.is_woken = False
         self.last_error: codec.Throwable | None = None
+        self.silence = Silence(endpoint, clock)
         self.name = endpoint.place
         self._endpoint = endpoint
         self._clock = clock
@@ -137,6 +141,11 @@ class OpenWireConnection:
         self._socket = self._selector = None
         self._out.clear()
 
+    def reset(self) -> None:
+        """Close the socket so that a broker that reads nothing notices it as soon as it can."""
+        reset(self._socket)
+        self.close()
+
     def next_number(self) -> int:
         """Return a new command id."""
         self._number = self._number % 0x7FFFFFFF + 1
@@ -189,10 +198,12 @@ class OpenWireConnection:
             LinkLost: not all came in time.
         """
         self.flush()
+        patience = Patience(self.silence)
         deadline_s = self._clock.monotonic_s() + timeout_s
         for number in numbers:
             while number not in self._answers:
-                self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+                purpose = "answer; is a destination full and holds us back?"
+                self._wait_until(deadline_s, purpose, patience.left_s())
         return [self._answers.pop(number) for number in numbers]
 
     def flush(self) -> None:
@@ -207,15 +218,17 @@ class OpenWireConnection:
         self._out.clear()
         self._out_bytes = 0
         deadline_s = self._clock.monotonic_s() + _ANSWER_TIMEOUT_S
+        patience = Patience(self.silence)
         while data:
             sent = self._write(data)
             if sent:
                 data = data[sent:]
                 deadline_s = self._written_at_s + _ANSWER_TIMEOUT_S
+                patience.begin()
             elif self._clock.monotonic_s() > deadline_s:
                 raise LinkLost(f"{self.name} took no byte for {_ANSWER_TIMEOUT_S:.0f} s")
             else:
-                self._wait_for_room(1.0)
+                self._wait_for_room(min(1.0, patience.left_s()))
                 self._read()
 
     def poll(self) -> None:
@@ -249,11 +262,11 @@ class OpenWireConnection:
             raise LinkLost(f"the connection to {self.name} is closed")
         return self._selector, self._socket
 
-    def _wait_until(self, deadline_s: float, purpose: str) -> None:
+    def _wait_until(self, deadline_s: float, purpose: str, at_most_s: float = inf) -> None:
         left_s = deadline_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise LinkLost(f"{self.name} did not {purpose}")
-        self.wait(left_s)
+        self.wait(min(left_s, at_most_s))
 
     def _wait_for_room(self, timeout_s: float) -> None:
         selector, connected = self._alive()

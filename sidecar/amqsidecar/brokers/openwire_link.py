@@ -21,6 +21,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
+from amqsidecar.brokers.classic_room import Rooms
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
@@ -29,6 +30,7 @@ from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_deaths import Deaths
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch, is_wildcard
+from amqsidecar.brokers.openwire_room import takes
 from amqsidecar.brokers.openwire_token import TokenQueue
 from amqsidecar.brokers.openwire_trials import OpenWireTrials
 from amqsidecar.clock import Clock
@@ -52,7 +54,10 @@ _FRAME_BYTES_SPARE = 4096
 
 
 class OpenWireLink:
-    """One connection to one Classic broker; the contract is `broker.Link`."""
+    """One connection to one Classic broker; the contract is `broker.Link`.
+
+    `rooms` outlives links.
+    """
 
     preferred_batch = 200
     """Accepts per transaction; Classic pages 200 messages at a time."""
@@ -67,10 +72,13 @@ class OpenWireLink:
         instance: str,
         final_suffix: str = FINAL_SUFFIX,
         keeps_non_persistent: KeepsNonPersistent = always_keeps,
+        rooms: Rooms | None = None,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
+        self._rooms = Rooms() if rooms is None else rooms
+        self._sending: Sequence[Resend] = ()
         self._client_id = f"amqsidecar-{instance}"
         self._crash_point = crash_point
         self._final_suffix = final_suffix
@@ -97,6 +105,7 @@ class OpenWireLink:
         self._token_queue = None if token_queue is None else queue(token_queue)
         connection = OpenWireConnection(self._endpoint, self._clock, self._waker)
         self._connection = connection
+        connection.silence.ask = self._find_full
         try:
             connection.open()
             self._log_in(connection)
@@ -298,6 +307,7 @@ class OpenWireLink:
         self.abandon_sends()
         connection = self._live()
         connection.last_error = None
+        self._sending = sends
         refusals: dict[int, str] = {}
         transaction = self._begin()
         self._put_sends(transaction, sends, refusals)
@@ -347,6 +357,7 @@ class OpenWireLink:
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_error or reason)
+        self._sending = ()
         self._token.exchanged()
         self._consumers.settled(handles)
 
@@ -418,11 +429,29 @@ class OpenWireLink:
         refusals = {index: str(answer) for index, answer in enumerate(answers) if answer}
         return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
 
+    def _find_full(self) -> None:
+        """Give up a link that is held up.
+
+        Raises:
+            LinkLost: some of what is being sent has no room.
+        """
+        connection = self._connection
+        if connection is None:
+            return  # it is being closed
+        try:
+            self._rooms.find(self._sending, self._takes, connection.name)
+        except LinkLost:
+            connection.reset()
+            raise
+
+    def _takes(self, destination: Destination) -> bool:
+        return takes(self._endpoint, self._clock, destination)
+
     def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send would get lost; Classic creates every lasting destination on demand."""
+        """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
         if destination.is_temporary:
             return f"{destination} is temporary: it is gone with the connection that made it"
-        return None
+        return self._rooms.problem(destination, self._takes)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return nothing: OpenWire does not tell which queues are dead-letter queues."""

@@ -26,6 +26,7 @@ from amqsidecar.broker import (
 from amqsidecar.brokers import stomp_classic_selectors as selectors
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_queues import MENDS_ADVISORIES, is_wildcard
+from amqsidecar.brokers.classic_room import Rooms
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
@@ -44,6 +45,7 @@ from amqsidecar.brokers.stomp_classic_message import (
     shown,
 )
 from amqsidecar.brokers.stomp_classic_queues import QueueWatch
+from amqsidecar.brokers.stomp_classic_room import takes
 from amqsidecar.brokers.stomp_classic_suspect import breaks_connections
 from amqsidecar.brokers.stomp_classic_token import TokenQueue
 from amqsidecar.brokers.stomp_classic_trials import StompClassicTrials
@@ -72,7 +74,8 @@ class StompClassicLink:
     """One connection to one Classic broker; the contract is `broker.Link`.
 
     `allowed_losses` is what may get lost by taking a message. `unreadable` are the ids of messages
-    whose frames broke a connection, with their queues; it outlives links and is added to.
+    whose frames broke a connection, with their queues; it and `rooms` outlive links and are added
+    to.
     """
 
     description: BrokerDescription
@@ -87,10 +90,13 @@ class StompClassicLink:
         allowed_losses: frozenset[Loss] = frozenset(),
         unreadable: dict[str, str] | None = None,
         keeps_non_persistent: KeepsNonPersistent = always_keeps,
+        rooms: Rooms | None = None,
         crash_point: CrashPoint = no_crash,
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
+        self._rooms = Rooms() if rooms is None else rooms
+        self._sending: Sequence[Resend] = ()
         self._client_id = f"amqsidecar-{instance}"
         self._final_suffix = final_suffix
         self._allowed_losses = allowed_losses
@@ -130,6 +136,7 @@ class StompClassicLink:
                 ) from cause
             raise
         self._connection = connection
+        connection.silence.ask = self._find_full
         try:
             self._set_up(connection)
         except BaseException as cause:
@@ -339,6 +346,7 @@ class StompClassicLink:
         """
         self.abandon_sends()
         connection = self._live()
+        self._sending = sends
         transaction = self._begin()
         self._begun = _Begun(sends, transaction, *self._put_sends(transaction, sends))
         connection.flush()
@@ -382,6 +390,7 @@ class StompClassicLink:
         receipt = self._token.put_exchange(begun.transaction, held[1], token)
         self._check(begun, receipt)
         self._commit(begun.transaction)
+        self._sending = ()
         self._token.exchanged()
         for handle in handles:
             handle.subscription.in_hand -= 1
@@ -479,11 +488,29 @@ class StompClassicLink:
             connection.put(frame)
         return receipts, refusals
 
+    def _find_full(self) -> None:
+        """Give up a link that is held up.
+
+        Raises:
+            LinkLost: some of what is being sent has no room.
+        """
+        connection = self._connection
+        if connection is None:
+            return  # it is being closed
+        try:
+            self._rooms.find(self._sending, self._takes, connection.name)
+        except LinkLost:
+            connection.reset()
+            raise
+
+    def _takes(self, destination: Destination) -> bool:
+        return takes(self._endpoint, self._clock, destination)
+
     def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send would get lost; Classic creates every lasting destination on demand."""
+        """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
         if destination.is_temporary:
             return f"{destination} is temporary: it is gone with the connection that made it"
-        return None
+        return self._rooms.problem(destination, self._takes)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return nothing: Classic does not tell which queues are dead-letter queues."""

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
 
 from amqsidecar.brokers.broker_socket import (
     connect,
@@ -22,6 +23,7 @@ from amqsidecar.brokers.broker_socket import (
     speaks_tls,
 )
 from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.silence import Patience, Silence, reset
 from amqsidecar.brokers.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
@@ -168,6 +170,7 @@ class StompConnection:
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.
+        silence: how long we wait for an answer before we ask why.
     """
 
     connected: Frame
@@ -178,6 +181,7 @@ class StompConnection:
         self.suspect: Frame | None = None
         self.is_ours: Callable[[Frame], bool] = lambda _frame: True
         self.is_woken = False
+        self.silence = Silence(endpoint, clock)
         self.server = ""
         self.name = endpoint.place
         self._endpoint = endpoint
@@ -320,6 +324,12 @@ class StompConnection:
             transport.end()
             self._suspect_swallower()
 
+    def reset(self) -> None:
+        """Close the socket so that a broker that reads nothing notices it as soon as it can."""
+        if self._transport is not None:
+            reset(self._transport.socket)
+        self.close()
+
     def disconnect(self, timeout_s: float) -> None:
         """Say goodbye, wait until the broker hangs up, close; never raises.
 
@@ -377,10 +387,11 @@ class StompConnection:
             LinkLost: not all came in time.
         """
         self.flush()
+        patience = Patience(self.silence)
         deadline_s = self._clock.monotonic_s() + timeout_s
         for receipt in receipts:
             while receipt not in self._answers:
-                self._wait_for_answer(receipt, deadline_s)
+                self._wait_for_answer(receipt, deadline_s, patience)
         return [self._answers.pop(receipt) for receipt in receipts]
 
     def answered(self, receipt: str) -> Frame | None:
@@ -388,9 +399,10 @@ class StompConnection:
         self._sort()
         return self._answers.pop(receipt, None)
 
-    def _wait_for_answer(self, receipt: str, deadline_s: float) -> None:
+    def _wait_for_answer(self, receipt: str, deadline_s: float, patience: Patience) -> None:
         try:
-            self._wait_until(deadline_s, "answer; is a destination full and holds us back?")
+            purpose = "answer; is a destination full and holds us back?"
+            self._wait_until(deadline_s, purpose, patience.left_s())
         except LinkLost:
             # Why: brokers close the connection right after an ERROR.
             if receipt not in self._answers:
@@ -413,6 +425,9 @@ class StompConnection:
         transport = self._live()
         try:
             transport.write(data)
+        except TimeoutError as cause:
+            self.silence.ask()
+            raise self._lost(str(cause)) from cause
         except OSError as cause:
             raise self._lost(str(cause)) from cause
         self._written_at_s = self._clock.monotonic_s()
@@ -491,11 +506,11 @@ class StompConnection:
                 self.is_woken = True
         self.poll()
 
-    def _wait_until(self, deadline_s: float, purpose: str) -> None:
+    def _wait_until(self, deadline_s: float, purpose: str, at_most_s: float = inf) -> None:
         left_s = deadline_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise LinkLost(f"{self.name} did not {purpose}")
-        self.wait(left_s)
+        self.wait(min(left_s, at_most_s))
 
     def _live(self) -> _Transport:
         if self._transport is None:

@@ -9,7 +9,7 @@ flight is finished or undone at the next start, as the token says.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
@@ -414,10 +414,25 @@ class CycleEngine:
 
     def _suspect(self, sent: Sequence[DueRow], lost: LinkLost, now_ms: int) -> None:
         """Remember what was being sent when the link was lost; it may be what ended it."""
+        if lost.held_up_by:
+            self._block_those_without_room(sent, lost.held_up_by)
+            return
         is_probe = bool(sent) and self._blockages.get(sent[0].destination) is not None
         if self._losses.note([row.id for row in sent], is_probe=is_probe):
             reason = f"the connection ended when a message was sent there: {lost}"
             self._blockages.block(sent[0].destination, now_ms, reason, ends_links=True)
+
+    def _block_those_without_room(
+        self, sent: Sequence[DueRow], held_up_by: Mapping[str, str]
+    ) -> None:
+        events: list[AnyEvent] = []
+        offered = Counter(row.destination for row in sent)
+        # Why another time than the cycle's: that began long ago.
+        now_ms = self._clock.now_ms()
+        for destination, reason in held_up_by.items():
+            self._losses.note_held_up(destination, offered[destination])
+            self._dispatch.block_once(destination, reason, now_ms, events)
+        self._observe(events, None)
 
     def _refuse(self, sent: Sequence[DueRow], refused: SendsRefused, now_ms: int) -> None:
         """Postpone what the broker refused by itself; park what it refuses again and again."""

@@ -1,5 +1,6 @@
 """Which of the due rows are sent now, which wait for their destination, and which are parked."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from amqsidecar.broker import Link
@@ -59,6 +60,7 @@ class Dispatch:
         circling: dict[tuple[str, bool], str | None] = {}
         waits: dict[tuple[str, str, bool], Wait | None] = {}
         probed: set[str] = set()
+        sent: Counter[str] = Counter()
         for row in due:
             circle = (row.destination, row.is_final)
             if circle not in circling:
@@ -79,10 +81,13 @@ class Dispatch:
                     wait_ms = max(blockage.delay_ms // 2, SHORTEST_PROBE_WAIT_MS)
                     wait = (now_ms + wait_ms, blockage.reason)
                 probed.add(row.destination)
-            if wait is None:
-                sendable.append(row)
-            else:
+            if wait is not None:
                 postponed.setdefault(wait, []).append(row.id)
+                continue
+            most = self._losses.most_to(row.destination)
+            if most is None or sent[row.destination] < most:
+                sent[row.destination] += 1
+                sendable.append(row)
         for (due_at_ms, reason), ids in postponed.items():
             tx.postpone(ids, due_at_ms, reason)
         return sendable

@@ -11,6 +11,9 @@ GUILT = 4
 GUILT_BEFORE_PARKING = 12
 """A message with so much of it is parked."""
 
+REMEMBERED_MAX = 1_000
+"""So many destinations that held up a link are remembered; the latest."""
+
 
 class Losses:
     """Outlives links: cuts the sends of the next link smaller until the offender stands alone."""
@@ -18,6 +21,7 @@ class Losses:
     def __init__(self) -> None:
         self._limit: int | None = None
         self._guilts: dict[int, int] = {}
+        self._most: dict[str, int] = {}
 
     def limit(self, most: int) -> int:
         """Return how many messages a new link may send at once."""
@@ -41,6 +45,20 @@ class Losses:
         guilt = GUILT_OF_PROBE if is_probe else GUILT
         self._guilts[sent[0]] = self._guilts.get(sent[0], 0) + guilt
         return True
+
+    def note_held_up(self, destination: str, sent: int) -> None:
+        """Take note that a link was held up by a destination, with so many sends to it.
+
+        Why fewer for ever: they may be what filled it, so that it never gets room for them.
+        """
+        self._most.pop(destination, None)
+        self._most[destination] = max(1, sent // 4)
+        if len(self._most) > REMEMBERED_MAX:
+            del self._most[next(iter(self._most))]
+
+    def most_to(self, destination: str) -> int | None:
+        """Return how many messages may go to a destination at once; None = as many as to all."""
+        return self._most.get(destination)
 
     def is_suspect(self, row_id: int) -> bool:
         """Tell whether a row has ended a link, so that it has to be sent alone."""

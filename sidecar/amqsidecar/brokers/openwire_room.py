@@ -1,0 +1,62 @@
+"""Tries over OpenWire whether a destination has room, on a connection of its own."""
+
+import secrets
+from contextlib import suppress
+
+from amqsidecar.brokers import openwire_codec as codec
+from amqsidecar.brokers.classic_room import PATIENCE_S, of_a_trial
+from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
+from amqsidecar.brokers.openwire_message import ResendEncoder
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerError, LinkLost
+from amqsidecar.model.destination import Destination
+
+
+def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
+    """Send a message, roll it back, and tell whether the broker did so without waiting for room.
+
+    True also when the broker refuses us, or can't be asked.
+    """
+    waker = Waker()
+    connection = OpenWireConnection(of_a_trial(endpoint), clock, waker)
+    try:
+        connection.open()
+        return _takes(connection, endpoint, clock, destination)
+    except (BrokerError, Refused):
+        return True
+    finally:
+        connection.reset()
+        waker.close()
+
+
+def _takes(
+    connection: OpenWireConnection, endpoint: Endpoint, clock: Clock, destination: Destination
+) -> bool:
+    name = connection.connection
+    owner = codec.connection_id(name)
+    client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
+    info = codec.connection_info(name, client_id, endpoint.user, endpoint.password)
+    connection.call(codec.CONNECTION_INFO, info)
+    connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
+    connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
+    transaction = codec.transaction_id(name, 1)
+    begin, rollback = (
+        codec.transaction_info(owner, transaction, operation)
+        for operation in (codec.BEGIN, codec.ROLLBACK)
+    )
+    connection.call(codec.TRANSACTION_INFO, begin)
+    # Why without an answer: the broker lays aside a send that asks for one, and never forgets it.
+    encoder = ResendEncoder(name)
+    connection.put(
+        encoder.token(destination, 0, transaction, clock.now_ms(), connection.next_number())
+    )
+    try:
+        connection.answers([connection.ask(codec.TRANSACTION_INFO, rollback)], PATIENCE_S)
+    except LinkLost:
+        return False
+    with suppress(LinkLost):
+        connection.call(codec.REMOVE_INFO, codec.remove_info(owner))
+        connection.send(codec.SHUTDOWN_INFO, b"")
+        connection.flush()
+    return True

@@ -1,0 +1,41 @@
+"""Tries on Classic over STOMP whether a destination has room, on a connection of its own."""
+
+import secrets
+
+from amqsidecar.brokers.classic_room import PATIENCE_S, of_a_trial
+from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.stomp_classic_message import ResendEncoder
+from amqsidecar.brokers.stomp_connection import Refused, StompConnection
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerError, LinkLost
+from amqsidecar.model.destination import Destination
+
+_TRANSACTION = b"trial"
+_CLOSE_TIMEOUT_S = 1.0
+
+
+def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
+    """Send a message, roll it back, and tell whether the broker did so without waiting for room.
+
+    True also when the broker refuses us, or can't be asked.
+    """
+    client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
+    connection = StompConnection(of_a_trial(endpoint), clock, client_id=client_id)
+    transaction = (b"transaction", _TRANSACTION)
+    try:
+        connection.open()
+        connection.call("BEGIN", [transaction])
+        # Why without a receipt: the broker lays aside a send that asks for one, and never forgets
+        # it.
+        connection.put(ResendEncoder.token(destination, 0, _TRANSACTION, []))
+        abort = connection.ask("ABORT", [transaction])
+        try:
+            connection.answers([abort], PATIENCE_S)
+        except LinkLost:
+            return False
+        connection.disconnect(_CLOSE_TIMEOUT_S)
+    except (BrokerError, Refused):
+        pass
+    finally:
+        connection.reset()
+    return True

@@ -1,0 +1,95 @@
+"""A full queue of Classic, whose producers wait for room: its redeliveries wait, others go on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.brokers import ClassicBroker
+from support.jms_peer import JmsPeer
+from support.maven import CLASSIC_6
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICY = Path(__file__).parent / "policies" / "redelivery.yaml"
+SMALL_QUEUES = """
+<policyEntry queue="e2e.back.full.>" producerFlowControl="true" memoryLimit="100kb">
+  <pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy>
+</policyEntry>
+"""
+LARGE = 40_000
+LARGE_COUNT = 8
+"""More than the small queue holds, so that the sidecar's own sends fill it."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ClassicBroker]:
+    with ClassicBroker(CLASSIC_6, destination_policy=SMALL_QUEUES) as started:
+        yield started
+
+
+def produce(peer: JmsPeer, queue: str, count: int, test_id: str, size: int) -> list[str]:
+    sent = peer.produce(
+        queue,
+        "Text",
+        count=count,
+        test_id=test_id,
+        body_size=size,
+        sample_properties=False,
+        group=None,
+    )
+    return [one.test_id for one in sent]
+
+
+def die(peer: JmsPeer, queue: str, count: int, test_id: str, size: int = 100) -> list[str]:
+    """Let so many messages die, two at a time, so that they fit into their queue."""
+    died = []
+    for number in range(0, count, 2):
+        died += produce(peer, queue, 2, f"{test_id}-{number}", size)
+        peer.fail(queue, messages=2)
+    return died
+
+
+def logged(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
+    return [line for line in sidecar.log_lines() if line.get("event") == event]
+
+
+@pytest.mark.parametrize("wire", ["openwire", "stomp"])
+def test_a_full_queue_holds_up_nobody_else(
+    broker: ClassicBroker, tmp_path: Path, unique: str, wire: str
+) -> None:
+    """It gets all that waits for it when somebody reads it; nothing is lost or doubled."""
+    full, free = f"e2e.back.full.{unique}", f"e2e.back.free.{unique}"
+    peer = JmsPeer.of(broker, "openwire")
+    large = die(peer, full, LARGE_COUNT, f"large-{unique}", LARGE)
+    first = die(peer, free, 4, f"first-{unique}")
+    url = broker.openwire_url if wire == "openwire" else broker.stomp_url
+    sets = ["intake.backlog=process", "broker.idle_timeout_s=3"]
+    with SidecarProcess(tmp_path, url, policy=POLICY, sets=sets) as sidecar:
+        sidecar.start()
+        arrived = [one.test_id for one in peer.consume(free, len(first), wait_ms=30_000)]
+        assert sorted(arrived) == sorted(first)
+
+        eventually(
+            lambda: len(logged(sidecar, "destination_blocked")) >= 3,
+            within_s=30,
+            what="the full queue was tried again and again",
+        )
+        second = die(peer, free, 2, f"second-{unique}")
+        arrived = [one.test_id for one in peer.consume(free, len(second), wait_ms=30_000)]
+        assert sorted(arrived) == sorted(second)
+        blocked = logged(sidecar, "destination_blocked")
+        assert {one["destination"] for one in blocked} == {f"queue://{full}"}
+        assert all("is it full" in one["reason"] for one in blocked)
+        down = logged(sidecar, "link_down")
+        assert [one for one in down if f"is held up by queue://{full}" in one["reason"]] == down[:1]
+
+        returned = peer.consume(full, LARGE_COUNT, wait_ms=30_000)
+        assert sorted(one.test_id for one in returned) == sorted(large)
+        assert {str(one.value("amqsidecarRedeliveryCount")) for one in returned} == {"1"}
+        assert sidecar.stop() == 0
+    assert peer.consume(full) == peer.consume(free) == []
