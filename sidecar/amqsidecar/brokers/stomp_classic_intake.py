@@ -7,9 +7,12 @@ messages that did not die where they say.
 
 What would lose something by being taken stays unacknowledged in hand. The broker counts it against
 the prefetch, so that a subscription with many of them is made anew with room for as many more.
+
+A prefetch is fixed when a subscription is made, and it counts messages. It is small until the size
+of some is known; then the subscription is made anew as soon as nothing of it is in hand.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -17,6 +20,14 @@ import msgspec
 
 from amqsidecar.broker import Delivery, Loss
 from amqsidecar.brokers import stomp_classic_selectors as selectors
+from amqsidecar.brokers.message_sizes import MessageSizes
+from amqsidecar.brokers.stomp_classic_claims import (
+    IDS_BYTES_MAX,
+    claim,
+    claims,
+    next_batch,
+    selector_bytes,
+)
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_message import (
     Shown,
@@ -37,8 +48,8 @@ LIE = (
     "a property of its own says where it died ({}), which is not true, and hides the truth: STOMP "
     "can't show it; look at it over openwire://"
 )
-# Why: a selector is a header, of which Classic takes 10 KiB, and each colon of an id is escaped.
-_IDS_BYTES_MAX = 6000
+# Bound: bytes that are handed over ahead, over all queues, as far as mean sizes can tell.
+_AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -61,7 +72,7 @@ class Rules(msgspec.Struct, frozen=True):
             Refused: they are more than a selector can keep out, so that the queue can't be read.
         """
         ids = [one for one, name in self.unreadable.items() if name == destination.name]
-        if sum(map(_selector_bytes, ids)) > _IDS_BYTES_MAX:
+        if sum(map(selector_bytes, ids)) > IDS_BYTES_MAX:
             words = f"it holds {len(ids)} messages or more that STOMP can't carry, each of which"
             words += " broke a connection; take them over openwire://, then start again"
             raise Refused(Frame("ERROR", write_head([(b"message", words.encode())]), b""))
@@ -117,7 +128,10 @@ class QueueReader:
         self._clock = clock
         self._rules = rules
         self._selector = ""
-        self._share = 1
+        self._sizes = MessageSizes(_AHEAD_BYTES_MAX)
+        self._prefetch = 1
+        self._queue_count = 1
+        self._share = 0
         self._current = Subscription()
         self._retired: list[Subscription] = []
 
@@ -140,8 +154,8 @@ class QueueReader:
         """Whether so many are held that nothing more is handed over."""
         return len(self._current.held) >= self._current.prefetch > 0
 
-    def read(self, share: int) -> None:
-        """Read with so many deliveries ahead.
+    def read(self, prefetch: int, queue_count: int) -> None:
+        """Read with a share of so many deliveries ahead over so many queues; fewer large ones.
 
         Raises:
             Refused: the broker does not allow it.
@@ -149,7 +163,9 @@ class QueueReader:
         self.is_leaving = False
         unreadable = self._rules.unreadable_in(self.destination)
         self._selector = selectors.takes(self._rules.allowed_losses, unreadable)
-        is_more, self._share = share > self._share, share
+        is_more = prefetch // queue_count > self._prefetch // self._queue_count
+        self._prefetch, self._queue_count = prefetch, queue_count
+        self._adapt()
         if is_more and self._current.in_hand and not self._is_right(self._current):
             # Why beside it: what is in hand of it is acknowledged over it.
             self._retired.append(self._current)
@@ -167,9 +183,12 @@ class QueueReader:
             if one.name is None:
                 self._retired.remove(one)
         current = self._current
+        if current.in_hand:
+            return
+        self._adapt()
         if self.is_leaving:
             self._end(current)
-        elif not self._is_right(current) and not current.in_hand:
+        elif not self._is_right(current):
             held = min(len(current.held), HELD_MAX)
             self._end(current)
             self._begin(current, held)
@@ -188,6 +207,14 @@ class QueueReader:
         is_roomy = one.prefetch - len(one.held) >= self._share / 2 or one.spare >= HELD_MAX
         return is_roomy and one.prefetch - one.spare == self._share
 
+    def _adapt(self) -> None:
+        """Let the sizes of what came tell how many may be ahead."""
+        most = max(1, self._prefetch // self._queue_count)
+        share = max(1, self._sizes.ahead(self._prefetch) // self._queue_count)
+        # Why not each time that it is less: what waits here would be handed over once more.
+        if not share <= self._share <= min(2 * share, most):
+            self._share = share
+
     def _end(self, one: Subscription) -> None:
         if one.name is not None and not one.in_hand:
             self._consumers.remove(one.name)
@@ -204,6 +231,7 @@ class QueueReader:
         )
 
     def _take(self, one: Subscription, frame: Frame) -> None:
+        self._sizes.note(len(frame.body))
         message = shown(frame)
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
         if reason is not None and reason not in self._rules.allowed_losses:
@@ -234,7 +262,7 @@ class QueueReader:
 
     def _prove(self, one: Subscription) -> None:
         """Ask the broker which of the next messages did not die where they say."""
-        batch = _batch(one.unproven)
+        batch = next_batch(one.unproven)
         # Why one that is to be found if it tells the truth: it shows that the broker has looked.
         honest = min(
             (message for message in batch if isinstance(message.origin, Destination)),
@@ -243,7 +271,7 @@ class QueueReader:
         )
         liars: set[bytes] = set()
         if honest is not None:
-            selector = selectors.liars(_claims(batch, honest), *_claim(honest))
+            selector = selectors.liars(claims(batch, honest), *claim(honest))
             frames = self._consumers.browse(self.destination, len(batch), selector)
             liars = {shown(frame).message_id for frame in frames}
             if honest.message_id in liars:
@@ -257,41 +285,6 @@ class QueueReader:
             origin = LIE.format(message.origin) if is_lie else message.origin
             one.unproven.popleft()
             one.proven.append((message, origin))
-
-
-def _batch(messages: Iterable[Shown]) -> list[Shown]:
-    """Return the first messages, so many that one selector can name them."""
-    batch: list[Shown] = []
-    size = 0
-    origins: set[Destination] = set()
-    for message in messages:
-        size += _selector_bytes(message.message_id.decode(errors="replace"))
-        if isinstance(message.origin, Destination) and message.origin not in origins:
-            origins.add(message.origin)
-            size += _selector_bytes(str(message.origin)) + 60
-        if batch and size > _IDS_BYTES_MAX:
-            break
-        batch.append(message)
-    return batch
-
-
-def _selector_bytes(name: str) -> int:
-    """Return how much of a header a name takes: in quotes, and its colons escaped."""
-    return len(name.encode()) + name.count(":") + 10
-
-
-def _claim(message: Shown) -> tuple[str, str]:
-    return message.message_id.decode(errors="replace"), str(message.origin)
-
-
-def _claims(batch: Iterable[Shown], honest: Shown) -> dict[str, list[str]]:
-    """Return the ids of all but one, by where they say that they died."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for message in batch:
-        if isinstance(message.origin, Destination) and message is not honest:
-            name, origin = _claim(message)
-            found[origin].append(name)
-    return found
 
 
 def in_hand(deliveries: Sequence[Delivery]) -> list[Handle]:
@@ -331,12 +324,11 @@ class Intake:
         wanted = dict.fromkeys(destinations)
         for destination, reader in self._readers.items():
             reader.is_leaving = destination not in wanted
-        share = max(1, prefetch // max(1, len(wanted)))
         for destination in wanted:
             reader = self._readers.get(destination) or self._make_reader(destination)
             self._readers[destination] = reader
             try:
-                reader.read(share)
+                reader.read(prefetch, len(wanted))
             except Refused as cause:
                 refused[destination] = str(cause)
                 self.drop(destination)
