@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message
@@ -13,11 +14,13 @@ from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.broker import Delivery, Link, Loss, Resend
 from amqsidecar.brokers.stomp_artemis_management import REPLY_PREFIX
 from amqsidecar.engine import crash_points
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost
 from amqsidecar.model.destination import queue, topic
 from support.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers import ArtemisBroker, Broker
 from support.jms_peer import ALL_TYPES, JmsPeer
+from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_stomp_artemis import StompArtemisHarness
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
@@ -533,3 +536,41 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
     assert "cycle_in_doubt" not in sidecar.log()
     assert json.dumps("committed") in sidecar.log()
     harness.close()
+
+
+def test_a_token_that_the_broker_hands_to_nobody_is_told(
+    own: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """Not while an instance has it; then in the log, until it comes back."""
+    token_queue = TOKEN_QUEUE_PREFIX + unique
+    amqp, stomp = AmqpArtemisHarness(own, unique), StompArtemisHarness(own, unique)
+    other = amqp.make_link("other")
+    other.open(token_queue)
+    other.create_token(3)
+    assert other.take_token(10) == 3
+    options = ("intake.queues=[DLQ]", f"store.instance={unique}")
+
+    def told() -> list[dict[str, Any]]:
+        return [line for line in sidecar.log_lines() if line.get("reason") == "stuck_in_broker"]
+
+    with SidecarProcess(tmp_path, own.stomp_url, sets=options) as sidecar:
+        sidecar.start(ready=False)
+        link = stomp.make_link("looks")
+        link.open(token_queue)
+        for _ in range(3):
+            assert link.take_token(0.1) is None
+            assert link.left_behind() == ()
+        link.close()
+        assert other._coordinator is not None
+        assert other._token is not None
+        other._token.accept(other._coordinator.begin())
+        other._connection.pump(0)
+        other._token.close()
+        other._connection.run_until(lambda: other._token.is_closed, 10)
+        eventually(told, what="it is told")
+        assert [line["queue"] for line in told()] == [str(queue(token_queue))]
+        other.close()
+        sidecar.wait_ready()
+        assert len(told()) == 1
+    stomp.close()
+    amqp.close()

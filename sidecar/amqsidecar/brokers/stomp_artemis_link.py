@@ -42,7 +42,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
-from amqsidecar.brokers.artemis_stuck import StuckMessages
+from amqsidecar.brokers.artemis_stuck import StuckMessages, StuckToken
 from amqsidecar.brokers.artemis_token import Token
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_artemis_intake import Intake
@@ -56,7 +56,7 @@ from amqsidecar.brokers.stomp_frame import ENCODING
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import ACCEPTING, CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination import Destination, queue
 
 # How long one connection is waited for before the others are looked after.
 _SLICE_S = 0.5
@@ -98,6 +98,7 @@ class StompArtemisLink:
         self._routes: ArtemisRoutes | None = None
         self._intake: Intake | None = None
         self._stuck: StuckMessages | None = None
+        self._stuck_token: StuckToken | None = None
         self._keeper: TokenKeeper | None = None
         self._transactions: Transactions | None = None
 
@@ -128,6 +129,7 @@ class StompArtemisLink:
         keeper = TokenKeeper(self._connect, self._management, self._clock, token_queue)
         keeper.open()
         self._keeper = keeper
+        self._stuck_token = StuckToken(self._management, queue(token_queue))
         self._transactions = Transactions(keeper, self._clock, self._crash_point)
 
     def close(self) -> None:
@@ -154,8 +156,14 @@ class StompArtemisLink:
         self._read = tuple(queue.destination for queue in queues)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what the link does not take out of the attached queues, and why."""
-        return _opened(self._intake).left_behind() + _opened(self._stuck).look(self._read)
+        """Return what the link does not take out of the attached queues, and why.
+
+        Also the token, while it is waited for and the broker has it with nobody.
+        """
+        found = _opened(self._intake).left_behind() + _opened(self._stuck).look(self._read)
+        if self._stuck_token is None or _opened(self._keeper).has_token:
+            return found
+        return found + self._stuck_token.look()
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""

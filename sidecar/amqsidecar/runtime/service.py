@@ -234,6 +234,7 @@ class Service:
                     self._health.token_awaited(HELD_ELSEWHERE)
                     log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                     is_waiting_told = True
+                self._tell_left_behind(link.left_behind())
             self._look_for_queues(link, names, backlog)
             self._is_up = True
             self._attempts.up()
