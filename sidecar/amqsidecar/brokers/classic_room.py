@@ -6,11 +6,13 @@ it notices the end of such a connection only when it can't write to it.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.endpoint import Endpoint
-from amqsidecar.errors import LinkLost
+from amqsidecar.errors import BrokerError, LinkLost
 from amqsidecar.model.destination import Destination
 
 PATIENCE_S = 1.0
@@ -23,6 +25,8 @@ FULL = (
 
 _IDLE_TIMEOUT_S = 3.0
 _REMEMBERED_MAX = 1_000
+# Bound: each takes its time; the others are found the next time.
+_FOUND_MAX = 10
 
 
 def of_a_trial(endpoint: Endpoint) -> Endpoint:
@@ -41,19 +45,36 @@ class Rooms:
 
         Only who held up a connection before is asked.
         """
-        if destination in self._suspects and not takes(destination):
-            return FULL
+        if destination not in self._suspects:
+            return None
+        with suppress(BrokerError):
+            return None if takes(destination) else FULL
         return None
 
     def find(
-        self, sends: Sequence[Resend], takes: Callable[[Destination], bool], name: str
+        self,
+        sends: Sequence[Resend],
+        takes: Callable[[Destination], bool],
+        ours: Destination | None,
     ) -> None:
         """Look for those that hold up a connection with these sends.
+
+        Args:
+            sends: what is being sent.
+            takes: tells whether a destination takes a message now.
+            ours: the token queue, which is never full: if it takes nothing either, the broker is
+                slow, and nobody is to blame.
 
         Raises:
             LinkLost: it is they; so it won't go on.
         """
-        found = [one for one in dict.fromkeys(send.destination for send in sends) if not takes(one)]
+        destinations = dict.fromkeys(send.destination for send in sends)
+        try:
+            is_slow = ours is None or not takes(ours)
+            without_room = () if is_slow else (one for one in destinations if not takes(one))
+            found = list(islice(without_room, _FOUND_MAX))
+        except BrokerError:
+            return
         if not found:
             return
         for one in found:
@@ -61,4 +82,4 @@ class Rooms:
         while len(self._suspects) > _REMEMBERED_MAX:
             del self._suspects[next(iter(self._suspects))]
         names = [str(one) for one in found]
-        raise LinkLost(f"{name} is held up by {', '.join(names)}", dict.fromkeys(names, FULL))
+        raise LinkLost(f"we are held up by {', '.join(names)}", dict.fromkeys(names, FULL))

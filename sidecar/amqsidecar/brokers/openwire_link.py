@@ -439,7 +439,7 @@ class OpenWireLink:
         if connection is None:
             return  # it is being closed
         try:
-            self._rooms.find(self._sending, self._takes, connection.name)
+            self._rooms.find(self._sending, self._takes, self._token_queue)
         except LinkLost:
             connection.reset()
             raise

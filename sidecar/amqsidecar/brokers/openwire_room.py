@@ -6,25 +6,24 @@ from contextlib import suppress
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.classic_room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.endpoint import Endpoint
-from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
+from amqsidecar.brokers.openwire_connection import OpenWireConnection, Waker
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerError, LinkLost
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 
 def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
     """Send a message, roll it back, and tell whether the broker did so without waiting for room.
 
-    True also when the broker refuses us, or can't be asked.
+    Raises:
+        BrokerError: it can't be asked.
     """
     waker = Waker()
     connection = OpenWireConnection(of_a_trial(endpoint), clock, waker)
     try:
         connection.open()
         return _takes(connection, endpoint, clock, destination)
-    except (BrokerError, Refused):
-        return True
     finally:
         connection.reset()
         waker.close()
@@ -37,15 +36,20 @@ def _takes(
     owner = codec.connection_id(name)
     client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
     info = codec.connection_info(name, client_id, endpoint.user, endpoint.password)
-    connection.call(codec.CONNECTION_INFO, info)
-    connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
-    connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
     transaction = codec.transaction_id(name, 1)
     begin, rollback = (
         codec.transaction_info(owner, transaction, operation)
         for operation in (codec.BEGIN, codec.ROLLBACK)
     )
-    connection.call(codec.TRANSACTION_INFO, begin)
+    asked = [
+        connection.ask(codec.CONNECTION_INFO, info),
+        connection.ask(codec.SESSION_INFO, codec.session_id(name, 1)),
+        connection.ask(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1))),
+        connection.ask(codec.TRANSACTION_INFO, begin),
+    ]
+    for reason in connection.answers(asked, endpoint.connect_timeout_s):
+        if reason is not None:
+            raise BrokerRefused(str(reason))
     # Why without an answer: the broker lays aside a send that asks for one, and never forgets it.
     encoder = ResendEncoder(name)
     connection.put(
@@ -56,7 +60,9 @@ def _takes(
     except LinkLost:
         return False
     with suppress(LinkLost):
-        connection.call(codec.REMOVE_INFO, codec.remove_info(owner))
+        goodbye = connection.ask(codec.REMOVE_INFO, codec.remove_info(owner))
+        connection.answers([goodbye], PATIENCE_S)
         connection.send(codec.SHUTDOWN_INFO, b"")
         connection.flush()
+    connection.close()
     return True

@@ -5,9 +5,9 @@ import secrets
 from amqsidecar.brokers.classic_room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic_message import ResendEncoder
-from amqsidecar.brokers.stomp_connection import Refused, StompConnection
+from amqsidecar.brokers.stomp_connection import StompConnection, error_text
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerError, LinkLost
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 _TRANSACTION = b"trial"
@@ -17,14 +17,18 @@ _CLOSE_TIMEOUT_S = 1.0
 def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
     """Send a message, roll it back, and tell whether the broker did so without waiting for room.
 
-    True also when the broker refuses us, or can't be asked.
+    Raises:
+        BrokerError: it can't be asked.
     """
     client_id = f"amqsidecar-room-{secrets.token_hex(6)}"
     connection = StompConnection(of_a_trial(endpoint), clock, client_id=client_id)
     transaction = (b"transaction", _TRANSACTION)
     try:
         connection.open()
-        connection.call("BEGIN", [transaction])
+        begin = connection.ask("BEGIN", [transaction])
+        answer = connection.answers([begin], endpoint.connect_timeout_s)[0]
+        if answer.command == "ERROR":
+            raise BrokerRefused(error_text(answer))
         # Why without a receipt: the broker lays aside a send that asks for one, and never forgets
         # it.
         connection.put(ResendEncoder.token(destination, 0, _TRANSACTION, []))
@@ -34,8 +38,6 @@ def takes(endpoint: Endpoint, clock: Clock, destination: Destination) -> bool:
         except LinkLost:
             return False
         connection.disconnect(_CLOSE_TIMEOUT_S)
-    except (BrokerError, Refused):
-        pass
     finally:
         connection.reset()
     return True
