@@ -328,6 +328,19 @@ class Link(Protocol):
 
 
 @runtime_checkable
+class AsksRoutesAhead(Protocol):
+    """A link to which each `route_problem` is a question to the broker."""
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `route_problem` knows them for some seconds.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+
+@runtime_checkable
 class HearsDeaths(Protocol):
     """A link that can hear of each death as it happens, where the broker tells of them.
 

@@ -350,8 +350,9 @@ def test_a_message_without_routing_type_goes_where_its_queue_is(
         assert harness.depth(f"{target}.q") == 1
 
 
+@pytest.mark.parametrize("is_asked_ahead", [False, True], ids=("one-by-one", "at-once"))
 def test_what_would_get_lost_is_a_route_problem(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink, *, is_asked_ahead: bool
 ) -> None:
     """Each of the ways in which an accepted message is gone is named before it is sent."""
     prefix = harness.prefix
@@ -360,25 +361,25 @@ def test_what_would_get_lost_is_a_route_problem(
     make(f"{prefix}.filtered", f"{prefix}.f", is_anycast=True, filter_text="redeliveryDelay = 1")
     make(f"{prefix}.colour", f"{prefix}.c", is_anycast=True, filter_text="colour = 'red'")
     make(f"{prefix}.plain", f"{prefix}.plain", is_anycast=True)
-    problems = {
-        destination: link.route_problem(destination)
-        for destination in (
-            queue(f"{prefix}.topic"),
-            topic(f"{prefix}.plain::{prefix}.plain"),
-            topic(f"{prefix}.topic::{prefix}.gone"),
-            queue(f"{prefix}.elsewhere::{prefix}.plain"),
-            queue(f"{prefix}.f::{prefix}.filtered"),
-            harness.refusing_destination(),
-        )
-    }
-    assert None not in problems.values()
-    for destination in (
+    lost = (
+        queue(f"{prefix}.topic"),
+        queue(f"{prefix}.f"),
+        topic(f"{prefix}.plain::{prefix}.plain"),
+        topic(f"{prefix}.topic::{prefix}.gone"),
+        queue(f"{prefix}.elsewhere::{prefix}.plain"),
+        queue(f"{prefix}.f::{prefix}.filtered"),
+        harness.refusing_destination(),
+    )
+    routed = (
         queue(f"{prefix}.plain"),
         queue(f"{prefix}.never.seen"),
         topic(f"{prefix}.topic::{prefix}.sub"),
         queue(f"{prefix}.c::{prefix}.colour"),
-    ):
-        assert link.route_problem(destination) is None
+    )
+    if is_asked_ahead:
+        link.ask_routes_ahead([*lost, *routed])
+    assert None not in map(link.route_problem, lost)
+    assert list(map(link.route_problem, routed)) == [None] * len(routed)
     assert link.prepare_final(topic(f"{prefix}.final")) is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,28 @@ def test_what_does_not_route_waits_and_goes_when_it_does(world: World) -> None:
     world.clock.advance(60_000)
     world.run(20)
     assert world.bodies("orders") == ["a"]
+
+
+def test_many_blocked_destinations_are_tried_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, a cycle does not ask about more of them than it may."""
+    monkeypatch.setattr("amqsidecar.engine.dispatch.PROBES_MAX", 2)
+    names = [f"gone.{number}" for number in range(8)]
+    world.broker.unroutable.update(names)
+    for name in names:
+        world.die(name, origin=name)
+    world.run(20)
+    tries = []
+    for _ in range(40):
+        tries.append(len(kinds(world, DestinationBlocked)))
+        world.run(1)
+    assert tries[-1] > 2 * len(names)
+    assert max(after - before for before, after in pairwise(tries)) == 2
+    world.broker.unroutable.clear()
+    world.clock.advance(60_000)
+    world.run(100)
+    assert [world.bodies(name) for name in names] == [[name] for name in names]
 
 
 def test_a_destination_that_held_up_a_link_is_blocked_and_gets_fewer_at_once(world: World) -> None:

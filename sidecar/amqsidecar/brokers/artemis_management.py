@@ -54,6 +54,25 @@ class Answer(NamedTuple):
     is_ok: bool
 
 
+def about_queues(*, address: str = "", name: str = "", page: int = 1) -> Question:
+    """Return what asks for a page of the queues with exactly this address or name, or of all."""
+    options = ""
+    if address or name:
+        field, value = ("address", address) if address else ("name", name)
+        options = json.dumps({"field": field, "operation": "EQUALS", "value": value})
+    return Question("broker", "listQueues", (options, page, _PAGE_SIZE))
+
+
+def about_routing_types(address: str) -> Question:
+    """Return what asks for the routing types of an address."""
+    return Question(f"address.{address}", attribute="RoutingTypesAsJSON")
+
+
+def about_settings(address: str) -> Question:
+    """Return what asks for the merged settings of an address."""
+    return Question("broker", "getAddressSettingsAsJSON", (address,))
+
+
 class QueueRow(NamedTuple):
     """A queue as `listQueues` tells of it."""
 
@@ -91,10 +110,9 @@ class ArtemisQuestions:
 
     def settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the merged settings of each address; unset keys are absent, on failure all."""
-        questions = [Question("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses]
         return [
             json.loads(answer.value) if answer.is_ok and answer.value else {}
-            for answer in self.ask_all(questions)
+            for answer in self.ask_all([about_settings(name) for name in addresses])
         ]
 
     def address_names(self) -> list[str]:
@@ -110,9 +128,7 @@ class ArtemisQuestions:
         """
         told = self.ask(Question("broker", "getAddressNames"))
         names = ["#", *map(str, told.value)] if told.is_ok else []
-        answers = self.ask_all(
-            [Question("broker", "getAddressSettingsAsJSON", (name,)) for name in names]
-        )
+        answers = self.ask_all([about_settings(name) for name in names])
         failed = next((one for one in (told, *answers) if not one.is_ok), None)
         if failed is not None:
             raise DiscoveryRefused(f"the address settings can't be read: {failed.value}")
@@ -124,15 +140,11 @@ class ArtemisQuestions:
         Raises:
             DiscoveryRefused: all were asked for, and the broker does not tell.
         """
-        options = ""
-        if address or name:
-            field, value = ("address", address) if address else ("name", name)
-            options = json.dumps({"field": field, "operation": "EQUALS", "value": value})
         rows: list[QueueRow] = []
         for page in range(1, _PAGES_MAX + 1):
-            answer = self.ask(Question("broker", "listQueues", (options, page, _PAGE_SIZE)))
+            answer = self.ask(about_queues(address=address, name=name, page=page))
             if not answer.is_ok:
-                if not options:
+                if not (address or name):
                     raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
                 break
             found = json.loads(answer.value)["data"]
@@ -143,7 +155,7 @@ class ArtemisQuestions:
 
     def routing_types(self, address: str) -> frozenset[str] | None:
         """Return `ANYCAST`, `MULTICAST`, both or none; None = there is no such address."""
-        answer = self.ask(Question(f"address.{address}", attribute="RoutingTypesAsJSON"))
+        answer = self.ask(about_routing_types(address))
         return frozenset(json.loads(answer.value)) if answer.is_ok else None
 
     def message_count(self, queue: str) -> int | None:
@@ -182,6 +194,29 @@ class ArtemisQuestions:
             configuration["exclusive"] = True
         answer = self.ask(Question("broker", "createQueue", (json.dumps(configuration), True)))
         return None if answer.is_ok else str(answer.value)
+
+
+class AskedAhead(ArtemisQuestions):
+    """Knows the answers to some questions already; asks the others."""
+
+    def __init__(self, asked: ArtemisQuestions) -> None:
+        self._asked = asked
+        self._known: dict[Question, Answer] = {}
+        self.missing = asked.missing
+
+    def ask_ahead(self, questions: Sequence[Question]) -> None:
+        """Ask all of these at once, so that each is known.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._known.update(zip(questions, self._asked.ask_all(questions), strict=True))
+
+    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return the answers that are known; if one is not, ask all."""
+        if all(question in self._known for question in questions):
+            return [self._known[question] for question in questions]
+        return self._asked.ask_all(questions)
 
 
 class ArtemisManagement(ArtemisQuestions):

@@ -6,7 +6,7 @@ death the filter of an auto-created dead-letter queue does not match and it is d
 name routes only when a queue is bound to the dead-letter address that catches it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import IntakeQueue
@@ -14,7 +14,11 @@ from amqsidecar.brokers.amqp_message import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.brokers.artemis_management import (
     ADDRESS,
     ArtemisQuestions,
+    AskedAhead,
     QueueRow,
+    about_queues,
+    about_routing_types,
+    about_settings,
 )
 from amqsidecar.brokers.artemis_queue_watch import ArtemisQueueWatch
 from amqsidecar.clock import Clock
@@ -126,17 +130,46 @@ class ArtemisRoutes:
         known = self._problems.get(destination)
         if known is not None and now_s < known[0]:
             return known[1]
+        return self._look(destination, self._management)
+
+    def ask_ahead(self, destinations: Iterable[Destination]) -> None:
+        """Ask about many queues at once, so that `problem` knows them for some seconds."""
+        now_s = self._clock.monotonic_s()
+        unknown = [
+            one
+            for one in destinations
+            if one.is_queue and "::" not in one.name and now_s >= self._known_until_s(one)
+        ]
+        if len(unknown) < 2 or self._management.missing is not None:
+            return
+        management = AskedAhead(self._management)
+        management.ask_ahead([about_queues(address=one.name) for one in unknown])
+        missing = [
+            one.name
+            for one in unknown
+            if not any(row.is_anycast for row in management.queues(address=one.name))
+        ]
+        management.ask_ahead([about_routing_types(name) for name in missing])
+        management.ask_ahead([about_settings(name) for name in missing])
+        for one in unknown:
+            self._look(one, management)
+
+    def _known_until_s(self, destination: Destination) -> float:
+        known = self._problems.get(destination)
+        return 0.0 if known is None else known[0]
+
+    def _look(self, destination: Destination, management: ArtemisQuestions) -> str | None:
         if len(self._problems) >= _ENTRIES_MAX:
             self._problems.clear()
-        found = self._find_problem(destination)
-        self._problems[destination] = (now_s + _KEEP_S, found)
+        found = self._find_problem(destination, management)
+        self._problems[destination] = (self._clock.monotonic_s() + _KEEP_S, found)
         return found
 
     def forget(self, destination: Destination) -> None:
         """Ask the broker again next time."""
         self._problems.pop(destination, None)
 
-    def _find_problem(self, destination: Destination) -> str | None:
+    def _find_problem(self, destination: Destination, management: ArtemisQuestions) -> str | None:
         if destination.is_temporary:
             return f"{destination} is temporary, its owner is gone"
         if _is_internal(destination.address):
@@ -146,29 +179,10 @@ class ArtemisRoutes:
             if destination.is_queue and not separator:
                 return None
             return f"whether {destination} exists can't be asked: {self._management.missing}"
-        rows = self._management.queues(address=address)
+        rows = management.queues(address=address)
         if separator:
             return self._named_queue_problem(destination, address, queue, rows)
-        return self._address_problem(destination, rows)
-
-    def _address_problem(self, destination: Destination, rows: list[QueueRow]) -> str | None:
-        wants_anycast = destination.is_queue
-        fitting = [row for row in rows if row.is_anycast == wants_anycast]
-        if fitting:
-            filters = [row for row in fitting if _filter_problem(row)]
-            return _filter_problem(filters[0]) if len(filters) == len(fitting) else None
-        word = "anycast" if wants_anycast else "multicast"
-        if not wants_anycast:
-            return f"no {word} queue is bound to address {destination.name}"
-        types = self._management.routing_types(destination.name)
-        if types is not None and "ANYCAST" not in types:
-            return f"address {destination.name} is multicast and no anycast queue is bound to it"
-        settings = self._management.settings([destination.name])[0]
-        if not settings.get("autoCreateQueues", True):
-            return f"queue {destination.name} does not exist and auto-create-queues is off"
-        if types is None and not settings.get("autoCreateAddresses", True):
-            return f"address {destination.name} does not exist and auto-create-addresses is off"
-        return None
+        return _address_problem(destination, rows, management)
 
     def _named_queue_problem(
         self, destination: Destination, address: str, queue: str, rows: list[QueueRow]
@@ -274,6 +288,28 @@ class ArtemisRoutes:
         if refused is not None:
             return f"queue {name} can't be made: {refused}"
         return self.problem(destination)
+
+
+def _address_problem(
+    destination: Destination, rows: list[QueueRow], management: ArtemisQuestions
+) -> str | None:
+    wants_anycast = destination.is_queue
+    fitting = [row for row in rows if row.is_anycast == wants_anycast]
+    if fitting:
+        filters = [row for row in fitting if _filter_problem(row)]
+        return _filter_problem(filters[0]) if len(filters) == len(fitting) else None
+    word = "anycast" if wants_anycast else "multicast"
+    if not wants_anycast:
+        return f"no {word} queue is bound to address {destination.name}"
+    types = management.routing_types(destination.name)
+    if types is not None and "ANYCAST" not in types:
+        return f"address {destination.name} is multicast and no anycast queue is bound to it"
+    settings = management.settings([destination.name])[0]
+    if not settings.get("autoCreateQueues", True):
+        return f"queue {destination.name} does not exist and auto-create-queues is off"
+    if types is None and not settings.get("autoCreateAddresses", True):
+        return f"address {destination.name} does not exist and auto-create-addresses is off"
+    return None
 
 
 def _is_internal(address: str) -> bool:

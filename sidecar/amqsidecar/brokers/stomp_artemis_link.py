@@ -255,6 +255,10 @@ class StompArtemisLink:
         """Return why a send to this destination would get lost, as a sentence; None = it routes."""
         return _opened(self._routes).problem(destination)
 
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `route_problem` knows them for some seconds."""
+        _opened(self._routes).ask_ahead(destinations)
+
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the broker's merged settings of each address, by its names; unset keys are absent.
 

@@ -1,9 +1,10 @@
 """Which of the due rows are sent now, which wait for their destination, and which are parked."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import AsksRoutesAhead, Link
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.loss import Losses
 from amqsidecar.model.destination import Destination, parse_destination
@@ -16,6 +17,12 @@ FOREIGN_WAIT_MS = 60_000
 
 SHORTEST_PROBE_WAIT_MS = 250
 """How long the other messages of a blocked destination wait at least while one probes."""
+
+PROBES_MAX = 100
+"""So many blocked destinations are tried in one cycle, however many there are."""
+
+PROBE_TURN_MS = 1_000
+"""How long the messages of the others wait for a later cycle."""
 
 Wait = tuple[int, str]
 """Until when a destination can't take rows, and why."""
@@ -61,6 +68,8 @@ class Dispatch:
         waits: dict[tuple[str, str, bool], Wait | None] = {}
         probed: set[str] = set()
         sent: Counter[str] = Counter()
+        in_turn = self._in_turn(due, now_ms)
+        self._ask_ahead(due, in_turn)
         for row in due:
             circle = (row.destination, row.is_final)
             if circle not in circling:
@@ -73,7 +82,7 @@ class Dispatch:
                 continue
             target = (row.destination, row.encoding, row.is_final)
             if target not in waits:
-                waits[target] = self._wait_of(row, now_ms, events)
+                waits[target] = self._wait_of(row, now_ms, events, in_turn)
             wait = waits[target]
             blockage = self._blockages.get(row.destination)
             if wait is None and blockage is not None:
@@ -91,6 +100,28 @@ class Dispatch:
         for (due_at_ms, reason), ids in postponed.items():
             tx.postpone(ids, due_at_ms, reason)
         return sendable
+
+    def _in_turn(self, due: Sequence[DueRow], now_ms: int) -> set[str]:
+        """Return the destinations that may be tried in this cycle.
+
+        Why not all: to ask about thousands that are blocked would hold up those that are open.
+        """
+        names = dict.fromkeys(row.destination for row in due)
+        blocked = {name: self._blockages.get(name) for name in names}
+        probes = (name for name, one in blocked.items() if one is not None and one.is_over(now_ms))
+        is_open = {name for name, one in blocked.items() if one is None}
+        return is_open | set(islice(probes, PROBES_MAX))
+
+    def _ask_ahead(self, due: Sequence[DueRow], names: Collection[str]) -> None:
+        if not isinstance(self._link, AsksRoutesAhead):
+            return
+        encoding = self._link.description.encoding
+        asked = dict.fromkeys(
+            row.destination
+            for row in due
+            if row.destination in names and row.encoding == encoding and not row.is_final
+        )
+        self._link.ask_routes_ahead([parse_destination(name) for name in asked])
 
     def _guilt_reason(self, row: DueRow) -> str | None:
         if self._losses.is_guilty(row.id):
@@ -113,7 +144,9 @@ class Dispatch:
                 return [row]
         return sendable
 
-    def _wait_of(self, row: DueRow, now_ms: int, events: list[AnyEvent]) -> Wait | None:
+    def _wait_of(
+        self, row: DueRow, now_ms: int, events: list[AnyEvent], in_turn: Collection[str]
+    ) -> Wait | None:
         """Return until when rows like this one can't be sent and why; None = they can."""
         encoding = self._link.description.encoding
         if row.encoding != encoding:
@@ -128,6 +161,8 @@ class Dispatch:
         blockage = self._blockages.get(row.destination)
         if blockage is not None and not blockage.is_over(now_ms):
             return blockage.until_ms, blockage.reason
+        if blockage is not None and row.destination not in in_turn:
+            return now_ms + PROBE_TURN_MS, blockage.reason
         problem = self._send_problem(row)
         if problem is None:
             return None
