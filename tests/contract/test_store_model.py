@@ -1,9 +1,12 @@
 """A store against a model of a few dictionaries: whatever is done, both tell the same."""
 
 import shutil
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -27,6 +30,7 @@ from support.virtual_clock import VirtualClock
 
 WAITING, HELD, PARKED = RowState
 DESTINATIONS = ("queue://a", "queue://b", "topic://c")
+SOURCES = ("queue://DLQ.a", "queue://DLQ.b")
 POSITIONS = st.lists(st.integers(0, 12), max_size=6, unique=True)
 FILTERS = st.builds(
     RowFilter,
@@ -129,6 +133,8 @@ class StoreMachine(RuleBasedStateMachine):
                 due_at_ms=takes.due_at_ms + number,
                 state=takes.state,
                 destination=takes.destination,
+                source=SOURCES[number % 2],
+                rule=f"rule {takes.limit}",
             )
             for number in range(takes.count)
         ]
@@ -356,16 +362,48 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class SqliteMachine(StoreMachine):
+    """Another process looks at the same file, and removes texts that no row has any more."""
+
     def prepare(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
+        self.other = self.opened()
 
     def open(self) -> None:
-        self.store = UnsyncedStore(self.folder / "schedule.db", clock=VirtualClock())
-        self.store.open()
+        self.store = self.opened()
+
+    def opened(self) -> UnsyncedStore:
+        store = UnsyncedStore(self.folder / "schedule.db", clock=VirtualClock())
+        store.open()
+        return store
+
+    @rule(by_other=st.booleans(), limit=st.integers(1, 3))
+    def forget_words(self, by_other: bool, limit: int) -> None:
+        forgetful = self.other if by_other else self.store
+        assert forgetful.forget_history(0, limit) == 0
+
+    @invariant()
+    def words_agree(self) -> None:
+        """The texts of rows are counted, those of a cycle that is not finished, too."""
+        with closing(sqlite3.connect(self.folder / "schedule.db")) as database:
+            counted = dict(database.execute("SELECT text, uses FROM word WHERE uses <> 0"))
+        rows = list(self.rows.values())
+        if self.begun is not None:
+            rows += self.begun.taken
+        texts = [(row.destination, row.source, row.rule, row.encoding) for row in rows]
+        assert counted == Counter(chain.from_iterable(texts))
+
+    @invariant()
+    def another_process_agrees(self) -> None:
+        own, others = (one.list_rows(RowFilter(), 10_000) for one in (self.store, self.other))
+        assert own == others
+        texts = {view.id: (view.source, view.rule, view.encoding) for view in others}
+        assert texts == {row.id: (row.source, row.rule, row.encoding) for row in self.rows.values()}
+        assert self.other.tallies() == self.store.tallies()
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
+            self.other.close()
             shutil.rmtree(self.folder)
 
 
