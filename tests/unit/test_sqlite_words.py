@@ -9,7 +9,7 @@ import pytest
 
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.stores.sqlite_store import SqliteStore
-from support.schedule_rows import taken_row
+from support.schedule_rows import taken_row, took
 from support.virtual_clock import VirtualClock
 
 
@@ -86,6 +86,20 @@ def test_no_more_than_asked_for_go_at_once(path: Path) -> None:
     store.forget_history(0, 40)
 
     assert len(stored_words(path)) == 301 - 40
+    store.close()
+
+
+def test_texts_go_as_well_where_history_is_bounded_by_its_length(path: Path) -> None:
+    """A busy service trims thousands of events before any is old."""
+    store = opened(path)
+    take(store, 1, rows_of(1, 100))
+    send_all(store, 2)
+    with store.transaction() as tx:
+        tx.record([took(row) for row in rows_of(1, 100)])
+
+    assert store.trim_history(10, 5_000) == 90
+
+    assert stored_words(path) == {}
     store.close()
 
 

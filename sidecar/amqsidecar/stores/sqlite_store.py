@@ -917,14 +917,13 @@ class SqliteStore:
         """
         with self.transaction(), self._database.mapped("be written"):
             removed = self._forget("oldest_blocks", limit, before_ms=before_ms)
-            self._database.forget_words(limit)
         self._shrink()
         return removed
 
     def trim_history(self, max_events: int, limit: int) -> int:
         """Remove at most `limit` of the first events beyond `max_events`; returns how many.
 
-        Promise: as `forget_history`.
+        Texts and promise: as `forget_history`.
         """
         with self.transaction(), self._database.mapped("be written"):
             excess = self._database.query("read_event_count").fetchone()[0] - max_events
@@ -933,7 +932,7 @@ class SqliteStore:
         return removed
 
     def _forget(self, blocks: str, limit: int, **conditions: int) -> int:
-        """Remove at most `limit` events of the blocks that a query names; returns how many."""
+        """Remove at most `limit` events of the blocks that a query names, and texts; see above."""
         database, removed = self._database, 0
         record = _read_unfinished(database)
         unfinished = None if record is None else record.event_block
@@ -945,6 +944,7 @@ class SqliteStore:
             events = _read_block(database, block)
             _rewrite_block(database, block, events, events[forgotten:])
             removed += forgotten
+        database.forget_words(limit)
         return removed
 
     def _shrink(self) -> None:
