@@ -917,6 +917,7 @@ class SqliteStore:
         """
         with self.transaction(), self._database.mapped("be written"):
             removed = self._forget("oldest_blocks", limit, before_ms=before_ms)
+            self._database.forget_words(limit)
         self._shrink()
         return removed
 
@@ -928,11 +929,12 @@ class SqliteStore:
         with self.transaction(), self._database.mapped("be written"):
             excess = self._database.query("read_event_count").fetchone()[0] - max_events
             removed = self._forget("first_blocks", min(limit, excess)) if excess > 0 else 0
+            self._database.forget_words(limit)
         self._shrink()
         return removed
 
     def _forget(self, blocks: str, limit: int, **conditions: int) -> int:
-        """Remove at most `limit` events of the blocks that a query names, and texts; see above."""
+        """Remove at most `limit` events of the blocks that a query names; returns how many."""
         database, removed = self._database, 0
         record = _read_unfinished(database)
         unfinished = None if record is None else record.event_block
@@ -944,7 +946,6 @@ class SqliteStore:
             events = _read_block(database, block)
             _rewrite_block(database, block, events, events[forgotten:])
             removed += forgotten
-        database.forget_words(limit)
         return removed
 
     def _shrink(self) -> None:
