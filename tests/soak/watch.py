@@ -44,11 +44,18 @@ class WatchedSidecar(SidecarProcess):
     """The installed command with its objects in view."""
 
     def __init__(
-        self, folder: Path, broker: Broker, *, delay_ms: int, intake: str | None = None
+        self,
+        folder: Path,
+        broker: Broker,
+        *,
+        delay_ms: int,
+        intake: str | None = None,
+        wire: str | None = None,
     ) -> None:
         folder.mkdir()
         self._objects_path = folder / "objects.json"
-        url = broker.amqp_url if isinstance(broker, ArtemisBroker) else broker.openwire_url
+        own_wire = "amqp" if isinstance(broker, ArtemisBroker) else "openwire"
+        url = str(getattr(broker, f"{wire or own_wire}_url"))
         super().__init__(
             folder,
             url,
