@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Resend
+from amqsidecar.engine import blockage
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.event import (
     CycleInDoubt,
@@ -171,6 +172,22 @@ def test_one_poisonous_send_among_many_is_parked_and_the_others_go(world: World)
     (row,) = world.store.list_rows(ALL, 10)
     assert (row.state, world.store.message(row.id)) == (RowState.PARKED, b"m7")
     assert kinds(world, Parked)[-1].reason == "can't store it"
+
+
+def test_nothing_is_parked_because_more_destinations_are_full_than_are_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockage, "BLOCKED_MAX", 3)
+    world.broker.refuse_send = lambda _resend: "full"
+    for number in range(8):
+        world.die(f"m{number}", origin=f"orders.{number}")
+    world.run(300)
+    assert kinds(world, Parked) == []
+    world.broker.refuse_send = lambda _resend: None
+    world.run(300)
+    assert [world.bodies(f"orders.{number}") for number in range(8)] == [
+        [f"m{number}"] for number in range(8)
+    ]
 
 
 def test_a_refused_send_alone_does_not_stop_the_others(world: World) -> None:

@@ -40,6 +40,11 @@ class Blockages:
     def __len__(self) -> int:
         return len(self._blocked)
 
+    @property
+    def are_full(self) -> bool:
+        """Whether a destination that is not remembered may have been blocked."""
+        return len(self._blocked) >= BLOCKED_MAX
+
     def get(self, destination: str) -> Blockage | None:
         """Return the blockage of a destination, also while it may be probed; None = it is open."""
         return self._blocked.get(destination)
@@ -53,7 +58,7 @@ class Blockages:
             self._first_delay_ms if before is None else min(before.delay_ms * 2, self._max_delay_ms)
         )
         blockage = Blockage(reason, now_ms + delay_ms, delay_ms, ends_links)
-        if len(self._blocked) >= BLOCKED_MAX:
+        if self.are_full:
             del self._blocked[next(iter(self._blocked))]
         self._blocked[destination] = blockage
         return blockage

@@ -450,7 +450,9 @@ class CycleEngine:
                 is_alone = offered[row.destination] == 1
                 # Why: where all that follow are refused as well, the destination is full.
                 is_odd = index < last_taken.get(row.destination, -1) or (
-                    is_alone and self._blockages.get(row.destination) is None
+                    is_alone
+                    and self._blockages.get(row.destination) is None
+                    and not self._blockages.are_full
                 )
                 count = self._refusals.get(row.id, 0) + (1 if is_odd else 0)
                 self._refusals[row.id] = count
