@@ -27,6 +27,12 @@ _CREDIT_TIMEOUT_S = 15.0
 _FIRST_CREDIT_TIMEOUT_S = 2.0
 _ATTACH_TIMEOUT_S = 15.0
 _ANSWER_TIMEOUT_S = 60.0
+# Bound: how long a send may wait for room while later ones are answered.
+_ROOM_TIMEOUT_S = 5.0
+_NO_ROOM = (
+    f"the broker did not take it within {_ROOM_TIMEOUT_S:.0f} s, but what came later: is it full "
+    "(memoryLimit with producerFlowControl, and without sendFailIfNoSpace)?"
+)
 # Why: the broker works on these while we encode the next ones.
 _SENDS_PER_TURN = 64
 
@@ -114,6 +120,7 @@ class TransactionSends:
         self._transaction = transaction
         self._now_ms = now_ms
         self._encode = encode
+        self._sends: Sequence[Resend] = ()
         self._sent: list[tuple[int, Any]] = []
         self._blocked: dict[Destination, str] = {}
 
@@ -123,6 +130,7 @@ class TransactionSends:
         Raises:
             LinkLost: the connection is gone, or the broker does not answer.
         """
+        self._sends = sends
         for number, wave in enumerate(_waves(sends)):
             if number:
                 self.wait_for_answers()
@@ -207,7 +215,9 @@ class TransactionSends:
                 at += 1
             return at == len(sent)
 
-        if not self._connection.run_until(is_done, _ANSWER_TIMEOUT_S):
+        if not self._connection.run_until(is_done, _ROOM_TIMEOUT_S):
+            self._check_room()
+        if not self._connection.run_until(is_done, _ANSWER_TIMEOUT_S - _ROOM_TIMEOUT_S):
             raise LinkLost(f"{len(sent) - at} sends were not answered in {_ANSWER_TIMEOUT_S:g} s")
         refusal, settle = self._transaction.refusal, lib.pn_delivery_settle
         for index, delivery in sent:
@@ -216,6 +226,25 @@ class TransactionSends:
                 self.refusals[index] = words
             settle(delivery)
         sent.clear()
+
+    def _check_room(self) -> None:
+        """Give up where the last send is answered and others are not.
+
+        Why: Classic answers in order, but for those that it lays aside until there is room.
+
+        Raises:
+            LinkLost: there are such.
+        """
+        if not is_answered(self._sent[-1][1]):
+            return
+        waiting = dict.fromkeys(
+            str(self._sends[index].destination)
+            for index, delivery in self._sent
+            if not is_answered(delivery)
+        )
+        if waiting:
+            reason = f"we are held up by {', '.join(waiting)}"
+            raise LinkLost(reason, dict.fromkeys(waiting, _NO_ROOM))
 
 
 def _waves(sends: Sequence[Resend]) -> Iterator[list[int]]:
