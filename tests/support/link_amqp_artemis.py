@@ -27,15 +27,19 @@ class AmqpArtemisHarness:
         self.prefix = prefix
         self.dead_letter_queue = f"{prefix}.DLQ"
         self._numbers = 0
-        self.connection = AmqpConnection(broker.endpoint("PORT"), SystemClock())
-        self.connection.open(f"harness-{uuid.uuid4().hex}")
-        self.management = ArtemisManagement(self.connection)
-        self.management.prepare(10)
-        assert self.management.missing is None
+        self.connect()
         self.set_address(f"{prefix}.#", deadLetterAddress=self.dead_letter_queue)
         self.management.create_queue(
             self.dead_letter_queue, self.dead_letter_queue, is_anycast=True
         )
+
+    def connect(self) -> None:
+        """Connect the harness itself."""
+        self.connection = AmqpConnection(self.broker.endpoint("PORT"), SystemClock())
+        self.connection.open(f"harness-{uuid.uuid4().hex}")
+        self.management = ArtemisManagement(self.connection)
+        self.management.prepare(10)
+        assert self.management.missing is None
 
     def make_link(self, instance: str) -> AmqpArtemisLink:
         """Return a link that is not opened."""
