@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
+from amqsidecar.engine.cycle import Limits
 from amqsidecar.errors import LinkLost
+from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import (
     CycleInDoubt,
     CycleRecovered,
@@ -237,6 +240,33 @@ def test_many_blocked_destinations_are_tried_in_turns(
     world.clock.advance(60_000)
     world.run(100)
     assert [world.bodies(name) for name in names] == [[name] for name in names]
+
+
+def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(world: World) -> None:
+    """Classic ends a link that says nothing for 30 s."""
+    tried: Counter[str] = Counter()
+    in_a_turn: list[int] = []
+
+    def try_slowly(destination: Destination) -> str | None:
+        in_a_turn[-1] += 1
+        tried[destination.name] += 1
+        world.clock.advance(1_000)
+        return "full"
+
+    world.limits = Limits(max_taken=100, max_sent=100)
+    world.connect()
+    names = [f"full.{number}" for number in range(60)]
+    world.broker.unroutable.update(names)
+    for name in names:
+        world.die(name, origin=name)
+    world.run(20)
+    world.link.route_problem = try_slowly
+    world.clock.advance(60_000)
+    for _ in range(100):
+        in_a_turn.append(0)
+        world.run(1)
+    assert max(in_a_turn) <= 6
+    assert set(tried) == set(names)
 
 
 def test_a_destination_that_held_up_a_link_is_blocked_and_gets_fewer_at_once(world: World) -> None:

@@ -102,7 +102,7 @@ class CycleEngine:
         self._losses = losses if losses is not None else Losses()
         self._crash_point = crash_point
         self._wake_at = wake_at
-        self._dispatch = Dispatch(link, judge.is_intake, self._blockages, self._losses)
+        self._dispatch = Dispatch(link, judge.is_intake, self._blockages, self._losses, clock)
         self._cycle = 0
         self._uid = ""
         self._owes: tuple[str, int] | None = None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from amqsidecar.broker import AsksRoutesAhead, Link
+from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.loss import Losses
 from amqsidecar.model.destination import Destination, parse_destination
@@ -20,6 +21,9 @@ SHORTEST_PROBE_WAIT_MS = 250
 
 PROBES_MAX = 100
 """So many blocked destinations are tried in one cycle, however many there are."""
+
+PROBES_S_MAX = 5.0
+"""So long they are tried in one cycle: nobody looks after the link meanwhile."""
 
 PROBE_TURN_MS = 1_000
 """How long the messages of the others wait for a later cycle."""
@@ -37,11 +41,14 @@ class Dispatch:
         is_intake: Callable[[Destination], bool],
         blockages: Blockages,
         losses: Losses,
+        clock: Clock,
     ) -> None:
         self._link = link
         self._is_intake = is_intake
         self._blockages = blockages
         self._losses = losses
+        self._clock = clock
+        self._probes_until_s = 0.0
 
     def choose(
         self, tx: StoreTransaction, due: list[DueRow], now_ms: int, events: list[AnyEvent]
@@ -68,6 +75,7 @@ class Dispatch:
         waits: dict[tuple[str, str, bool], Wait | None] = {}
         probed: set[str] = set()
         sent: Counter[str] = Counter()
+        self._probes_until_s = self._clock.monotonic_s() + PROBES_S_MAX
         in_turn = self._in_turn(due, now_ms)
         self._ask_ahead(due, in_turn)
         for row in due:
@@ -161,7 +169,9 @@ class Dispatch:
         blockage = self._blockages.get(row.destination)
         if blockage is not None and not blockage.is_over(now_ms):
             return blockage.until_ms, blockage.reason
-        if blockage is not None and row.destination not in in_turn:
+        if blockage is not None and not (
+            row.destination in in_turn and self._clock.monotonic_s() < self._probes_until_s
+        ):
             return now_ms + PROBE_TURN_MS, blockage.reason
         problem = self._send_problem(row)
         if problem is None:
