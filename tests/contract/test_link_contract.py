@@ -17,7 +17,7 @@ from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
 from support.link_harness import LinkHarness
 from support.link_memory import AckLaterHarness, MemoryHarness
-from support.link_stomp_artemis import StompArtemisHarness, take_over
+from support.link_stomp_artemis import StompArtemisHarness, after_a_death
 from support.waiting import eventually
 
 HARNESSES: dict[str, tuple[type[LinkHarness], str | None]] = {
@@ -210,10 +210,13 @@ def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link
     receive(link, 10)
     harness.drop(link)
 
-    heir, token = take_over(harness, lambda: open_link(token=None))
-    assert token == 7
-    heir.attach([harness.intake()], 100)
-    deliveries = receive(heir, 10)
+    def inherit() -> tuple[Link, list[Delivery]]:
+        heir = open_link(token=None)
+        assert heir.take_token(20) == 7
+        heir.attach([harness.intake()], 100)
+        return heir, receive(heir, 10)
+
+    heir, deliveries = after_a_death(harness, inherit)
     heir.commit_cycle(deliveries, redeliveries(deliveries), 8)
     assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
 
@@ -290,13 +293,16 @@ def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None
 
 def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: MakeLink) -> None:
     """More crashes than deliveries that a broker allows do not use the token up."""
+
+    def inherit() -> Link:
+        link = open_link(token=None)
+        assert link.take_token(20) == 3
+        return link
+
     open_link(token=3).close()
     for _ in range(13):
-        link, token = take_over(harness, lambda: open_link(token=None))
-        assert token == 3
-        harness.drop(link)
-    link, token = take_over(harness, lambda: open_link(token=None))
-    assert token == 3
+        harness.drop(after_a_death(harness, inherit))
+    link = after_a_death(harness, inherit)
     link.commit_cycle([], [], 4)
     link.close()
     assert open_link(token=None).take_token(20) == 4
