@@ -269,6 +269,21 @@ def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(world: 
     assert set(tried) == set(names)
 
 
+def test_what_waits_for_a_destination_that_gets_few_at_once_hides_no_others(world: World) -> None:
+    for number in range(300):
+        world.die(f"m{number}", origin="slow")
+    world.run(31)
+    world.die("a")
+    world.run(1)
+    assert world.bodies("slow") == []
+    world.losses.note_held_up("queue://slow", 4)
+    world.clock.advance(60_000)
+    world.run(40)
+    assert world.bodies("orders") == ["a"]
+    world.run(600)
+    assert len(world.bodies("slow")) == 300
+
+
 def test_a_destination_that_held_up_a_link_is_blocked_and_gets_fewer_at_once(world: World) -> None:
     """It has room for three: its messages go by and by, the others at once, and none is parked."""
     link_losses = 0

@@ -331,7 +331,9 @@ class CycleEngine:
                 self._pay(tx)
                 # Why not `send_limit` rows: those that can't go now would hide those that can.
                 due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
-                sent = self._dispatch.choose(tx, due, now_ms, blocked)[:send_limit]
+                is_full = len(due) == self._limits.max_sent
+                sendable = self._dispatch.choose(tx, due, now_ms, blocked, hides_others=is_full)
+                sent = sendable[:send_limit]
                 resends = [self._resend(row) for row in sent]
                 if resends:
                     self._link.begin_sends(resends)

@@ -17,7 +17,7 @@ FOREIGN_WAIT_MS = 60_000
 """How long a row waits that was taken over another kind of link than the present one."""
 
 SHORTEST_PROBE_WAIT_MS = 250
-"""How long the other messages of a blocked destination wait at least while one probes."""
+"""How long the other messages of a destination wait at least while one, or a few, are sent."""
 
 PROBES_MAX = 100
 """So many blocked destinations are tried in one cycle, however many there are."""
@@ -27,6 +27,8 @@ PROBES_S_MAX = 5.0
 
 PROBE_TURN_MS = 1_000
 """How long the messages of the others wait for a later cycle."""
+
+FEW_AT_ONCE = "few are sent there at once, since more have held up the connection"
 
 Wait = tuple[int, str]
 """Until when a destination can't take rows, and why."""
@@ -51,7 +53,13 @@ class Dispatch:
         self._probes_until_s = 0.0
 
     def choose(
-        self, tx: StoreTransaction, due: list[DueRow], now_ms: int, events: list[AnyEvent]
+        self,
+        tx: StoreTransaction,
+        due: list[DueRow],
+        now_ms: int,
+        events: list[AnyEvent],
+        *,
+        hides_others: bool,
     ) -> list[DueRow]:
         """Return the rows to send now; postpone or park the others in the transaction.
 
@@ -60,14 +68,21 @@ class Dispatch:
             due: rows whose time has come; sorted anew where one may have ended a link.
             now_ms: the time.
             events: gets what happened to the others.
+            hides_others: more rows may be due than these.
         """
         if self._losses.has_suspects:
             # Why last: another one shows whether the destination takes anything.
             due.sort(key=lambda row: self._losses.is_suspect(row.id))
-        return self._alone(self._sort(tx, due, now_ms, events))
+        return self._alone(self._sort(tx, due, now_ms, events, hides_others=hides_others))
 
     def _sort(
-        self, tx: StoreTransaction, due: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+        self,
+        tx: StoreTransaction,
+        due: Sequence[DueRow],
+        now_ms: int,
+        events: list[AnyEvent],
+        *,
+        hides_others: bool,
     ) -> list[DueRow]:
         sendable: list[DueRow] = []
         postponed: dict[Wait, list[int]] = {}
@@ -105,6 +120,9 @@ class Dispatch:
             if most is None or sent[row.destination] < most:
                 sent[row.destination] += 1
                 sendable.append(row)
+            elif hides_others:
+                wait = (now_ms + SHORTEST_PROBE_WAIT_MS, FEW_AT_ONCE)
+                postponed.setdefault(wait, []).append(row.id)
         for (due_at_ms, reason), ids in postponed.items():
             tx.postpone(ids, due_at_ms, reason)
         return sendable
