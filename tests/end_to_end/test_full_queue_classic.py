@@ -24,13 +24,19 @@ SMALL_QUEUES = f"""
   {DEAD_LETTERS}
   <pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy>
 </policyEntry>
+<policyEntry queue="e2e.back.full.large.>" producerFlowControl="true" memoryLimit="3500kb">
+  {DEAD_LETTERS}
+  <pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy>
+</policyEntry>
 <policyEntry queue="e2e.back.free.>">
   {DEAD_LETTERS}
 </policyEntry>
 """
-LARGE = 40_000
-LARGE_COUNT = 8
-"""More than the small queue holds, so that the sidecar's own sends fill it."""
+COUNT = 8
+"""More than the small queues hold of either size, so that the sidecar's own sends fill them."""
+MEDIUM = ("medium", 40_000)
+LARGE = ("large", 1_500_000)
+"""More than fits between us and a broker that does not read."""
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +71,17 @@ def logged(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
     return [line for line in sidecar.log_lines() if line.get("event") == event]
 
 
-@pytest.mark.parametrize("wire", ["openwire", "stomp", "amqp_jms"])
+@pytest.mark.parametrize(
+    ("wire", "kind", "size"),
+    [("openwire", *MEDIUM), ("stomp", *LARGE), ("amqp_jms", *MEDIUM)],
+)
 def test_a_full_queue_holds_up_nobody_else(
-    broker: ClassicBroker, tmp_path: Path, unique: str, wire: str
+    broker: ClassicBroker, tmp_path: Path, unique: str, wire: str, kind: str, size: int
 ) -> None:
     """It gets all that waits for it when somebody reads it; nothing is lost or doubled."""
-    full, free = f"e2e.back.full.{unique}", f"e2e.back.free.{unique}"
+    full, free = f"e2e.back.full.{kind}.{unique}", f"e2e.back.free.{unique}"
     peer = JmsPeer.of(broker, "openwire")
-    large = die(peer, full, LARGE_COUNT, f"large-{unique}", LARGE)
+    bulky = die(peer, full, COUNT, f"bulky-{unique}", size)
     first = die(peer, free, 4, f"first-{unique}")
     url = getattr(broker, f"{wire}_url")
     sets = [
@@ -105,8 +114,8 @@ def test_a_full_queue_holds_up_nobody_else(
         # Why: over AMQP it can't be tried on a connection of its own.
         assert len(held_up) == 1 or wire == "amqp_jms"
 
-        returned = peer.consume(full, LARGE_COUNT, wait_ms=30_000)
-        assert sorted(one.test_id for one in returned) == sorted(large)
+        returned = peer.consume(full, COUNT, wait_ms=30_000)
+        assert sorted(one.test_id for one in returned) == sorted(bulky)
         assert {str(one.value("amqsidecarRedeliveryCount")) for one in returned} == {"1"}
         assert sidecar.stop() == 0
     assert peer.consume(full) == peer.consume(free) == []

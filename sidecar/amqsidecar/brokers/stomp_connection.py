@@ -72,6 +72,7 @@ class _Transport(Transport):  # type: ignore[misc]
         endpoint: Endpoint,
         take: Callable[[bytes], None],
         lost: Callable[[object], None],
+        silence: Silence,
     ) -> None:
         super().__init__(
             [(endpoint.host, endpoint.port)],
@@ -82,6 +83,7 @@ class _Transport(Transport):  # type: ignore[misc]
         self._endpoint = endpoint
         self._take = take
         self._lost = lost
+        self._silence = silence
 
     def attempt_connection(self) -> None:
         """Connect once.
@@ -99,7 +101,7 @@ class _Transport(Transport):  # type: ignore[misc]
             self.blocking = False
             connected.setblocking(False)
         else:
-            connected.settimeout(_ANSWER_TIMEOUT_S)
+            connected.settimeout(self._silence.after_s)
         self.socket = connected
         self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
 
@@ -135,13 +137,26 @@ class _Transport(Transport):  # type: ignore[misc]
 
         Raises:
             OSError: the connection is gone, or the broker took nothing for a minute.
+            LinkLost: the broker took nothing for a while, and it is known why.
         """
         if not self.running or self.socket is None:
             raise OSError("it is closed")
         if self.blocking:
-            self.socket.sendall(data)
+            self._send_all(memoryview(data))
         else:
             self.send_queue.put(data)
+
+    def _send_all(self, data: memoryview) -> None:
+        stalled_s = 0.0
+        while data:
+            try:
+                data = data[self.socket.send(data) :]
+                stalled_s = 0.0
+            except TimeoutError:
+                stalled_s += self._silence.after_s
+                if stalled_s >= _ANSWER_TIMEOUT_S:
+                    raise
+                self._silence.ask()
 
     def end(self) -> None:
         """Close the socket and wait for stomp.py's thread; never raises."""
@@ -170,7 +185,7 @@ class StompConnection:
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.
-        silence: how long we wait for an answer before we ask why.
+        silence: how long we wait for an answer, or for the broker to read, before we ask why.
     """
 
     connected: Frame
@@ -245,7 +260,7 @@ class StompConnection:
             LinkLost: the broker can't be reached, or broke off.
             BrokerRefused: credentials, certificate, or another protocol.
         """
-        transport = _Transport(self._endpoint, self._take_in, self._note_lost)
+        transport = _Transport(self._endpoint, self._take_in, self._note_lost, self.silence)
         transport.start()
         self._transport = transport
         self._read_at_s = self._written_at_s = self._clock.monotonic_s()
@@ -425,9 +440,6 @@ class StompConnection:
         transport = self._live()
         try:
             transport.write(data)
-        except TimeoutError as cause:
-            self.silence.ask()
-            raise self._lost(str(cause)) from cause
         except OSError as cause:
             raise self._lost(str(cause)) from cause
         self._written_at_s = self._clock.monotonic_s()
