@@ -50,7 +50,7 @@ class LinkMaker:
         self._rules = rules
         self._keeps_non_persistent = (
             always_keeps
-            if rules is None
+            if rules is None or not rules.dead_letter.is_known
             else DeadLetterDecider(rules.dead_letter).keeps_non_persistent
         )
         self._config = config

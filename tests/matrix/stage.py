@@ -146,22 +146,30 @@ def matrix_broker(kind: str) -> Broker:
     )
 
 
+def _policy_entry(wire: Wire) -> str:
+    """Return what `_entry` says, for the sidecar."""
+    strategy = (
+        "kind: individual\n        queue_prefix: DLQ."
+        if wire.individual
+        else f"kind: shared\n        dead_letter_queue: queue://DLQ.{wire.name}"
+    )
+    return (
+        f'    - queue: "{wire.prefix}>"\n      dead_letter_strategy:\n        {strategy}\n'
+        "        process_non_persistent: true\n"
+    )
+
+
 def policy(kind: str, folder: Path) -> Path:
     """Write the rules that the sidecar goes by: five redeliveries, each at once."""
     path = folder / "policy.yaml"
     if kind == "artemis":
         text = 'address_settings:\n  - match: "#"\n    max_delivery_attempts: 6\n'
     else:
-        individual = [wire for wire in wires_of(kind) if wire.individual and not wire.after]
-        entries = "".join(
-            f'    - queue: "{wire.prefix}>"\n'
-            "      dead_letter_strategy:\n        kind: individual\n        queue_prefix: DLQ.\n"
-            for wire in individual
-        )
+        entries = "".join(_policy_entry(wire) for wire in wires_of(kind) if not wire.after)
         text = (
             "plugins:\n  - redelivery:\n      default_entry:\n        maximum_redeliveries: 5\n"
             "        initial_redelivery_delay_ms: 0\n        redelivery_delay_ms: 0\n"
         )
-        text += f"dead_letter:\n  entries:\n{entries}" if individual else ""
+        text += f"dead_letter:\n  entries:\n{entries}"
     path.write_text(text, encoding="utf-8")
     return path

@@ -111,6 +111,22 @@ def test_classic_policy_with_lines() -> None:
     assert isinstance(compile_policy(rules, PLUGINS), Chain)
 
 
+def test_only_what_is_said_of_strategies_is_known(tmp_path: Path) -> None:
+    """A file of the broker says all of them, also by silence; rules in YAML may leave them out."""
+    files = {
+        "silent.yaml": "plugins: []\n",
+        "told.yaml": "plugins: []\ndead_letter: {entries: []}\n",
+        "silent.xml": "<beans><broker xmlns='http://activemq.apache.org/schema/core'/></beans>",
+    }
+    known = {}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        rules = load_policy(tmp_path / name, PLUGINS)
+        assert isinstance(rules, ClassicRules)
+        known[name] = rules.dead_letter.is_known
+    assert known == {"silent.yaml": False, "told.yaml": True, "silent.xml": True}
+
+
 def test_artemis_policy_with_lines() -> None:
     """Keys are the broker's words in snake case, with units."""
     rules = _read(

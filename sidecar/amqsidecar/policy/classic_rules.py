@@ -158,11 +158,13 @@ class DeadLetterRules:
     Attributes:
         entries: in file order.
         default_entry: the policy map's own default entry; None = there is none.
+        is_known: False = nothing was said of the broker's strategies, so that it may have others.
     """
 
     entries: tuple[PolicyEntry, ...] = ()
     default_entry: PolicyEntry | None = None
     source: RuleSource = DEFAULTS
+    is_known: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

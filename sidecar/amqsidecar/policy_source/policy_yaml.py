@@ -142,7 +142,7 @@ class _PolicyMapping:
                     source=source,
                 )
             )
-        dead_letter = DeadLetterRules(source=self._source)
+        dead_letter = DeadLetterRules(source=self._source, is_known=False)
         if content.get("dead_letter") is not None:
             read = self._options(
                 "deadletter", content["dead_letter"], self._place(content, "dead_letter")
