@@ -165,7 +165,7 @@ class Application:
         before = len(self.producer.confirmed)
         eventually(
             lambda: len(self.producer.confirmed) > max(at_least, before),
-            within_s=60,
+            within_s=120,
             what=f"{self.peer.provider} goes on to send",
         )
         self.producer.stop()
