@@ -44,7 +44,9 @@ class Applications:
         self._broker = broker
         self._chance = chance
         self._process = PeerProcess()
-        self.peer = JmsPeer.of(broker, pair.provider, process=self._process)
+        # Why: else a Core client says that it succeeded before the broker knows.
+        sure = {"blockOnAcknowledge": "true"} if pair.provider == "core" else {}
+        self.peer = JmsPeer.of(broker, pair.provider, process=self._process, url_options=sure)
         self.sent = Sent()
         self._samples: dict[tuple[str, str], JmsMessage] = {}
         self._past: dict[str, list[Delivery]] = {queue: [] for queue in QUEUES}

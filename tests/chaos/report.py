@@ -19,6 +19,7 @@ COLUMNS = {
     "delays": "slowed",
     "stops": "SIGSTOP",
     "full_disks": "full disk",
+    "stuck_tokens": "token freed",
 }
 PREFACE = """\
 # Chaos
@@ -61,7 +62,8 @@ What it doesn't prove:
   receipt counts unless the message comes again; such a send may be missing, but not be there twice.
 
 `stuck` are dead letters that Artemis counted as handed out to nobody after a STOMP connection had
-died; they came when the broker was started again ([stomp.md](stomp.md)).
+died; they came when the broker was started again. `token freed` is how often the sidecar told the
+same of its own token, and the broker was killed for it ([stomp.md](stomp.md)).
 """
 
 
