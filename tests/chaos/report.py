@@ -19,7 +19,6 @@ COLUMNS = {
     "delays": "slowed",
     "stops": "SIGSTOP",
     "full_disks": "full disk",
-    "stuck_tokens": "token freed",
 }
 PREFACE = """\
 # Chaos
@@ -85,7 +84,16 @@ def table(outcomes: Sequence[Outcome]) -> str:
     heads = (
         *("pair", "messages", "deliveries", "redelivered", "consumed", "final"),
         *COLUMNS.values(),
-        *("unknown sends", "stuck", "lost", "doubled", "altered", "early", "too often"),
+        *(
+            "unknown sends",
+            "stuck",
+            "token freed",
+            "lost",
+            "doubled",
+            "altered",
+            "early",
+            "too often",
+        ),
         "longest recovery",
     )
     rows = [_numbers(outcome) for outcome in outcomes]
@@ -132,6 +140,7 @@ def _numbers(outcome: Outcome) -> list[int]:
         *(counts[name] for name in COLUMNS),
         accounts.unknown_sends,
         accounts.stuck,
+        counts["stuck_tokens"],
         len(accounts.lost),
         len(accounts.doubled),
         len(accounts.altered),
