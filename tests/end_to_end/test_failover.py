@@ -47,6 +47,8 @@ address_settings:
   - {match: "#", dead_letter_address: DLQ, max_delivery_attempts: 100, redelivery_delay_ms: 100}
 """
 # Why: small cycles, so that a broker dies in the middle of one, with many still to come.
+# Why so long: Artemis keeps what it handed to a client that it lost for a minute.
+PATIENCE_S = 150
 OPTIONS = ("cycle.max_messages=10", "intake.backlog=process", "broker.connect_timeout_s=5")
 # As the README asks for: what is in hand when a link is lost counts as a failed delivery.
 ARTEMIS_SETTINGS = """
@@ -165,7 +167,7 @@ class Application:
         before = len(self.producer.confirmed)
         eventually(
             lambda: len(self.producer.confirmed) > max(at_least, before),
-            within_s=120,
+            within_s=PATIENCE_S,
             what=f"{self.peer.provider} goes on to send",
         )
         self.producer.stop()
@@ -176,6 +178,7 @@ class Application:
         # Why not successes: who loses the broker in a commit never learns that it happened.
         self.consumer.wait_for(
             lambda events: ids <= {one.id for one in events if one.outcome == "succeeding"},
+            within_s=PATIENCE_S,
             what="all messages are handed over",
         )
 
@@ -225,7 +228,7 @@ class Pair:
         [standby] = [broker for broker in self.brokers if broker is not active]
         eventually(
             lambda: self.sidecar.metric("amqsidecar_resent_total") >= after,
-            within_s=60,
+            within_s=PATIENCE_S,
             what=f"{after} messages are sent again",
         )
         active.kill()
@@ -289,6 +292,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterato
         yield made
 
 
+@pytest.mark.timeout(600)
 def test_the_active_broker_is_killed_and_the_other_one_too(pair: Pair) -> None:
     """First to the standby and then back; the token lies in the store that both have."""
     first, second = (broker.sidecar_port for broker in pair.brokers)
