@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Protocol
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.endpoint import Endpoint
@@ -34,6 +35,14 @@ def of_a_trial(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, idle_timeout_s=_IDLE_TIMEOUT_S)
 
 
+class Resets(Protocol):
+    """A connection that can be ended without waiting for its peer."""
+
+    def reset(self) -> None:
+        """Close it so that the broker notices at once; never raises."""
+        ...
+
+
 class Rooms:
     """Remembers who held up a connection; outlives links, and belongs to one thread."""
 
@@ -50,6 +59,24 @@ class Rooms:
         with suppress(BrokerError):
             return None if takes(destination) else FULL
         return None
+
+    def give_up(
+        self,
+        connection: Resets,
+        sends: Sequence[Resend],
+        takes: Callable[[Destination], bool],
+        ours: Destination | None,
+    ) -> None:
+        """End a connection if some of these sends hold it up; see `find`.
+
+        Raises:
+            LinkLost: they do.
+        """
+        try:
+            self.find(sends, takes, ours)
+        except LinkLost:
+            connection.reset()
+            raise
 
     def find(
         self,

@@ -430,19 +430,8 @@ class OpenWireLink:
         return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
 
     def _find_full(self) -> None:
-        """Give up a link that is held up.
-
-        Raises:
-            LinkLost: some of what is being sent has no room.
-        """
-        connection = self._connection
-        if connection is None:
-            return  # it is being closed
-        try:
-            self._rooms.find(self._sending, self._takes, self._token_queue)
-        except LinkLost:
-            connection.reset()
-            raise
+        if self._connection is not None:  # else it is being closed
+            self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
 
     def _takes(self, destination: Destination) -> bool:
         return takes(self._endpoint, self._clock, destination)
