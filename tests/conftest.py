@@ -9,8 +9,10 @@ from hypothesis import settings
 
 from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
 from support.maven import CLASSIC_5, CLASSIC_6
+from support.postgres_server import PostgresServer
 
 BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
+POSTGRES_FIXTURES = {"postgres", "postgres_url"}
 
 # Why: how long an example takes says nothing on a machine that is busy with brokers.
 settings.register_profile("amqsidecar", deadline=None)
@@ -29,10 +31,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a broker fixture, so that `-m "not broker"` needs neither Java nor Maven."""
+    """Mark what uses a broker or PostgreSQL by a fixture.
+
+    So `-m "not broker"` needs neither Java nor Maven, `-m "not postgres"` no PostgreSQL.
+    """
     for item in items:
-        if BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
+        names = set(getattr(item, "fixturenames", ()))
+        if BROKER_FIXTURES & names:
             item.add_marker(pytest.mark.broker)
+        if POSTGRES_FIXTURES & names:
+            item.add_marker(pytest.mark.postgres)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -94,6 +102,20 @@ def classic(request: pytest.FixtureRequest) -> ClassicBroker:
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, for tests that do it no harm; the others start one of their own."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database of one test's own."""
+    with postgres.database() as url:
+        yield url
 
 
 @pytest.fixture
