@@ -87,5 +87,5 @@ field: brokers ## what a newcomer meets on stock brokers, written down from real
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)
-	$(PIN) -o deploy/requirements/runtime.txt pyproject.toml
-	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
+	$(PIN) --extra postgres -o deploy/requirements/runtime.txt pyproject.toml
+	$(PIN) --extra postgres -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
