@@ -5,7 +5,7 @@ is removed when it is finished. So an undone cycle leaves no trace. All writes o
 are durable together when its block is left, or none of them is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -18,6 +18,16 @@ from amqsidecar.model.schedule import (
     TakenRow,
     Tally,
 )
+
+Progress = Callable[[int, int], None]
+"""Told after each durable step of an action how many rows it was about, and how many it changed.
+
+What it raises ends the action between two steps; what was done stays done.
+"""
+
+
+def unwatched(_matched: int, _changed: int) -> None:
+    """Tell nobody."""
 
 
 class StoreTransaction(Protocol):
@@ -157,27 +167,48 @@ class Store(Protocol):
         """Return all events of a message over all its deaths, oldest first."""
         ...
 
-    def retry(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
-        """Make rows due now, also held and parked ones, not those in flight; returns how many."""
+    def retry(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
+        """Make rows due now, also held and parked ones, not those in flight; returns how many.
+
+        Done in small steps, each durable with its events, that cycles of others go between;
+        interrupted, calling it again does the rest. Rows that come meanwhile are left alone.
+        """
         ...
 
-    def cancel(self, row_filter: RowFilter, now_ms: int, actor: str, suffix: str) -> int:
-        """Send rows to their final dead-letter queue now; returns how many.
+    def cancel(
+        self,
+        row_filter: RowFilter,
+        now_ms: int,
+        actor: str,
+        suffix: str,
+        progress: Progress = unwatched,
+    ) -> int:
+        """Send rows to their final dead-letter queue now, in steps as `retry`; returns how many.
 
         Args:
             row_filter: which rows; in-flight rows and final ones are left as they are.
             now_ms: the new due time.
             actor: who asked.
             suffix: the final dead-letter queue is the source plus this.
+            progress: told after each step.
         """
         ...
 
-    def hold(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
-        """Keep waiting rows until a person releases them; returns how many."""
+    def hold(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
+        """Keep waiting rows until a person releases them, in steps as `retry`; returns how many."""
         ...
 
-    def release(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
-        """Let held rows go at their due time, at once if it has passed; returns how many."""
+    def release(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
+        """Let held rows go at their due time, at once if it has passed; returns how many.
+
+        In steps as `retry`.
+        """
         ...
 
     def forget_history(self, before_ms: int, limit: int) -> int:
@@ -186,6 +217,10 @@ class Store(Protocol):
 
     def trim_history(self, max_events: int, limit: int) -> int:
         """Remove at most `limit` of the oldest events beyond a number; returns how many."""
+        ...
+
+    def shrink(self) -> bool:
+        """Give a little unused space back to the medium; returns whether there is more to give."""
         ...
 
     def size_bytes(self) -> int:

@@ -814,6 +814,21 @@ def test_an_action_on_many_rows_reaches_each_once(store: Store, by_ids: bool) ->
     assert_tallies(store)
 
 
+def test_an_action_tells_of_each_step_and_ends_where_it_is_told_to(store: Store) -> None:
+    taken_in_all_states(store)
+    told: list[tuple[int, int]] = []
+    store.cancel(ALL, 100, "ann", ".exhausted", lambda *counts: told.append(counts))
+    assert [sum(counts) for counts in zip(*told, strict=True)] == [7, 5]
+
+    def stop(_matched: int, _changed: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.hold(ALL, 100, "ann", stop)
+    assert RowState.HELD in {row.state for row in store.list_rows(ALL, 100)}
+    assert_tallies(store)
+
+
 def test_actions_only_reach_what_the_filter_hits(store: Store) -> None:
     rows = varied_rows(24)
     take(store, *rows)

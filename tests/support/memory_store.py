@@ -29,6 +29,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
+from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
@@ -334,15 +335,24 @@ class MemoryStore:
 
     # What operators do.
 
-    def retry(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+    def retry(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
         def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None]:
             due = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
             made = msgspec.structs.replace(row, state=RowState.WAITING, due_at_ms=due)
             return made, Retried(**_about(row, now_ms), actor=actor), None
 
-        return self._act(row_filter, change)
+        return self._act(row_filter, change, progress)
 
-    def cancel(self, row_filter: RowFilter, now_ms: int, actor: str, suffix: str) -> int:
+    def cancel(
+        self,
+        row_filter: RowFilter,
+        now_ms: int,
+        actor: str,
+        suffix: str,
+        progress: Progress = unwatched,
+    ) -> int:
         def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None] | None:
             if row.is_final:
                 return None
@@ -356,9 +366,11 @@ class MemoryStore:
             )
             return made, Cancelled(**_about(made, now_ms), actor=actor), None
 
-        return self._act(row_filter, change)
+        return self._act(row_filter, change, progress)
 
-    def hold(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+    def hold(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
         def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, str] | None:
             if row.state is not RowState.WAITING:
                 return None
@@ -366,9 +378,11 @@ class MemoryStore:
             made = msgspec.structs.replace(row, state=RowState.HELD)
             return made, Held(**_about(row, now_ms), reason=reason, actor=actor), reason
 
-        return self._act(row_filter, change)
+        return self._act(row_filter, change, progress)
 
-    def release(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+    def release(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
         def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None] | None:
             if row.state is not RowState.HELD:
                 return None
@@ -376,13 +390,14 @@ class MemoryStore:
             made = msgspec.structs.replace(row, state=RowState.WAITING, due_at_ms=due)
             return made, Released(**_about(row, now_ms), due_at_ms=due, actor=actor), None
 
-        return self._act(row_filter, change)
+        return self._act(row_filter, change, progress)
 
-    def _act(self, row_filter: RowFilter, change: Change) -> int:
+    def _act(self, row_filter: RowFilter, change: Change, progress: Progress) -> int:
         with self.transaction():
             contents = self._contents
             in_flight = contents.begun.sent if contents.begun is not None else frozenset()
-            rows = [row for row in self._matching(row_filter) if row.id not in in_flight]
+            matching = self._matching(row_filter)
+            rows = [row for row in matching if row.id not in in_flight]
             changes = [made for row in rows if (made := change(row)) is not None]
             for row, _event, reason in changes:
                 contents.rows[row.id] = row
@@ -391,9 +406,13 @@ class MemoryStore:
                     contents.reasons[row.id] = reason
             if changes:
                 contents.blocks.append(_Block(tuple(event for _row, event, _reason in changes)))
+        progress(len(matching), len(changes))
         return len(changes)
 
     # Retention.
+
+    def shrink(self) -> bool:
+        return False
 
     def forget_history(self, before_ms: int, limit: int) -> int:
         def latest_ms(block: _Block) -> int:

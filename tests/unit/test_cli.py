@@ -1,11 +1,13 @@
 """The command: exit codes, what goes where, JSON shapes; over a real store in a file."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,8 @@ from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnav
 from amqsidecar.model.event import AnyEvent, Received, Returned
 from amqsidecar.model.schedule import RowState, first_redelivery_id
 from amqsidecar.operations import act
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores import sqlite_store
+from amqsidecar.stores.sqlite_store import SqliteStore, SqliteTransaction
 from support.schedule_rows import scheduled, taken_row, took
 
 FAR_MS = 4_000_000_000_000
@@ -516,7 +519,7 @@ def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(act, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(sqlite_store, "CHUNK_ROWS", 2)
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
     told: list[int] = []
@@ -530,8 +533,30 @@ def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
         progress=told.append,
     )
     store.close()
-    assert (outcome.matched, outcome.changed) == (5, 5)
+    assert (outcome.matched, outcome.changed, outcome.stopped) == (5, 5, False)
     assert told == [2, 2, 1]
+
+
+def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C lets the step end in which it comes."""
+    monkeypatch.setattr(sqlite_store, "CHUNK_ROWS", 2)
+    change_rows = SqliteTransaction.change_rows
+
+    def interrupted(transaction: SqliteTransaction, *arguments: Any) -> tuple[int, int]:
+        signal.raise_signal(signal.SIGINT)
+        return change_rows(transaction, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteTransaction, "change_rows", interrupted)
+        first = cli("cancel", "--all", "--yes")
+    assert (first.code, first.out) == (130, "cancel: 2 messages\n")
+    assert "the same command does the rest" in first.err
+
+    second = cli("cancel", "--all", "--yes")
+
+    assert (second.code, second.out) == (0, "cancel: 3 messages\n")
 
 
 # --- words ------------------------------------------------------------------------------------

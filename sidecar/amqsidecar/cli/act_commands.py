@@ -1,7 +1,10 @@
 """`amqsidecar retry`, `cancel`, `hold`, `release`: acting on what waits."""
 
 import getpass
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,13 +27,15 @@ from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
     from amqsidecar.model.schedule import RowFilter
-    from amqsidecar.operations.act import Action
+    from amqsidecar.operations.act import Action, Outcome
 
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
+_EXIT_INTERRUPTED = 130
+
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 
@@ -48,7 +53,7 @@ def retry(
 ) -> None:
     """Redeliver now, held and parked messages too.
 
-    JSON: {"action", "matched", "changed"}
+    JSON: {"action", "matched", "changed", "stopped"}
     """
     config = read_config(config_file, sets)
     chosen = _choose(ids, destination, state, cause, older_than, everything=everything)
@@ -69,7 +74,7 @@ def cancel(
 ) -> None:
     """Give up: send to the final dead-letter queue now.
 
-    JSON: {"action", "matched", "changed"}
+    JSON: {"action", "matched", "changed", "stopped"}
     """
     config = read_config(config_file, sets)
     chosen = _choose(ids, destination, state, cause, older_than, everything=everything)
@@ -89,7 +94,7 @@ def hold(
 ) -> None:
     """Keep waiting messages until they are released.
 
-    JSON: {"action", "matched", "changed"}
+    JSON: {"action", "matched", "changed", "stopped"}
     """
     config = read_config(config_file, sets)
     chosen = _choose(ids, destination, None, cause, older_than, everything=everything)
@@ -109,7 +114,7 @@ def release(
 ) -> None:
     """Let held messages go at their due time, at once if it has passed.
 
-    JSON: {"action", "matched", "changed"}
+    JSON: {"action", "matched", "changed", "stopped"}
     """
     config = read_config(config_file, sets)
     chosen = _choose(ids, destination, None, cause, older_than, everything=everything)
@@ -171,6 +176,7 @@ def _act(
         with (
             opened_store(config, read_only=False) as (store, _),
             progress_bar(name, count) as advance,
+            _interruptible() as is_interrupted,
         ):
             outcome = act(
                 store,
@@ -180,16 +186,42 @@ def _act(
                 actor=f"cli:{_user()}",
                 suffix=config.redelivery.final_suffix,
                 progress=advance,
+                is_stopped=is_interrupted,
             )
+    _tell(outcome, output)
+    if outcome.stopped:
+        raise typer.Exit(_EXIT_INTERRUPTED)
+
+
+def _tell(outcome: "Outcome", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
         return
-    print_line(f"{name}: {outcome.changed} messages")
-    if not count:
+    print_line(f"{outcome.action}: {outcome.changed} messages")
+    if outcome.stopped:
+        say("interrupted; what is done stays done, the same command does the rest")
+    elif not outcome.matched:
         say("nothing matched")
     elif outcome.changed < outcome.matched:
         left = outcome.matched - outcome.changed
         say(f"{left} more were left as they are: they are being sent, or are final already")
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C end the action after its step instead of in it; a second one ends the program."""
+    is_interrupted = False
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: is_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _is_confirmed(action: "Action", count: int) -> bool:

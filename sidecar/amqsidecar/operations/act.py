@@ -9,8 +9,7 @@ import msgspec
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.store import Store
 
-CHUNK_ROWS = 2_000
-"""So many rows are changed between two words about the progress."""
+_ROWS_OF_ONE_MESSAGE = 2_000
 
 
 class Action(StrEnum):
@@ -28,11 +27,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         matched: rows that the filter hit.
         changed: rows that were changed; the others were just being sent, or final already.
+        stopped: it was ended before all rows were done; doing it again does the rest.
     """
 
     action: Action
     matched: int
     changed: int
+    stopped: bool = False
 
 
 def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
@@ -51,11 +52,15 @@ def resolve(store: Store, references: Iterable[str]) -> tuple[tuple[int, ...], l
         if reference.isascii() and reference.isdigit():
             rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
         else:
-            rows = store.list_rows(RowFilter(redelivery_id=reference), CHUNK_ROWS)
+            rows = store.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
         ids.update((row.id, None) for row in rows)
         if not rows:
             unknown.append(reference)
     return tuple(ids), unknown
+
+
+class _Stopped(Exception):
+    """Ends an action between two steps."""
 
 
 def act(
@@ -67,6 +72,7 @@ def act(
     actor: str,
     suffix: str,
     progress: Callable[[int], None] = lambda _count: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Do it to every row that the filter hits now; each change is an event with the actor.
 
@@ -78,25 +84,33 @@ def act(
         actor: who asked.
         suffix: of final dead-letter queues, for cancelling.
         progress: called with the number of rows done since the last call.
+        is_stopped: asked after each step; True = leave the rest.
 
     Promise: done in small transactions; interrupted, calling it again does the rest.
     """
     row_filter = narrow(action, row_filter)
-    matched = changed = after_id = 0
-    while rows := store.list_rows(row_filter, CHUNK_ROWS, after_id):
-        after_id = rows[-1].id
-        chunk = msgspec.structs.replace(row_filter, ids=tuple(row.id for row in rows))
+    matched = changed = 0
+
+    def step(rows: int, changed_rows: int) -> None:
+        nonlocal matched, changed
+        matched += rows
+        changed += changed_rows
+        progress(rows)
+        if is_stopped():
+            raise _Stopped
+
+    try:
         match action:
             case Action.RETRY:
-                changed += store.retry(chunk, now_ms, actor)
+                store.retry(row_filter, now_ms, actor, step)
             case Action.CANCEL:
-                changed += store.cancel(chunk, now_ms, actor, suffix)
+                store.cancel(row_filter, now_ms, actor, suffix, step)
             case Action.HOLD:
-                changed += store.hold(chunk, now_ms, actor)
+                store.hold(row_filter, now_ms, actor, step)
             case Action.RELEASE:
-                changed += store.release(chunk, now_ms, actor)
+                store.release(row_filter, now_ms, actor, step)
             case _:
                 assert_never(action)
-        matched += len(rows)
-        progress(len(rows))
+    except _Stopped:
+        return Outcome(action=action, matched=matched, changed=changed, stopped=True)
     return Outcome(action=action, matched=matched, changed=changed)

@@ -76,6 +76,7 @@ class Housekeeping:
             with self._opened() as store:
                 removed = _repeat(lambda: store.forget_history(before_ms, FORGOTTEN_AT_ONCE))
                 removed += _repeat(lambda: store.trim_history(self._max_events, FORGOTTEN_AT_ONCE))
+                store.shrink()
         except StoreError as error:
             log.warning("retention_failed", reason=str(error))
             return

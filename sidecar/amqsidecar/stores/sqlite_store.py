@@ -34,6 +34,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
+from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores.packing import (
     pack_deltas,
     pack_events,
@@ -371,16 +372,20 @@ class SqliteTransaction:
 
     def change_rows(
         self, rows: Sequence[tuple[Any, ...]], change: Callable[[RowView], _Change | None]
-    ) -> int:
+    ) -> tuple[int, int]:
         """Apply an operator's action to listed rows with their events; in-flight rows are left.
 
         Args:
             rows: rows of a `list_` query.
             change: what becomes of a row; None = it is left as it is.
+
+        Returns:
+            How many of the rows count already, and how many were changed.
         """
         database = self._database
         taken, sent = _read_in_flight(database)
-        views = [_view(database, row) for row in rows if row[0] not in taken | sent]
+        counting = [row for row in rows if row[0] not in taken]
+        views = [_view(database, row) for row in counting if row[0] not in sent]
         changes = [(view, made) for view in views if (made := change(view)) is not None]
         words = database.intern({made.destination for _, made in changes})
         deltas = Counter[tuple[int, int]]()
@@ -407,7 +412,7 @@ class SqliteTransaction:
             uses[destination] += delta
         database.use_words(uses)
         _write_block(database, [made.event for _, made in changes])
-        return len(changes)
+        return len(counting), len(changes)
 
     # What belongs to no row.
 
@@ -762,7 +767,9 @@ class SqliteStore:
 
     # What operators do.
 
-    def retry(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+    def retry(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
         """Make rows due now, also held and parked ones; returns how many. In-flight rows are left.
 
         Promise: done in small transactions, each durable with its events; if the process dies
@@ -787,9 +794,16 @@ class SqliteStore:
                 event=event,
             )
 
-        return self._act(row_filter, change)
+        return self._act(row_filter, change, progress)
 
-    def cancel(self, row_filter: RowFilter, now_ms: int, actor: str, suffix: str) -> int:
+    def cancel(
+        self,
+        row_filter: RowFilter,
+        now_ms: int,
+        actor: str,
+        suffix: str,
+        progress: Progress = unwatched,
+    ) -> int:
         """Send rows to their final dead-letter queue now; returns how many.
 
         Args:
@@ -797,6 +811,7 @@ class SqliteStore:
             now_ms: the new due time.
             actor: who asked.
             suffix: the final dead-letter queue is the source plus this.
+            progress: told after each step.
 
         Promise: as `retry`.
         """
@@ -823,9 +838,11 @@ class SqliteStore:
                 event=event,
             )
 
-        return self._act(row_filter, change)
+        return self._act(row_filter, change, progress)
 
-    def hold(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+    def hold(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
         """Keep waiting rows until a person releases them; returns how many.
 
         Promise: as `retry`.
@@ -850,9 +867,11 @@ class SqliteStore:
                 event=event,
             )
 
-        return self._act_on_state(row_filter, RowState.WAITING, change)
+        return self._act_on_state(row_filter, RowState.WAITING, change, progress)
 
-    def release(self, row_filter: RowFilter, now_ms: int, actor: str) -> int:
+    def release(
+        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
+    ) -> int:
         """Let held rows go at their due time, at once if it has passed; returns how many.
 
         Promise: as `retry`.
@@ -877,16 +896,25 @@ class SqliteStore:
                 event=event,
             )
 
-        return self._act_on_state(row_filter, RowState.HELD, change)
+        return self._act_on_state(row_filter, RowState.HELD, change, progress)
 
     def _act_on_state(
-        self, row_filter: RowFilter, state: RowState, change: Callable[[RowView], _Change | None]
+        self,
+        row_filter: RowFilter,
+        state: RowState,
+        change: Callable[[RowView], _Change | None],
+        progress: Progress,
     ) -> int:
         if row_filter.state not in (None, state):
             return 0
-        return self._act(msgspec.structs.replace(row_filter, state=state), change)
+        return self._act(msgspec.structs.replace(row_filter, state=state), change, progress)
 
-    def _act(self, row_filter: RowFilter, change: Callable[[RowView], _Change | None]) -> int:
+    def _act(
+        self,
+        row_filter: RowFilter,
+        change: Callable[[RowView], _Change | None],
+        progress: Progress,
+    ) -> int:
         """Change rows chunk by chunk, leaving the write lock to others in between."""
         with self._database.mapped("be read"):
             until_id = self._database.query("newest_id").fetchone()[0]
@@ -898,7 +926,9 @@ class SqliteStore:
                 began_s = self._clock.monotonic_s()
                 with self.transaction() as transaction, self._database.mapped("be written"):
                     rows = self._filtered(part, CHUNK_ROWS, after_id, until_id)
-                    total += transaction.change_rows(rows, change)
+                    matched, changed = transaction.change_rows(rows, change)
+                progress(matched, changed)
+                total += changed
                 is_more = len(rows) == CHUNK_ROWS
                 after_id = rows[-1][0] if rows else after_id
                 # Why: SQLite's lock is not fair; others get it for as long as we had it.
@@ -918,7 +948,6 @@ class SqliteStore:
         with self.transaction(), self._database.mapped("be written"):
             removed = self._forget("oldest_blocks", limit, before_ms=before_ms)
             self._database.forget_words(limit)
-        self._shrink()
         return removed
 
     def trim_history(self, max_events: int, limit: int) -> int:
@@ -930,7 +959,6 @@ class SqliteStore:
             excess = self._database.query("read_event_count").fetchone()[0] - max_events
             removed = self._forget("first_blocks", min(limit, excess)) if excess > 0 else 0
             self._database.forget_words(limit)
-        self._shrink()
         return removed
 
     def _forget(self, blocks: str, limit: int, **conditions: int) -> int:
@@ -948,14 +976,23 @@ class SqliteStore:
             removed += forgotten
         return removed
 
-    def _shrink(self) -> None:
-        """Give some free pages back to the disk when more than half of the file is free."""
+    def shrink(self) -> bool:
+        """Give some free pages back to the disk when more than half of the file is free.
+
+        Returns:
+            Whether more than half of it is free still.
+        """
         database = self._database
         with database.mapped("be written"):
-            pages = database.run("PRAGMA page_count").fetchone()[0]
-            free = database.run("PRAGMA freelist_count").fetchone()[0]
-            if free > max(_VACUUM_PAGES, pages // 2):
-                database.give_back(_VACUUM_PAGES)
+            if not self._is_mostly_free():
+                return False
+            database.give_back(_VACUUM_PAGES)
+            return self._is_mostly_free()
+
+    def _is_mostly_free(self) -> bool:
+        pages = self._database.run("PRAGMA page_count").fetchone()[0]
+        free = self._database.run("PRAGMA freelist_count").fetchone()[0]
+        return bool(free > max(_VACUUM_PAGES, pages // 2))
 
 
 def _parts(row_filter: RowFilter) -> Iterator[RowFilter]:
