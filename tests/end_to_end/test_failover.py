@@ -174,13 +174,25 @@ class Application:
 
     def wait_for_successes(self) -> None:
         """Wait until all messages that were sent for sure have come back and succeeded."""
-        ids = {message.test_id for message in self.producer.confirmed}
         # Why not successes: who loses the broker in a commit never learns that it happened.
-        self.consumer.wait_for(
-            lambda events: ids <= {one.id for one in events if one.outcome == "succeeding"},
+        eventually(
+            lambda: not self.missing(),
             within_s=PATIENCE_S,
-            what="all messages are handed over",
+            what=f"all messages of {self.queue} are handed over",
+            last=lambda _: self._tell_missing(),
         )
+
+    def missing(self) -> set[str]:
+        """Return the ids that were sent for sure, and that no consumer was about to end well."""
+        seen = {one.id for one in self.consumer.events("succeeding")}
+        return {str(message.test_id) for message in self.producer.confirmed} - seen
+
+    def _tell_missing(self) -> str:
+        missing = self.missing()
+        places = (self.queue, "ActiveMQ.DLQ" if self.peer.provider == "openwire" else "DLQ")
+        found = {place: [one.test_id for one in self.peer.browse(place)] for place in places}
+        events = [str(one) for one in self.consumer.events() if one.id in missing]
+        return "\n".join([f"missing {missing}; in the broker: {found}; their events:", *events])
 
     def check(self) -> None:
         """Hold what the consumer saw against what the producer sent."""

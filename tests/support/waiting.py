@@ -13,13 +13,18 @@ def eventually(
     within_s: float = 30.0,
     what: str = "condition",
     every_s: float = 0.02,
+    last: Callable[[T], object] = "last value: {!r}".format,
 ) -> T:
-    """Return the first true value of the condition, or raise TimeoutError."""
+    """Return the first true value of the condition, or raise TimeoutError.
+
+    Args:
+        last: what the error tells of the last value.
+    """
     deadline = time.monotonic() + within_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"{what}: not within {within_s:g} s (last value: {value!r})")
+            raise TimeoutError(f"{what}: not within {within_s:g} s ({last(value)})")
         time.sleep(every_s)
