@@ -365,7 +365,10 @@ def test_no_password_shows_anywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "what"),
     [
-        ("postgresql://h/db", "arrives with a later version"),
+        ("postgresql://h", "postgresql://user@host:5432/database"),
+        ("postgresql:db", "postgresql://user@host:5432/database"),
+        ("postgres://u:geheim@h/db", "store.password_file"),
+        ("postgresql://u@h/db?sslmode=require&password=geheim", "store.password_file"),
         ("broker:", "arrives with a later version"),
         ("mysql://h", "expected sqlite:///"),
         ("sqlite://var/x.db", "three slashes"),
@@ -378,6 +381,30 @@ def test_no_password_shows_anywhere(tmp_path: Path) -> None:
 def test_other_stores_are_refused_with_a_reason(url: str, what: str) -> None:
     (problem,) = problems_of(sets=(f"store.url={url}",))
     assert what in problem.what
+    assert "geheim" not in problem.what
+
+
+def test_a_store_in_postgresql_has_its_password_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("geheim\n")
+    path = write(
+        tmp_path,
+        "store:\n  url: postgresql://u@h1:5432,h2/db?target_session_attrs=read-write\n"
+        "  password_file: secret\n",
+    )
+    config = load_config(path, (), {})
+    password = config.store.password()
+    assert password is not None
+    assert password.reveal() == "geheim"
+    file.unlink()
+    assert [problem.where for problem in check_files(config)] == [f"{path}:3"]
+    with pytest.raises(ConfigError, match=r"store\.password_file: .*can't be read"):
+        config.store.password()
+
+
+def test_a_password_for_a_file_is_refused() -> None:
+    (problem,) = problems_of(sets=("store.password_file=x",))
+    assert problem.what == "store.password_file: counts for postgresql:// only; remove it"
 
 
 def test_a_journal_is_refused_with_a_reason() -> None:

@@ -31,6 +31,7 @@ _PATHS: Final = (
     "broker.tls.cert_file",
     "broker.tls.key_file",
     "policy.source",
+    "store.password_file",
 )
 
 _EXPECTED: Final = {
@@ -247,7 +248,7 @@ def _is_file(value: str) -> bool:
 
 def _shown(key: str, found: object) -> str:
     """Return a wrong value for a message; never one that could hold a password."""
-    if key.startswith("broker.url") or "://" in str(found):
+    if key.startswith(("broker.url", "store.url")) or "://" in str(found):
         return "something else"
     text = repr(found)
     return text if len(text) <= 80 else f"{text[:77]}..."

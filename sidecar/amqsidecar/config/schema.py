@@ -25,6 +25,7 @@ from pydantic import (
 from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, Loss
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
+from amqsidecar.config.store_url import checked_store_url, is_postgres
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.destination import Destination, parse_destination
 
@@ -187,32 +188,6 @@ def _as_rules(value: object) -> object:
 
 def _as_path(value: object) -> object:
     return None if value == "" else value
-
-
-_STORES_TO_COME: Final = {
-    "postgresql": "a store in PostgreSQL",
-    "postgres": "a store in PostgreSQL",
-    "broker": "keeping the schedule in the broker",
-}
-
-
-def _checked_store_url(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(  # noqa: TRY004 - pydantic wants it
-            "expected a text such as sqlite:///var/lib/amqsidecar/schedule.db"
-        )
-    scheme, _, path = value.partition(":")
-    if scheme in _STORES_TO_COME:
-        raise ValueError(
-            f"{_STORES_TO_COME[scheme]} arrives with a later version; use sqlite:///path/of/file.db"
-        )
-    if scheme != "sqlite" or not path:
-        raise ValueError("expected sqlite:///path/of/file.db")
-    if path.startswith("//") and not path.startswith("///"):
-        raise ValueError("write sqlite:/// with three slashes, then the path of the file")
-    if path.strip("/") in ("", ":memory:") or path.endswith("/"):
-        raise ValueError("expected the path of a file behind sqlite:///; a schedule must persist")
-    return value
 
 
 def _refused_journal(value: object) -> str:
@@ -432,18 +407,10 @@ class BrokerOptions(Section):
         Raises:
             ConfigError: the file can't be read or is empty.
         """
-        if self.password_file is None:
-            url = url or next(iter(self.url), None)
-            return None if url is None else url.password
-        try:
-            text = self.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            what = f"{self.password_file} can't be read: {_reason(error)}"
-            raise ConfigError([Problem("broker.password_file", what)]) from error
-        if not text:
-            what = f"{self.password_file} is empty"
-            raise ConfigError([Problem("broker.password_file", what)])
-        return Secret(text)
+        if self.password_file is not None:
+            return _password_in(self.password_file, "broker.password_file")
+        url = url or next(iter(self.url), None)
+        return None if url is None else url.password
 
 
 class IntakeOptions(Section):
@@ -565,11 +532,12 @@ class CycleOptions(Section):
 class StoreOptions(Section):
     """The persistent schedule."""
 
-    url: Annotated[str, BeforeValidator(_checked_store_url)] = option(
+    url: Annotated[str, BeforeValidator(checked_store_url)] = option(
         "sqlite:///var/lib/amqsidecar/schedule.db",
         "Where waiting messages are kept: `sqlite:///path/of/file.db` (always an absolute path), "
-        "or `sqlite:file.db` in the working directory. `postgresql://` and `broker:` arrive with "
-        "a later version.",
+        "or `sqlite:file.db` in the working directory; or `postgresql://user@host:5432/database`, "
+        "which several sidecars may share (`shared-schedule.md`), with libpq's parameters such as "
+        "`?sslmode=verify-full`. `broker:` arrives with a later version.",
         why="one file on a volume, nothing else to run",
     )
     instance: str = option(
@@ -579,6 +547,35 @@ class StoreOptions(Section):
         why="with one file for one sidecar there is nothing to tell apart",
         pattern=r"^[A-Za-z0-9_-]{0,64}$",
     )
+    password_file: OptionalPath = option(
+        None,
+        "`postgresql` only: file that holds the password of the user in `url`, such as a mounted "
+        "secret. It is read at each connect; a line end at its end is ignored.",
+    )
+    lease_s: StrictInt = option(
+        30,
+        "`postgresql` only: after so long without a sign of life the share of a sidecar may be "
+        "taken over by the others.",
+        why="longer than a restart of the server, shorter than anyone's patience",
+        unit="seconds",
+        ge=2,
+        le=3600,
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield what doesn't fit the URL."""
+        if self.password_file is not None and not is_postgres(self.url):
+            yield "password_file", "counts for postgresql:// only; remove it"
+
+    def password(self) -> Secret | None:
+        """Return the password for PostgreSQL, read from `password_file`; None = libpq's own ways.
+
+        Raises:
+            ConfigError: the file can't be read or is empty.
+        """
+        if self.password_file is None:
+            return None
+        return _password_in(self.password_file, "store.password_file")
 
 
 class JournalOptions(Section):
@@ -722,6 +719,21 @@ def known_options() -> Mapping[str, Any]:
                 yield f"{prefix}{name}", field
 
     return dict(walk(Config, ""))
+
+
+def _password_in(path: Path, key: str) -> Secret:
+    """Return what a file holds, without the line end.
+
+    Raises:
+        ConfigError: it can't be read or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem(key, f"{path} can't be read: {_reason(error)}")]) from error
+    if not text:
+        raise ConfigError([Problem(key, f"{path} is empty")])
+    return Secret(text)
 
 
 def _reason(error: Exception) -> str:
