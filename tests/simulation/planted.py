@@ -325,15 +325,15 @@ def backlog_is_asked_before_it_is_settled(patch: Patch) -> None:
 def operators_change_what_is_in_flight(patch: Patch) -> None:
     act = MemoryStore._act
 
-    def act_on_all(store: MemoryStore, row_filter: Any, change: Any) -> int:
+    def act_on_all(store: MemoryStore, *arguments: Any) -> int:
         contents = store._contents
         begun = contents.begun
         if begun is not None and store.medium.writer is None:
             contents.begun = None
-            changed = act(store, row_filter, change)
+            changed = act(store, *arguments)
             store._contents.begun = begun
             return changed
-        return act(store, row_filter, change)
+        return act(store, *arguments)
 
     patch.setattr(MemoryStore, "_act", act_on_all)
 
