@@ -20,7 +20,8 @@ from typing import Any
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, TakenRow
-from amqsidecar.stores.sqlite_store import SqliteStore, SqliteTransaction
+from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 from support.schedule_rows import resent, scheduled, taken_row, took
 
 FAR_MS = 10_000_000

@@ -128,7 +128,7 @@ class Run:
         chance.randbelow = self._chance.randrange
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch("amqsidecar.stores.sqlite_store.secrets", chance),
+            mock.patch("amqsidecar.stores.sqlite_transaction.secrets", chance),
             mock.patch("amqsidecar.stores.sqlite_database.secrets", chance),
         ):
             self._folder = Path(folder)

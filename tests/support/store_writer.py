@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
-from amqsidecar.stores.sqlite_store import SqliteStore, SqliteTransaction
+from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 from support.schedule_rows import resent, taken_row, took
 
 

@@ -23,7 +23,8 @@ from amqsidecar.model.event import AnyEvent, Received, Returned
 from amqsidecar.model.schedule import RowState, first_redelivery_id
 from amqsidecar.operations import act
 from amqsidecar.stores import sqlite_store
-from amqsidecar.stores.sqlite_store import SqliteStore, SqliteTransaction
+from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 from support.schedule_rows import scheduled, taken_row, took
 
 FAR_MS = 4_000_000_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from amqsidecar.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.stores import sqlite_store
+from amqsidecar.stores import sqlite_transaction
 from amqsidecar.stores.packing import pack_runs, runs_of, unpack_runs
 from amqsidecar.stores.sqlite_store import SqliteStore, path_of_url
 from support.schedule_rows import taken_row, took
@@ -185,7 +185,7 @@ def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
 def test_large_messages_are_claimed_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_store, "CLAIM_BYTES", 2_500)
+    monkeypatch.setattr(sqlite_transaction, "CLAIM_BYTES", 2_500)
     store = store_at(tmp_path / "schedule.db")
     store.open()
     sizes = [1_000, 1_000, 9_000, 10]

@@ -1,0 +1,124 @@
+"""What operators' actions make of a row, whichever store keeps it."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from amqsidecar.model.destination import final_queue, parse_destination
+from amqsidecar.model.event import AnyEvent, Cancelled, Held, Released, Retried
+from amqsidecar.model.schedule import RowState, RowView
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator's action makes of one row."""
+
+    state: RowState
+    due_at_ms: int
+    destination: str
+    is_final: bool
+    redelivery_count: int
+    reason: str | None
+    event: AnyEvent
+
+
+Action = Callable[[RowView], Change | None]
+"""Returns what becomes of a row; None = it is left as it is."""
+
+
+def retry(now_ms: int, actor: str) -> Action:
+    """Make rows due now, also held and parked ones."""
+
+    def change(row: RowView) -> Change:
+        event = Retried(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            actor=actor,
+        )
+        due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
+        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+
+    return change
+
+
+def cancel(now_ms: int, actor: str, suffix: str) -> Action:
+    """Send rows to their final dead-letter queue now; the source plus a suffix."""
+
+    def change(row: RowView) -> Change | None:
+        if row.is_final:
+            return None
+        destination = str(final_queue(parse_destination(row.source), suffix))
+        event = Cancelled(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=destination,
+            actor=actor,
+        )
+        return Change(
+            state=RowState.WAITING,
+            due_at_ms=now_ms,
+            destination=destination,
+            is_final=True,
+            # Why: a final message carries the redeliveries that were, not the next one.
+            redelivery_count=row.redelivery_count - 1,
+            reason=None,
+            event=event,
+        )
+
+    return change
+
+
+def hold(now_ms: int, actor: str) -> Action:
+    """Keep waiting rows until a person releases them."""
+    reason = f"held by {actor}"
+
+    def change(row: RowView) -> Change | None:
+        if row.state is not RowState.WAITING:
+            return None
+        event = Held(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            reason=reason,
+            actor=actor,
+        )
+        return _changed(row, event, state=RowState.HELD, due_at_ms=row.due_at_ms, reason=reason)
+
+    return change
+
+
+def release(now_ms: int, actor: str) -> Action:
+    """Let held rows go at their due time, at once if it has passed."""
+
+    def change(row: RowView) -> Change | None:
+        if row.state is not RowState.HELD:
+            return None
+        due_at_ms = max(row.due_at_ms, now_ms)
+        event = Released(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            due_at_ms=due_at_ms,
+            actor=actor,
+        )
+        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+
+    return change
+
+
+def _changed(
+    row: RowView, event: AnyEvent, *, state: RowState, due_at_ms: int, reason: str | None = None
+) -> Change:
+    return Change(
+        state=state,
+        due_at_ms=due_at_ms,
+        destination=row.destination,
+        is_final=row.is_final,
+        redelivery_count=row.redelivery_count,
+        reason=reason,
+        event=event,
+    )

@@ -1,0 +1,133 @@
+"""How the SQLite store reads rows, and which of them count."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.stores.packing import (
+    storable,
+    unpack_deltas,
+    unpack_holds,
+    unpack_runs,
+)
+from amqsidecar.stores.sqlite_database import SqliteDatabase
+
+STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+LAST_ID = 2**63 - 1
+
+
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """The cycle whose end is not known, as its record tells.
+
+    Attributes:
+        taken: runs of ids; `sent` likewise.
+        taken_tally: destination, state, difference; `sent_tally` likewise.
+        event_block: number of its events; None = it has none.
+    """
+
+    cycle: int
+    taken_count: int
+    sent_count: int
+    taken: list[tuple[int, int]]
+    sent: list[tuple[int, int]]
+    taken_tally: list[tuple[int, int, int]]
+    sent_tally: list[tuple[int, int, int]]
+    holds: dict[str, int]
+    event_block: int | None
+
+
+def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
+    """Return the cycle whose end is not known; None = there is none."""
+    row = database.query("read_unfinished").fetchone()
+    if row is None:
+        return None
+    return Unfinished(
+        cycle=row[0],
+        taken_count=row[1],
+        sent_count=row[2],
+        taken=unpack_runs(row[3]),
+        sent=unpack_runs(row[4]),
+        taken_tally=unpack_deltas(row[5]),
+        sent_tally=unpack_deltas(row[6]),
+        holds=unpack_holds(row[7]),
+        event_block=row[8],
+    )
+
+
+def read_in_flight(database: SqliteDatabase) -> tuple[set[int], set[int]]:
+    """Return which rows the unfinished cycle took, and which it sends."""
+    record = read_unfinished(database)
+    if record is None:
+        return set(), set()
+    return ids_of(record.taken), ids_of(record.sent)
+
+
+def ids_of(runs: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the numbers in runs."""
+    return {row_id for first, last in runs for row_id in range(first, last + 1)}
+
+
+def storable_or_none(text: str | None) -> str | None:
+    """Return a text that may be missing as UTF-8 can write it."""
+    return None if text is None else storable(text)
+
+
+def json_ids(ids: Iterable[int]) -> str:
+    """Return numbers as the queries take them."""
+    return msgspec.json.encode(list(ids)).decode()
+
+
+def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = False) -> RowView:
+    """Return a row of a `list_` query as people see it."""
+    state = row[1]
+    return RowView(
+        id=row[0],
+        state=STATES[state],
+        due_at_ms=row[2],
+        destination=database.word(row[3]),
+        is_final=bool(row[4]),
+        source=database.word(row[5]),
+        redelivery_id=row[6],
+        redelivery_count=row[7],
+        delay_ms=row[8],
+        rule=database.word(row[9]),
+        reason=row[15],
+        cause=row[10],
+        message_id=row[11],
+        received_at_ms=row[12],
+        encoding=database.word(row[13]),
+        size_bytes=row[14],
+        in_flight=in_flight,
+    )
+
+
+def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
+    """Return which index serves a filter best, and the values of its conditions."""
+    destination, state = row_filter.destination, row_filter.state
+    state_number = None if state is None else STATE_NUMBERS[state]
+    values: dict[str, Any] = {
+        "destination": None if destination is None else database.find_word(destination),
+        "redelivery_id": storable_or_none(row_filter.redelivery_id),
+        "state": state_number,
+        "received_before_ms": row_filter.received_before_ms,
+        "cause_contains": storable_or_none(row_filter.cause_contains),
+    }
+    if row_filter.ids is not None:
+        return "by_ids", values | {"ids": json_ids(row_filter.ids)}
+    if row_filter.redelivery_id is not None:
+        return "by_redelivery_id", values
+    if state_number:
+        return "kept", values | {"kept": state_number}
+    return ("all" if destination is None else "by_destination"), values
+
+
+def filtered(
+    database: SqliteDatabase, row_filter: RowFilter, limit: int, after_id: int, until_id: int
+) -> list[tuple[Any, ...]]:
+    """Return rows that a filter hits, by number, as `view_row` takes them."""
+    source, values = filter_values(database, row_filter)
+    values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
+    return database.query(f"list_{source}", values).fetchall()
