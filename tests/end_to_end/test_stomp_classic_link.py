@@ -25,9 +25,12 @@ from amqsidecar.brokers.stomp_classic_link import StompClassicLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
+from support import openwire_wire as wire
 from support.brokers import ClassicBroker
 from support.jms_peer import JmsPeer, Typed
+from support.link_openwire import OpenWireHarness
 from support.maven import CLASSIC_5, CLASSIC_6
+from support.openwire_wire import WireMessage
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.stomp_peer import Frame, StompPeer
@@ -476,6 +479,53 @@ def test_a_text_with_a_zero_character_harms_nobody(
     link = make_link()
     link.attach([intake(unique)], 10)
     assert left(link) == {"not_carried": 1}
+
+
+def test_what_the_broker_can_not_convert_is_found_and_left(
+    broker: ClassicBroker, unique: str, make_link: MakeLink, unreadable: dict[str, str]
+) -> None:
+    """It ends the connection without a word; what stands behind it is taken nevertheless."""
+    openwire = OpenWireHarness(broker, unique)
+    dead = WireMessage(
+        destination=(wire.QUEUE, f"DLQ.{unique}"), original_destination=(wire.QUEUE, unique)
+    )
+    odd = dead.with_(compressed=True, text_view="ID:it's_100%!?-A:1:2:3")
+    in_group = dead.with_(compressed=True, group="left anyway")
+    broken = dead.with_(compressed=True)
+    openwire.send([broken, dead, odd, dead, in_group, dead])
+    moved = 0
+
+    def move_all_good() -> bool:
+        nonlocal moved
+        link = unless_lost(make_link)
+        if link is None:
+            return False
+        with closing(link), suppress(LinkLost):
+            link.attach([intake(unique)], 10)
+            token = link.take_token(10)
+            assert token is not None
+            while moved < 3:
+                link.wait(1)
+                deliveries = link.receive(10)
+                token += 1
+                link.commit_cycle(deliveries, [resend(one) for one in deliveries], token)
+                moved += len(deliveries)
+            assert left(link) == {"not_carried": 3}
+            assert link.count(intake(unique), 10) == 0
+            return True
+        return False
+
+    eventually(move_all_good, within_s=60, what="all that can be taken is moved")
+    assert len(unreadable) == 3
+    assert openwire.depth(unique) == 3
+    stays = openwire.drain_raw(f"DLQ.{unique}")
+    assert [(one.text_view, one.group) for one in stays] == [
+        (None, None),
+        (odd.text_view, None),
+        (None, in_group.group),
+    ]
+    assert all(one.compressed and one.content == dead.content for one in stays)
+    openwire.close()
 
 
 def test_a_compressed_text_is_not_turned_into_another(

@@ -4,11 +4,11 @@ import secrets
 from collections.abc import Callable
 
 from amqsidecar.brokers.stomp_classic_message import destination_header
-from amqsidecar.brokers.stomp_connection import StompConnection
+from amqsidecar.brokers.stomp_connection import Refused, StompConnection
 from amqsidecar.brokers.stomp_frame import Frame, Header
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination import Destination, DestinationKind
 
 _BROWSE_TIMEOUT_S = 10.0
 _BROWSE_BYTES_MAX = 64 * 1024 * 1024
@@ -26,10 +26,17 @@ class Consumers:
         self._prefix = secrets.token_hex(6).encode() + b"-"
         self._count = 0
         self._takers: dict[bytes, Taker] = {}
+        self._destinations: dict[bytes, Destination] = {}
         # Why those of ended ones too: what was under way when one ended may come late.
         connection.is_ours = lambda frame: (frame.first(b"subscription") or b"").startswith(
             self._prefix
         )
+
+    @property
+    def queues(self) -> frozenset[Destination]:
+        """The queues that are consumed or browsed now, or were when the connection was lost."""
+        found = self._destinations.values()
+        return frozenset(one for one in found if one.kind is DestinationKind.QUEUE)
 
     def add(
         self,
@@ -57,6 +64,7 @@ class Consumers:
         self._count += 1
         name = self._prefix + b"%d" % self._count
         self._takers[name] = take
+        self._destinations[name] = destination
         headers = [
             destination_header(destination),
             (b"id", name),
@@ -68,8 +76,8 @@ class Consumers:
             headers.append((b"selector", selector.encode()))
         try:
             self._connection.call("SUBSCRIBE", headers)
-        except BaseException:
-            del self._takers[name]
+        except Refused:
+            del self._takers[name], self._destinations[name]
             raise
         return name
 
@@ -81,7 +89,7 @@ class Consumers:
         self._takers[name] = _drop
         self._connection.call("UNSUBSCRIBE", [(b"id", name)])
         self.route()
-        del self._takers[name]
+        del self._takers[name], self._destinations[name]
 
     def route(self) -> None:
         """Give each message that has arrived to its subscription."""

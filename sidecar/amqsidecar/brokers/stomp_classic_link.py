@@ -29,6 +29,7 @@ from amqsidecar.brokers.classic_queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic_room import Rooms
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.stomp_classic_breakers import note_breakers
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
 from amqsidecar.brokers.stomp_classic_intake import (
     Intake,
@@ -189,15 +190,24 @@ class StompClassicLink:
         self._begun = None
         connection, self._connection = self._connection, None
         if connection is not None:
+            was_ended = connection.was_ended
             # Why: a body that goes on for too long shows itself by swallowing this answer.
             with suppress(LinkLost):
                 connection.ask("BEGIN", [(b"transaction", b"goodbye")])
             connection.disconnect(_CLOSE_TIMEOUT_S)
-            self._note_suspect(connection)
+            if connection.suspect is not None:
+                self._note_suspect(connection)
+            elif was_ended:
+                note_breakers(
+                    self._endpoint,
+                    self._clock,
+                    self._consumers.queues - {self._token_queue},
+                    self._rules,
+                    self._unreadable,
+                )
 
     def _note_suspect(self, connection: StompConnection) -> None:
-        if connection.suspect is None:
-            return
+        assert connection.suspect is not None  # noqa: S101 - who calls has asked
         suspect = shown(connection.suspect)
         name = suspect.message_id.decode(errors="replace")
         source = read_destination(first(suspect.headers, b"destination") or b"")

@@ -181,6 +181,8 @@ class StompConnection:
         suspect: the MESSAGE after which came what no broker sends, or an unasked ERROR: a body
             that ended early, so that its rest was taken for frames; or one whose content-length
             is not that of its body, valid after `close`. None = there was none.
+        latest: the frame that came last.
+        was_ended: the broker, or what lies between, has ended the connection.
         is_ours: tells whether a MESSAGE is for a subscription of ours; that of others is forged.
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
@@ -194,6 +196,8 @@ class StompConnection:
         self.messages: deque[Frame] = deque()
         self.errors: deque[Frame] = deque()
         self.suspect: Frame | None = None
+        self.latest: Frame | None = None
+        self.was_ended = False
         self.is_ours: Callable[[Frame], bool] = lambda _frame: True
         self.is_woken = False
         self.silence = Silence(endpoint, clock)
@@ -215,7 +219,6 @@ class StompConnection:
         self._number = 0
         # Why: a body that ends early must not be able to forge an answer.
         self._receipts = secrets.token_hex(6)
-        self._previous: Frame | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._send_s = self._silence_s = 0.0
@@ -462,7 +465,7 @@ class StompConnection:
                 arrived, self._arrived = self._arrived, deque()
             for frame in arrived:
                 self._sort_in(frame)
-                self._previous = frame
+                self.latest = frame
 
     def _sort_in(self, frame: Frame) -> None:
         receipt = frame.text(b"receipt-id")
@@ -486,8 +489,8 @@ class StompConnection:
         self._note_lost(f"it sent a {frame.command} that belongs to nothing")
 
     def _suspect_previous(self) -> None:
-        if self._previous is not None and self._previous.command == "MESSAGE":
-            self.suspect = self._previous
+        if self.latest is not None and self.latest.command == "MESSAGE":
+            self.suspect = self.latest
 
     def _suspect_swallower(self) -> None:
         """Find the message whose content-length takes what follows for its body.
@@ -531,6 +534,7 @@ class StompConnection:
 
     def _lost(self, reason: str) -> LinkLost:
         self._sort()
+        self.was_ended = self._reason is not None
         if self._reader.broken is not None:
             self.suspect = self._reader.broken
         elif self._reader.problem is not None:
