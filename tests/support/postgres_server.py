@@ -4,7 +4,8 @@
         psycopg.connect(url)   # postgresql://postgres@127.0.0.1:PORT/...
 
 Usable without pytest and as any user: PostgreSQL refuses to run as root, so root runs it as
-`postgres`, the user that the package makes. It dies with the process that started it.
+`postgres`, the user that the package makes; where root is one only in a namespace of its own, in
+one more, in which it has that user's name. It dies with the process that started it.
 """
 
 import contextlib
@@ -218,8 +219,8 @@ class PostgresServer:
         return self.folder / "data"
 
     def _make_cluster(self) -> None:
-        if os.geteuid() == 0:
-            owner = pwd.getpwnam(USER)
+        owner = _other_user()
+        if owner is not None and _is_known(owner.pw_uid):
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         self._log = self.log_path.open("ab")
         options = ["-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"]
@@ -231,11 +232,15 @@ class PostgresServer:
 
     def _popen(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
         other: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            owner = pwd.getpwnam(USER)
+        prefix: list[str] = []
+        owner = _other_user()
+        if owner is not None and _is_known(owner.pw_uid):
             other = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        elif owner is not None:
+            ids = (f"--map-user={owner.pw_uid}", f"--map-group={owner.pw_gid}")
+            prefix = ["unshare", "--user", *ids]
         return subprocess.Popen(
-            command,
+            [*prefix, *command],
             cwd=self.folder,
             env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
@@ -296,6 +301,20 @@ def program(name: str) -> str:
     if not found:
         raise FileNotFoundError(f"{name} of PostgreSQL is not installed: deploy/prepare-machine")
     return str(found[0].resolve())
+
+
+def _other_user() -> pwd.struct_passwd | None:
+    """Return whom the server must run as; None = as ourselves."""
+    return pwd.getpwnam(USER) if os.geteuid() == 0 else None
+
+
+def _is_known(uid: int) -> bool:
+    """Tell whether a user exists in our namespace."""
+    ranges = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
+    return any(
+        int(first) <= uid < int(first) + int(count)
+        for first, _, count in (line.split() for line in ranges)
+    )
 
 
 def _is_alive(pid: int) -> bool:
