@@ -116,6 +116,8 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             where the wire has one.
         redelivery_delay_ms: written as `redeliveryDelay` (long).
         expiration_ms: final dead letters only: time to live from now; 0 = for ever.
+        deliver_at_ms: not to be delivered before, by the broker's clock; 0 = at once. Only links
+            that are `KeepsDelayed` carry it.
     """
 
     destination: Destination
@@ -126,6 +128,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     redelivery_count: int
     redelivery_delay_ms: int
     expiration_ms: int = 0
+    deliver_at_ms: int = 0
 
 
 class IntakeQueue(msgspec.Struct, frozen=True):
@@ -324,6 +327,53 @@ class Link(Protocol):
         Returns:
             None, or why it can't be used, as a sentence.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsDelayed(Protocol):
+    """A link to a broker that keeps what waits itself, and delivers it when its time has come.
+
+    Exactly once rests on the broker's transaction alone: whoever can accept a dead letter may move
+    it, and a predecessor that is given up has nothing left to accept. So there is no token, and
+    several sidecars may read the same queues.
+    """
+
+    def open_to_move(self) -> None:
+        """Connect, log in and prepare transactions, without a token; in place of `open`.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials, permissions, or a capability that is missing.
+        """
+        ...
+
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one broker transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened or none. Where the link is lost the
+        dead letters tell: what comes again was not moved.
+
+        Args:
+            accepts: deliveries of this link, each at most once; all in the order received.
+            sends: what to send; an error's index refers to it.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened.
+        """
+        ...
+
+    def waiting_problem(self, destination: Destination) -> str | None:
+        """Return why a message that waits there may be lost, as a sentence; None = it is kept.
+
+        Cheap: results are cached for some seconds.
+        """
+        ...
+
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
         ...
 
 

@@ -41,7 +41,8 @@ from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages
-from amqsidecar.brokers.artemis_trials import ArtemisTrials
+from amqsidecar.brokers.artemis_trials import ArtemisAnswers, ArtemisTrials
+from amqsidecar.brokers.artemis_waiting import WaitingPlaces
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -90,9 +91,30 @@ class AmqpArtemisLink:
         self._browse_number = 0
         self._seen_in_part: dict[IntakeQueue, str] = {}
         self._cycle: AmqpCycle | None = None
+        self._waiting_places: WaitingPlaces | None = None
+        self._clock_ahead_ms = 0
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token; None = look."""
+        self._open(token_queue, has_transactions=token_queue is not None)
+
+    def open_to_move(self) -> None:
+        """Connect, log in and prepare transactions, without a token; in place of `open`."""
+        began_ms = self._clock.now_ms()
+        self._open(None, has_transactions=True)
+        management = _opened(self._management)
+        broker_ms = ArtemisAnswers(management).broker_ms()
+        if broker_ms is None:
+            reason = management.missing or "it does not tell its time"
+            raise BrokerRefused(
+                "the broker has to tell its time, and which queues keep what waits in them, where "
+                f"store.url is broker: {reason}"
+            )
+        # Why at most: our connection was made some time after we began.
+        self._clock_ahead_ms = broker_ms - began_ms
+        self._waiting_places = WaitingPlaces(management, self._clock)
+
+    def _open(self, token_queue: str | None, *, has_transactions: bool) -> None:
         connection = self._connection
         connection.open(f"amqsidecar-{self._instance}-{uuid4().hex[:12]}")
         told = connection.remote_properties()
@@ -103,7 +125,7 @@ class AmqpArtemisLink:
                 "openwire:// URL"
             )
         self.description = BrokerDescription(BrokerKind.ARTEMIS, told.get("version", ""), ENCODING)
-        if token_queue is not None:
+        if has_transactions:
             self._coordinator = Coordinator(connection, self._crash_point)
         self._management = ArtemisManagement(connection)
         if self._coordinator is not None:
@@ -114,12 +136,13 @@ class AmqpArtemisLink:
         )
         self._stuck = StuckMessages(self._management)
         self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
-        if token_queue is None or self._coordinator is None:
+        if self._coordinator is None:
             return
         self._notifications = Notifications(connection)
         self._pool = SenderPool(connection)
-        self._token = Token(connection, self._management, self._coordinator, token_queue)
-        self._token.open(self._timeout_s)
+        if token_queue is not None:
+            self._token = Token(connection, self._management, self._coordinator, token_queue)
+            self._token.open(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=connection,
             coordinator=self._coordinator,
@@ -153,7 +176,7 @@ class AmqpArtemisLink:
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
-        _opened(self._token)
+        _opened(self._cycle)
         _opened(self._routes).set_intake(queues)
         _opened(self._intake).attach(queues, prefetch)
 
@@ -222,6 +245,13 @@ class AmqpArtemisLink:
         _opened(self._cycle).commit(held, sends, token)
         intake.settle(held)
 
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction; durable when it returns."""
+        intake = _opened(self._intake)
+        held = intake.in_hand(accepts)
+        _opened(self._cycle).move(held, sends)
+        intake.settle(held)
+
     # Destinations
 
     def route_problem(self, destination: Destination) -> str | None:
@@ -231,6 +261,14 @@ class AmqpArtemisLink:
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
         """Ask about many at once, so that `route_problem` knows them for some seconds."""
         _opened(self._routes).ask_ahead(destinations)
+
+    def waiting_problem(self, destination: Destination) -> str | None:
+        """Return why a message that waits there may be lost, as a sentence; None = it is kept."""
+        return _opened(self._waiting_places).problem(destination)
+
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
+        return self._clock_ahead_ms
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the broker's merged settings of each address, by its names; unset keys are absent.

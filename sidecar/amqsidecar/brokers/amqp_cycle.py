@@ -30,7 +30,7 @@ class AmqpCycle:
         connection: AmqpConnection,
         coordinator: Coordinator,
         pool: SenderPool,
-        token: Token,
+        token: Token | None,
         clock: Clock,
         crash_point: CrashPoint,
         encode: Callable[[Resend, int], bytes],
@@ -84,15 +84,36 @@ class AmqpCycle:
             LinkLost: unknown whether it happened; the token will tell.
         """
         own = self._token
+        assert own is not None  # noqa: S101 - a link without one only moves
         own.take_for_commit(_TOKEN_TIMEOUT_S)
+        self._perform(held, sends, (own, token))
+        own.committed(token)
+
+    def move(self, held: Sequence[InHand], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened.
+        """
+        self._perform(held, sends, None)
+
+    def _perform(
+        self, held: Sequence[InHand], sends: Sequence[Resend], exchange: tuple[Token, int] | None
+    ) -> None:
+        """Do one transaction, with the exchange of the token for this number or without."""
         if self._begun is None or self._begun[0] is not sends:
             self.begin_sends(sends)
         assert self._begun is not None  # noqa: S101 - the line above has set it
         _, transaction, work = self._begun
         self._begun = None
         with self._clean_or_lost():
-            if not work.refusals:
-                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(token))
+            if exchange is not None and not work.refusals:
+                own, number = exchange
+                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(number))
             work.wait_for_answers()
         self._pool.trim()
         if _TOKEN_INDEX in work.refusals:
@@ -104,7 +125,8 @@ class AmqpCycle:
         self._crash_point("sent")
         for in_hand in held:
             transaction.accept(in_hand)
-        own.accept(transaction)
+        if exchange is not None:
+            exchange[0].accept(transaction)
         words = self._coordinator.commit(transaction)
         if words is not None:
             # Why: what follows are properties of the message, which do not belong into a log.
@@ -113,4 +135,3 @@ class AmqpCycle:
                 f"the broker refused the commit: {words}",
                 is_duplicate="duplicate message" in words.lower(),
             )
-        own.committed(token)

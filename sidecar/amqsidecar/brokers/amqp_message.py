@@ -256,12 +256,12 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
     elif expires_in_ms:
         sections[amqp.HEADER] = _header(amqp.make_list(amqp.HEADER, []), expires_in_ms)
     annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
-    if annotations is not None:
+    if annotations is not None or resend.deliver_at_ms:
         fate: Callable[[bytes], str] = _annotation_fate
-        if len(annotations) > _REMEMBERED_SECTION_BYTES:
+        if annotations is not None and len(annotations) > _REMEMBERED_SECTION_BYTES:
             fate = _annotation_fate.__wrapped__
-        items = _annotations(amqp.pairs(annotations), resend, fate)
-        _replace(sections, amqp.MESSAGE_ANNOTATIONS, items)
+        items = [] if annotations is None else amqp.pairs(annotations)
+        _replace(sections, amqp.MESSAGE_ANNOTATIONS, _annotations(items, resend, fate))
     message_id = _message_id(sections.get(amqp.PROPERTIES))
     properties = sections.get(amqp.PROPERTIES)
     if properties is not None or expires_in_ms:
@@ -323,6 +323,8 @@ def _annotations(
             is_topic = resend.destination.kind is DestinationKind.TOPIC
             value = amqp.byte(1 if is_topic else 0)
         kept += (key, value)
+    if resend.deliver_at_ms:
+        kept += (_KEY_DELIVERY_TIME, amqp.long(resend.deliver_at_ms))
     return kept
 
 
@@ -369,6 +371,7 @@ def _application_properties(
     return kept
 
 
+_KEY_DELIVERY_TIME = amqp.symbol("x-opt-delivery-time")
 _KEY_REDELIVERY_ID = amqp.string(PROPERTY_REDELIVERY_ID)
 _KEY_REDELIVERY_COUNT = amqp.string(PROPERTY_REDELIVERY_COUNT)
 _KEY_REDELIVERY_DELAY = amqp.string(PROPERTY_REDELIVERY_DELAY)

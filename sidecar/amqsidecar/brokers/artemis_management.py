@@ -74,7 +74,12 @@ def about_settings(address: str) -> Question:
 
 
 class QueueRow(NamedTuple):
-    """A queue as `listQueues` tells of it."""
+    """A queue as `listQueues` tells of it.
+
+    Attributes:
+        is_purged: the broker empties it when its last reader leaves.
+        is_auto_deleted: the broker removes it when nobody reads from it.
+    """
 
     name: str
     address: str
@@ -82,6 +87,10 @@ class QueueRow(NamedTuple):
     filter: str
     message_count: int
     id: str = ""
+    scheduled_count: int = 0
+    is_durable: bool = True
+    is_purged: bool = False
+    is_auto_deleted: bool = False
 
 
 class ArtemisQuestions:
@@ -328,6 +337,10 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         filter=str(entry.get("filter") or ""),
         message_count=int(entry.get("messageCount") or 0),
         id=str(entry.get("id") or ""),
+        scheduled_count=int(entry.get("scheduledCount") or 0),
+        is_durable=str(entry.get("durable", "true")) == "true",
+        is_purged=str(entry.get("purgeOnNoConsumers", "")) == "true",
+        is_auto_deleted=str(entry.get("autoDelete", "")) == "true",
     )
 
 

@@ -202,7 +202,7 @@ class ArtemisRoutes:
 
     def _second_death_problem(self, queue_address: str, qualified: str) -> str | None:
         settings = self._management.settings([queue_address])[0]
-        if settings.get("autoCreateExpiryResources") and _expires_by_itself(settings):
+        if settings.get("autoCreateExpiryResources") and expires_by_itself(settings):
             return (
                 f"a message sent to {qualified} gets an expiration from the address settings and "
                 f"would be dropped when it expires: switch auto-create-expiry-resources off for "
@@ -326,7 +326,8 @@ def _same_filter(one: str, other: str) -> bool:
     return "".join(one.split()) == "".join(other.split())
 
 
-def _expires_by_itself(settings: Mapping[str, Any]) -> bool:
+def expires_by_itself(settings: Mapping[str, Any]) -> bool:
+    """Tell whether the broker gives messages of an address with these settings an expiration."""
     names = ("expiryDelay", "minExpiryDelay", "maxExpiryDelay")
     return any(int(settings.get(name, -1)) >= 0 for name in names)
 
