@@ -14,6 +14,7 @@ from amqsidecar import __version__
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
+from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle import CycleStats
@@ -42,6 +43,7 @@ from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
+from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.stores.open import open_store
@@ -188,8 +190,9 @@ def _crash_point(environ: Mapping[str, str]) -> CrashPoint:
 
 def service_settings(config: Config) -> ServiceSettings:
     """Return what a service needs to know of the configuration."""
+    named = named_queues(config.intake.queues)
     return ServiceSettings(
-        intake_queues=named_queues(config.intake.queues),
+        intake_queues=named_with_waiting(named) if config.store.url == BROKER_HELD else named,
         holds_backlog=config.intake.backlog is Backlog.HOLD,
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,
@@ -264,8 +267,8 @@ def _http(config: Config, health: Health, metrics: Metrics) -> Iterator[str]:
         server.stop()
 
 
-class _ObserverHealth(_Health):
-    """The same of an observer, which needs no token and no store."""
+class _TokenlessHealth(_Health):
+    """The same of an observer and of a service without a store, which need no token."""
 
     def link_up(self) -> None:
         self._health.looking()
@@ -328,7 +331,7 @@ def run_observer(config: Config) -> int:
             interval_s=config.observe.interval_s,
             max_messages=config.observe.max_messages,
         ),
-        health=_ObserverHealth(health, metrics),
+        health=_TokenlessHealth(health, metrics),
         tell=_ObserverLog(metrics, LogObserved(clock, config.observe.max_log_lines)),
         true_origin=rules.true_origin(),
     )
@@ -360,21 +363,23 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         if stats is not None:
             metrics.cycle_finished(stats.duration_s, stats.taken + stats.sent)
 
-    store = open_store(config, clock)
-    store.lock_for_service()
+    store = None if config.store.url == BROKER_HELD else open_store(config, clock)
+    if store is not None:
+        store.lock_for_service()
     try:
-        store.open()  # at once, so that a store that can't be used ends the process and not a loop
+        if store is not None:
+            store.open()  # at once, so that one that can't be used ends the process and not a loop
         links = LinkMaker(config, clock, crash_point, rules.classic)
         service = Service(
             make_link=links.make,
             candidates=links,
             make_decider=rules.decider,
-            find_intake=rules.intake,
+            find_intake=found_with_waiting(rules.intake) if store is None else rules.intake,
             store=store,
             clock=clock,
             chance=random.Random().random,  # noqa: S311 - spreads load, protects nothing
             settings=service_settings(config),
-            health=_Health(health, metrics),
+            health=(_TokenlessHealth if store is None else _Health)(health, metrics),
             observe=observe,
             crash_point=crash_point,
             true_origin=rules.true_origin(),
@@ -387,12 +392,14 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             max_events=config.history.max_events,
         )
         with _http(config, health, metrics) as address, _signals(service.stop):
-            housekeeping.plan(service.service_clock)
+            if store is not None:
+                housekeeping.plan(service.service_clock)
             service.service_clock.every(1.0, "log_summary", log_events.flush_if_due)
             log.info("started", version=__version__, http=address)
             service.run()
     finally:
-        store.close()
+        if store is not None:
+            store.close()
         log_events.flush()
     log.info("stopped")
     return 0

@@ -206,7 +206,10 @@ class _Merger:
                 self._fail(self._where(f"{name}.{key}"), f"{name}.{key}: {what}")
         if self.problems:
             return None
-        return Config.model_validate(sections).with_origins(self._origins)
+        config = Config.model_validate(sections).with_origins(self._origins)
+        for key, what in config.problems():
+            self._fail(self._where(key), f"{key}: {what}")
+        return None if self.problems else config
 
     def _where(self, key: str) -> str:
         return self._origins.get(key, key)

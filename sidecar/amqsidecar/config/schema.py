@@ -25,7 +25,7 @@ from pydantic import (
 from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, Loss
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
-from amqsidecar.config.store_url import checked_store_url, is_postgres
+from amqsidecar.config.store_url import BROKER_HELD, checked_store_url, is_postgres
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.destination import Destination, parse_destination
 
@@ -537,7 +537,8 @@ class StoreOptions(Section):
         "Where waiting messages are kept: `sqlite:///path/of/file.db` (always an absolute path), "
         "or `sqlite:file.db` in the working directory; or `postgresql://user@host:5432/database`, "
         "which several sidecars may share (`shared-schedule.md`), with libpq's parameters such as "
-        "`?sslmode=verify-full`. `broker:` arrives with a later version.",
+        "`?sslmode=verify-full`; or `broker:`, where Artemis itself keeps what waits "
+        "(`broker-held-schedule.md`).",
         why="one file on a volume, nothing else to run",
     )
     instance: str = option(
@@ -694,6 +695,15 @@ class Config(Section):
     observe: ObserveOptions = section(ObserveOptions, "Looking only, with `run --observe`.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield what a schedule in the broker can't do."""
+        if self.store.url == BROKER_HELD and self.intake.backlog is Backlog.HOLD:
+            yield (
+                "intake.backlog",
+                "is `hold`, but where store.url is broker: there is no place to hold what was "
+                "there before: set `process`, or use another store",
+            )
 
     def origin(self, key: str) -> str:
         """Return where an option was set, such as `sidecar.yaml:12`; the key itself if nowhere."""

@@ -6,7 +6,10 @@ from urllib.parse import parse_qsl, urlsplit
 POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
 """As libpq knows them."""
 
-_EXPECTED: Final = "expected sqlite:///path/of/file.db or postgresql://user@host/database"
+BROKER_HELD: Final = "broker:"
+"""No store: the broker keeps what waits."""
+
+_EXPECTED: Final = "expected sqlite:///path/of/file.db, postgresql://user@host/database, or broker:"
 
 
 def checked_store_url(value: object) -> str:
@@ -25,12 +28,7 @@ def checked_store_url(value: object) -> str:
         _check_postgres(rest)
     elif scheme == "sqlite" and rest:
         _check_sqlite(rest)
-    elif scheme == "broker":
-        raise ValueError(
-            "keeping the schedule in the broker arrives with a later version; "
-            "use sqlite:///path/of/file.db"
-        )
-    else:
+    elif value != BROKER_HELD:
         raise ValueError(_EXPECTED)
     return value
 

@@ -1,5 +1,6 @@
 """The service: owns the link, reconnects, and drives the engine until it is told to stop."""
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event as Flag
 
@@ -23,12 +24,15 @@ from amqsidecar.engine.cycle import CycleEngine, Limits, Observer
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
+from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
+from amqsidecar.runtime.moving import INSTANCE, open_to_move
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
 
@@ -113,6 +117,8 @@ class ServiceHealth:
         """
 
 
+_Begun = tuple[CycleEngine | MoveEngine, IntakeNames, BacklogGate]
+
 MakeDecider = Callable[[Link], Decider]
 """Rules may come from the live broker, so they are made when the link is open."""
 
@@ -126,7 +132,7 @@ class Service:
         make_link: Callable[[str], Link],
         make_decider: MakeDecider,
         find_intake: FindIntake,
-        store: Store,
+        store: Store | None,
         clock: Clock,
         chance: Chance,
         settings: ServiceSettings,
@@ -216,25 +222,23 @@ class Service:
         return False
 
     def _run_link(self, *, has_been_up: bool) -> None:
-        self._store.close()
-        state = self._store.open()
-        self._health.store_ok()
-        link = self._make_link(state.instance)
+        state = None
+        if self._store is not None:
+            self._store.close()
+            state = self._store.open()
+            self._health.store_ok()
+        instance = INSTANCE if state is None else state.instance
+        link = self._make_link(instance)
         self._link = link
         try:
-            link.open(TOKEN_QUEUE_PREFIX + state.instance)
-            engine, names, backlog = self._make_engine(link)
-            is_waiting_told = False
-            while not engine.recover(state, TOKEN_WAIT_S):
-                if self._stop.is_set():
-                    return
-                # Why: an attempt that fails may have settled the last cycle before.
-                state = self._store.open()
-                if not is_waiting_told:
-                    self._health.token_awaited(HELD_ELSEWHERE)
-                    log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
-                    is_waiting_told = True
-                self._tell_left_behind(link.left_behind())
+            begun: _Begun | None
+            if self._store is None or state is None:
+                begun = self._begin_to_move(link)
+            else:
+                begun = self._begin(link, self._store, state)
+            if begun is None:
+                return
+            engine, names, backlog = begun
             self._look_for_queues(link, names, backlog)
             self._is_up = True
             self._attempts.up()
@@ -246,7 +250,7 @@ class Service:
                 url=self._candidates.current,
                 broker=link.description.kind.value,
                 version=link.description.version,
-                instance=state.instance,
+                instance=instance,
             )
             self._drive(engine, link, names, backlog)
             engine.settle_up()
@@ -254,8 +258,42 @@ class Service:
             self._link = None
             link.close()
 
+    def _begin(self, link: Link, store: Store, state: StoreState) -> _Begun | None:
+        """Open the link and wait until the instance is ours; None = told to stop before."""
+        link.open(TOKEN_QUEUE_PREFIX + state.instance)
+        engine, names, backlog = self._make_engine(link, store)
+        is_waiting_told = False
+        while not engine.recover(state, TOKEN_WAIT_S):
+            if self._stop.is_set():
+                return None
+            # Why: an attempt that fails may have settled the last cycle before.
+            state = store.open()
+            if not is_waiting_told:
+                self._health.token_awaited(HELD_ELSEWHERE)
+                log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
+                is_waiting_told = True
+            self._tell_left_behind(link.left_behind())
+        return engine, names, backlog
+
+    def _begin_to_move(self, link: Link) -> _Begun:
+        """Open the link to a broker that keeps what waits."""
+        moving = open_to_move(link)
+        names = IntakeNames(link.description.kind)
+        engine = MoveEngine(
+            link=moving,
+            judge=self._make_judge(link, names),
+            uid=secrets.token_hex(8),
+            clock=self._clock,
+            max_messages=self._max_messages(link),
+            observe=self._observe,
+            blockages=self._blockages,
+            losses=self._losses,
+            crash_point=self._crash_point,
+        )
+        return engine, names, BacklogGate(lambda _source: 0, holds=False, threshold=0)
+
     def _drive(
-        self, engine: CycleEngine, link: Link, names: IntakeNames, backlog: BacklogGate
+        self, engine: CycleEngine | MoveEngine, link: Link, names: IntakeNames, backlog: BacklogGate
     ) -> None:
         watches = link if isinstance(link, WatchesQueues) else None
         not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
@@ -301,22 +339,12 @@ class Service:
         # Why: on Classic consumers stalled at transactions of more than one page (wire facts 9).
         return 200 if link.description.kind is BrokerKind.CLASSIC else 1000
 
-    def _make_engine(self, link: Link) -> tuple[CycleEngine, IntakeNames, BacklogGate]:
+    def _make_engine(
+        self, link: Link, store: Store
+    ) -> tuple[CycleEngine, IntakeNames, BacklogGate]:
         settings = self._settings
-        kind = link.description.kind
-        is_classic = kind is BrokerKind.CLASSIC
-        names = IntakeNames(kind)
-        judge = Judge(
-            self._make_decider(link),
-            names.covers,
-            JudgeSettings(
-                encoding=link.description.encoding,
-                final_suffix=settings.final_suffix,
-                parks_topics=is_classic and settings.parks_topics,
-            ),
-            self._chance,
-            self._true_origin,
-        )
+        is_classic = link.description.kind is BrokerKind.CLASSIC
+        names = IntakeNames(link.description.kind)
         backlog = BacklogGate(
             lambda source: link.count(IntakeQueue(source), 1_000_000_000),
             holds=settings.holds_backlog,
@@ -327,8 +355,8 @@ class Service:
         bound = self._max_messages(link)
         engine = CycleEngine(
             link=link,
-            store=self._store,
-            judge=judge,
+            store=store,
+            judge=self._make_judge(link, names),
             backlog=backlog,
             clock=self._clock,
             limits=Limits(max_taken=bound, max_sent=bound),
@@ -339,3 +367,17 @@ class Service:
             crash_point=self._crash_point,
         )
         return engine, names, backlog
+
+    def _make_judge(self, link: Link, names: IntakeNames) -> Judge:
+        is_classic = link.description.kind is BrokerKind.CLASSIC
+        return Judge(
+            self._make_decider(link),
+            names.covers,
+            JudgeSettings(
+                encoding=link.description.encoding,
+                final_suffix=self._settings.final_suffix,
+                parks_topics=is_classic and self._settings.parks_topics,
+            ),
+            self._chance,
+            self._true_origin,
+        )

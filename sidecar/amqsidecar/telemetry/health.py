@@ -53,7 +53,7 @@ class Health:
         self._up(TokenState.OURS)
 
     def looking(self) -> None:
-        """The link of an observer is up: it takes nothing, and needs neither token nor store."""
+        """The link is up of an observer, or of a service whose schedule the broker keeps."""
         self._up(TokenState.NOT_NEEDED)
         self.store_ok()
 

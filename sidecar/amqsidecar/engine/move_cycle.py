@@ -1,0 +1,418 @@
+"""The cycle without a store: the broker keeps what waits.
+
+One cycle is one broker transaction: each dead letter is accepted, and sent to where its verdict
+says, with delayed delivery where it has to wait. It happens whole or not at all, so nothing is
+lost or doubled whenever the process dies, and there is nothing to settle afterwards
+(`deploy/reference/broker-held-schedule.md`).
+
+What can't go where it belongs needs a place, and there is no store. A dead letter whose destination
+takes nothing now goes, with its provenance, to `WAITING_QUEUE`, comes back from there after the
+back-off, and is judged again. One that needs a person goes to `PARKED_QUEUE`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+from zlib import crc32
+
+from amqsidecar.broker import AsksRoutesAhead, Delivery, KeepsDelayed, Link, Resend
+from amqsidecar.clock import Clock
+from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING, CycleStats, Observer
+from amqsidecar.engine.judge import Judge, Verdict
+from amqsidecar.engine.loss import Losses
+from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
+from amqsidecar.model.destination import Destination, parse_destination, queue
+from amqsidecar.model.event import AnyEvent, DeadLettered, DestinationBlocked, Parked, Resent
+from amqsidecar.model.schedule import RowState, TakenRow
+
+WAITING_QUEUE = queue("amqsidecar.waiting")
+"""Holds dead letters whose destination takes nothing for now, until it is tried again."""
+
+PARKED_QUEUE = queue("amqsidecar.parked")
+"""Holds dead letters that wait for a person; never read."""
+
+GUILTY = "the connection ended each time when it was sent, and does not without it"
+
+# Bound: refused messages that are remembered.
+_REFUSED_MAX = 10_000
+
+
+class MovingLink(KeepsDelayed, Link, Protocol):
+    """What the engine needs of a link."""
+
+
+class _Item:
+    """A dead letter in hand, its verdict, and why it is to be parked; None = it is not."""
+
+    __slots__ = ("delivery", "fault", "key", "verdict")
+
+    def __init__(self, delivery: Delivery, verdict: Verdict) -> None:
+        self.delivery = delivery
+        self.verdict = verdict
+        self.fault: str | None = None
+        # Why: it has to be known again over another link, and when it comes back.
+        name = delivery.provenance.message_id
+        self.key = crc32(delivery.message[-256:] if name is None else name.encode())
+
+
+class _Plan:
+    """What one transaction does, and what has happened once it is committed."""
+
+    def __init__(self) -> None:
+        self.sent: list[_Item] = []
+        self.resends: list[Resend] = []
+        self.events: list[AnyEvent] = []
+        self.blocked: list[AnyEvent] = []
+        self.problems: dict[tuple[str, bool, bool], tuple[str | None, str | None]] = {}
+        self.probed: set[str] = set()
+
+    def add(self, item: _Item, resend: Resend, events: Sequence[AnyEvent] = ()) -> None:
+        self.sent.append(item)
+        self.resends.append(resend)
+        self.events.extend(events)
+
+
+class MoveEngine:
+    """Moves dead letters over one link that keeps what waits; belongs to one thread."""
+
+    def __init__(
+        self,
+        *,
+        link: MovingLink,
+        judge: Judge,
+        uid: str,
+        clock: Clock,
+        max_messages: int,
+        observe: Observer,
+        blockages: Blockages,
+        losses: Losses,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        # Why a uid of each engine: redelivery ids and duplicate ids hold it.
+        self._link = link
+        self._judge = judge
+        self._uid = uid
+        self._clock = clock
+        self._max_messages = max_messages
+        self._observe = observe
+        self._blockages = blockages
+        self._losses = losses
+        self._crash_point = crash_point
+        self._limit = losses.limit(max_messages)
+        self._singly = 0
+        self._number = 0
+        self._sends = 0
+        self._in_hand: list[_Item] = []
+        self._refusals: dict[int, int] = {}
+
+    def turn(self, max_wait_s: float) -> bool:
+        """Move what has arrived, or wait for something; return whether there was anything.
+
+        Raises:
+            LinkLost: reconnect; what comes again was not moved.
+        """
+        self._gather()
+        if not self._in_hand:
+            self._link.wait(max_wait_s)
+            return False
+        self._crash_point("gathered")
+        self._move(self._choose())
+        return True
+
+    def settle_up(self) -> None:
+        """Do nothing: each transaction stands for itself."""
+
+    # ------------------------------------------------------------------ gathering
+
+    def _gather(self) -> None:
+        room = self._max_messages - len(self._in_hand)
+        now_ms = self._clock.now_ms()
+        for delivery in self._link.receive(room) if room > 0 else ():
+            self._number += 1
+            verdict = self._judge.judge(delivery, self._uid, self._number, now_ms, is_backlog=False)
+            self._in_hand.append(_Item(delivery, verdict))
+
+    def _choose(self) -> list[_Item]:
+        """Return what the next transaction moves; what may end the link goes alone."""
+        chosen = self._in_hand[: 1 if self._singly else self._limit]
+        for at, item in enumerate(chosen):
+            if self._losses.is_suspect(item.key) or self._ends_links(item):
+                return chosen[: max(1, at)]
+        return chosen
+
+    def _ends_links(self, item: _Item) -> bool:
+        row = item.verdict.row
+        blockage = None if row is None else self._blockages.get(row.destination)
+        return blockage is not None and blockage.ends_links
+
+    # ------------------------------------------------------------------ deciding where to
+
+    def _plan(self, chosen: Sequence[_Item], now_ms: int) -> _Plan:
+        plan = _Plan()
+        self._ask_ahead(chosen)
+        for item in chosen:
+            row = item.verdict.row
+            if self._losses.is_guilty(item.key):
+                item.fault = GUILTY
+            if row is None:
+                plan.events.extend(item.verdict.events)
+            elif row.state is RowState.PARKED:
+                plan.add(item, self._parking(item, row), item.verdict.events)
+            elif item.fault is not None:
+                self._park(plan, item, row, item.fault, now_ms)
+            else:
+                self._send(plan, item, row, now_ms)
+        return plan
+
+    def _ask_ahead(self, chosen: Sequence[_Item]) -> None:
+        if not isinstance(self._link, AsksRoutesAhead):
+            return
+        names = dict.fromkeys(
+            item.verdict.row.destination for item in chosen if item.verdict.row is not None
+        )
+        self._link.ask_routes_ahead([parse_destination(name) for name in names])
+
+    def _send(self, plan: _Plan, item: _Item, row: TakenRow, now_ms: int) -> None:
+        """Plan the send that the rules want, or what has to be done instead."""
+        is_delayed = row.due_at_ms > now_ms
+        blockage = self._blockages.get(row.destination)
+        if blockage is not None and not blockage.is_over(now_ms):
+            self._put_back(plan, item, row, blockage.until_ms)
+            return
+        if blockage is not None and row.destination in plan.probed:
+            self._put_back(plan, item, row, now_ms + blockage.delay_ms)
+            return
+        target = (row.destination, row.is_final, is_delayed)
+        if target not in plan.problems:
+            plan.problems[target] = self._problems_of(row, is_delayed=is_delayed)
+        problem, fault = plan.problems[target]
+        if problem is not None:
+            until_ms = self._block_once(row.destination, problem, now_ms, plan.blocked)
+            self._put_back(plan, item, row, until_ms)
+            return
+        if fault is not None:
+            self._park(plan, item, row, fault, now_ms)
+            return
+        plan.probed.add(row.destination)
+        resend = self._resend(
+            row,
+            parse_destination(row.destination),
+            is_final=row.is_final,
+            redelivery_count=row.redelivery_count,
+            delay_ms=row.delay_ms,
+            deliver_at_ms=self._broker_ms(row.due_at_ms) if is_delayed else 0,
+        )
+        plan.add(item, resend, item.verdict.events)
+        if row.is_final or not is_delayed:
+            plan.events.append(_sent_event(row, now_ms))
+
+    def _problems_of(self, row: TakenRow, *, is_delayed: bool) -> tuple[str | None, str | None]:
+        """Return why nothing can be sent there now, and why it can't wait there at all."""
+        destination = parse_destination(row.destination)
+        if row.is_final:
+            problem = self._link.prepare_final(destination)
+            if problem is not None:
+                return problem, None
+        problem = self._link.route_problem(destination)
+        if problem is not None or not is_delayed:
+            return problem, None
+        fault = self._link.waiting_problem(destination)
+        return None, fault and f"the broker can't keep it until it is due: {fault}"
+
+    def _put_back(self, plan: _Plan, item: _Item, row: TakenRow, until_ms: int) -> None:
+        """Plan that it comes again as a dead letter; nothing has happened to it by then."""
+        # Why later: so that another one shows whether the destination takes anything.
+        until_ms += 100 * self._refusals.get(item.key, 0)
+        plan.add(item, self._as_it_is(item, row, WAITING_QUEUE, self._broker_ms(until_ms)))
+
+    def _park(self, plan: _Plan, item: _Item, row: TakenRow, reason: str, now_ms: int) -> None:
+        event = Parked(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            reason=reason,
+        )
+        received = item.verdict.events[0]
+        plan.add(item, self._parking(item, row), (received, event))
+
+    def _parking(self, item: _Item, row: TakenRow) -> Resend:
+        return self._as_it_is(item, row, PARKED_QUEUE, 0)
+
+    def _as_it_is(
+        self, item: _Item, row: TakenRow, destination: Destination, deliver_at_ms: int
+    ) -> Resend:
+        return self._resend(
+            row,
+            destination,
+            is_final=True,
+            redelivery_count=item.delivery.provenance.redelivery_count,
+            delay_ms=0,
+            deliver_at_ms=deliver_at_ms,
+        )
+
+    def _resend(
+        self,
+        row: TakenRow,
+        destination: Destination,
+        *,
+        is_final: bool,
+        redelivery_count: int,
+        delay_ms: int,
+        deliver_at_ms: int,
+    ) -> Resend:
+        self._sends += 1
+        return Resend(
+            destination=destination,
+            message=row.message,
+            # Why never the same twice: the transaction alone says whether it was sent.
+            duplicate_id=f"{self._uid}:{self._sends}",
+            is_final=is_final,
+            redelivery_id=row.redelivery_id,
+            redelivery_count=redelivery_count,
+            redelivery_delay_ms=delay_ms,
+            expiration_ms=row.expiration_ms,
+            deliver_at_ms=deliver_at_ms,
+        )
+
+    def _broker_ms(self, our_ms: int) -> int:
+        return our_ms + self._link.clock_ahead_ms()
+
+    # ------------------------------------------------------------------ moving
+
+    def _move(self, chosen: Sequence[_Item]) -> None:
+        started_s = self._clock.monotonic_s()
+        now_ms = self._clock.now_ms()
+        plan = self._plan(chosen, now_ms)
+        if plan.blocked:
+            self._observe(plan.blocked, None)
+        try:
+            self._link.move([item.delivery for item in chosen], plan.resends)
+        except LinkLost as lost:
+            self._suspect(plan, lost, now_ms)
+            raise
+        except SendsRefused as refused:
+            self._refuse(plan, refused, now_ms)
+            return
+        except CommitRefused as refused:
+            self._isolate(chosen, refused)
+            return
+        self._crash_point("committed")
+        self._succeed(chosen, plan)
+        duration_s = self._clock.monotonic_s() - started_s
+        self._observe(plan.events, CycleStats(len(chosen), len(plan.resends), duration_s))
+
+    def _succeed(self, chosen: Sequence[_Item], plan: _Plan) -> None:
+        del self._in_hand[: len(chosen)]
+        self._singly = max(0, self._singly - len(chosen))
+        self._limit = min(self._limit * 2, self._max_messages)
+        self._losses.forget([item.key for item in plan.sent])
+        for resend in plan.resends:
+            self._blockages.clear(str(resend.destination))
+
+    def _suspect(self, plan: _Plan, lost: LinkLost, now_ms: int) -> None:
+        """Remember what was being sent when the link was lost; it may be what ended it."""
+        for destination, reason in lost.held_up_by.items():
+            self._block_once(destination, reason, now_ms, plan.events)
+        if lost.held_up_by or not plan.sent:
+            return
+        destination = str(plan.resends[0].destination)
+        is_probe = self._blockages.get(destination) is not None
+        if self._losses.note([item.key for item in plan.sent], is_probe=is_probe):
+            reason = f"the connection ended when a message was sent there: {lost}"
+            self._blockages.block(destination, now_ms, reason, ends_links=True)
+
+    def _refuse(self, plan: _Plan, refused: SendsRefused, now_ms: int) -> None:
+        """Let what the broker refused by itself come again later; park what it refuses often."""
+        events: list[AnyEvent] = []
+        last_taken = {
+            resend.destination: index
+            for index, resend in enumerate(plan.resends)
+            if index not in refused.refusals
+        }
+        for index, words in refused.refusals.items():
+            item, destination = plan.sent[index], plan.resends[index].destination
+            if destination == WAITING_QUEUE:
+                raise LinkLost(f"{destination} does not take what has to wait: {words}")
+            if destination == PARKED_QUEUE:
+                self._leave(item, words, now_ms, events)
+                continue
+            is_odd = index < last_taken.get(destination, -1)
+            if not is_odd:
+                # Why: where all that follow are refused as well, the destination is full.
+                self._block_once(str(destination), words, now_ms, events)
+                continue
+            if len(self._refusals) >= _REFUSED_MAX:
+                self._refusals.clear()
+            count = self._refusals[item.key] = self._refusals.get(item.key, 0) + 1
+            if count >= REFUSALS_BEFORE_PARKING:
+                item.fault = words
+        self._observe(events, None)
+
+    def _leave(self, item: _Item, words: str, now_ms: int, events: list[AnyEvent]) -> None:
+        """Leave a dead letter in our hand, and so in its queue: nothing else can be done with it.
+
+        It goes back when the link is closed.
+        """
+        self._in_hand.remove(item)
+        received = item.verdict.events[0]
+        events.append(
+            Parked(
+                at_ms=now_ms,
+                id=received.id,
+                redelivery_id=received.redelivery_id,
+                destination=str(item.delivery.source),
+                reason=f"it stays in {item.delivery.source}: {words}",
+            )
+        )
+
+    def _isolate(self, chosen: Sequence[_Item], refused: CommitRefused) -> None:
+        """Move one by one until the one that can't be committed stands alone; park that one.
+
+        Why not halves: on Artemis each refused commit counts as a failed delivery.
+        """
+        self._singly = len(chosen)
+        if len(chosen) > 1:
+            return
+        item = chosen[0]
+        row = item.verdict.row
+        if row is None or row.state is RowState.PARKED or item.fault is not None:
+            raise LinkLost(f"the broker commits nothing at all: {refused}")
+        item.fault = str(refused)
+
+    def _block_once(
+        self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]
+    ) -> int:
+        """Block a destination that is not blocked now; return until when it is."""
+        blockage = self._blockages.get(destination)
+        if blockage is None or blockage.is_over(now_ms):
+            blockage = self._blockages.block(destination, now_ms, reason)
+            events.append(
+                DestinationBlocked(
+                    at_ms=now_ms,
+                    destination=destination,
+                    reason=reason,
+                    retry_at_ms=blockage.until_ms,
+                )
+            )
+        return blockage.until_ms
+
+
+def _sent_event(row: TakenRow, now_ms: int) -> AnyEvent:
+    if row.is_final:
+        return DeadLettered(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            redelivery_count=row.redelivery_count,
+        )
+    return Resent(
+        at_ms=now_ms,
+        id=row.id,
+        redelivery_id=row.redelivery_id,
+        destination=row.destination,
+        redelivery_count=row.redelivery_count,
+        lateness_ms=max(0, now_ms - row.due_at_ms),
+    )

@@ -1,0 +1,56 @@
+"""What a service without a store needs of a link, and the words why another one is refused."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from amqsidecar.broker import BrokerKind, IntakeQueue, KeepsDelayed, Link
+from amqsidecar.engine.move_cycle import PARKED_QUEUE, WAITING_QUEUE, MovingLink
+from amqsidecar.errors import BrokerRefused
+
+INSTANCE = "broker-held"
+"""Names the connections of a service without a store."""
+
+NOT_KEPT = {
+    BrokerKind.CLASSIC: (
+        "store.url is broker:, but Classic makes a delayed message of a transaction only after its "
+        "commit: killed in between, it loses what was accepted "
+        "(deploy/reference/broker-held-schedule.md). Use store.url sqlite:///path/of/file.db, or "
+        "the broker's own redeliveryPlugin"
+    ),
+    BrokerKind.ARTEMIS: (
+        "store.url is broker:, but over STOMP Artemis acknowledges at once and not in the "
+        "transaction that sends, so that nothing keeps a message from being lost or doubled. Use a "
+        "broker.url of amqp://, or store.url sqlite:///path/of/file.db"
+    ),
+}
+"""Why a broker can't keep the schedule over a link that is not `KeepsDelayed`."""
+
+
+def open_to_move(link: Link) -> MovingLink:
+    """Open a link without a token and make the two queues that the engine needs.
+
+    Raises:
+        LinkLost: the broker can't be reached.
+        BrokerRefused: the broker can't keep what waits, or we may not use it; nothing was taken.
+    """
+    if not isinstance(link, KeepsDelayed):
+        raise BrokerRefused(NOT_KEPT[link.description.kind])
+    moving = cast(MovingLink, link)
+    moving.open_to_move()
+    for queue in (WAITING_QUEUE, PARKED_QUEUE):
+        problem = moving.prepare_final(queue) or moving.waiting_problem(queue)
+        if problem is not None:
+            raise BrokerRefused(f"{queue} is needed where store.url is broker: {problem}")
+    return moving
+
+
+def named_with_waiting(named: Sequence[IntakeQueue]) -> tuple[IntakeQueue, ...]:
+    """Return the queues that an operator named, and our own; none named = none."""
+    return (*named, IntakeQueue(WAITING_QUEUE)) if named else ()
+
+
+def found_with_waiting(
+    find: Callable[[Link], Sequence[IntakeQueue]],
+) -> Callable[[Link], Sequence[IntakeQueue]]:
+    """Return what finds the same queues, and our own."""
+    return lambda link: (*find(link), IntakeQueue(WAITING_QUEUE))
