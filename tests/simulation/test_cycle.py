@@ -312,6 +312,26 @@ def test_a_destination_that_held_up_a_link_is_blocked_and_gets_fewer_at_once(wor
     assert not kinds(world, Parked)
 
 
+def test_a_destination_that_has_room_again_gets_more_by_and_by(world: World) -> None:
+    """And later each time that it held up a link, since each time costs one."""
+    sent: list[int] = []
+
+    def note(sends: Sequence[Resend]) -> None:
+        sent.extend([len(sends)] if sends else [])
+
+    world.broker.refuse_commit = note
+    for slowly in (16, 32):
+        world.losses.note_held_up("queue://orders", 8)
+        sent.clear()
+        for number in range((2 + 4 + 8) * slowly + 100):
+            world.die(f"{slowly}.{number}")
+        world.run(150)
+        world.clock.advance(60_000)
+        world.run(150)
+        assert sent[: slowly + 1] == [2] * slowly + [4]
+        assert 2 * slowly <= sent.index(8) <= sent.index(10) - slowly
+
+
 def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:
     world = World(tmp_path, threshold=3)
     for number in range(12):

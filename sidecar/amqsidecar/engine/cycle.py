@@ -341,13 +341,16 @@ class CycleEngine:
                     deliveries = self._gather()
                 if deliveries:
                     self._crash_point("gathered")
+                self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
                 taken, events = self._decide(deliveries, self._clock.now_ms())
                 events.extend([_sent_event(row, now_ms) for row in sent])
                 if blocked:
                     tx.record(blocked)
+                for source, count in self._backlog.counted.items():
+                    tx.set_hold(source, count)
                 if deliveries or sent:
-                    tx.record_cycle(cycle, taken, sent, events, self._backlog.changes)
+                    tx.record_cycle(cycle, taken, sent, events, self._backlog.taken)
         except LinkLost as lost:
             self._backlog.rollback()
             self._suspect(sent, lost, now_ms)
@@ -406,6 +409,7 @@ class CycleEngine:
                 self._refusals.pop(row.id, None)
         if sent:
             self._losses.forget([row.id for row in sent])
+            self._losses.note_taken(row.destination for row in sent)
             self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
         if deliveries:
             self._take_limit = min(self._take_limit * 2, self._limits.max_taken)

@@ -1,6 +1,8 @@
 """What was being sent when links were lost, so that the one send that ends a link is found."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 GUILT_OF_PROBE = 1
 """A lost link says little of the message where the destination had ended one before: it is full."""
@@ -14,6 +16,27 @@ GUILT_BEFORE_PARKING = 12
 REMEMBERED_MAX = 1_000
 """So many destinations that held up a link are remembered; the latest."""
 
+GROWS_AFTER = 16
+"""So many times a destination has to take as many as it may get until it gets twice as many."""
+
+GROWS_AFTER_MAX = 4_096
+"""The same, of one that held up links again and again."""
+
+
+@dataclass
+class _Share:
+    """How many messages a destination gets at once.
+
+    Attributes:
+        most: so many.
+        grows_after: see `GROWS_AFTER`; twice as many each time that it held up a link.
+        taken: how often in a row it took `most`.
+    """
+
+    most: int
+    grows_after: int
+    taken: int = 0
+
 
 class Losses:
     """Outlives links: cuts the sends of the next link smaller until the offender stands alone."""
@@ -21,7 +44,7 @@ class Losses:
     def __init__(self) -> None:
         self._limit: int | None = None
         self._guilts: dict[int, int] = {}
-        self._most: dict[str, int] = {}
+        self._shares: dict[str, _Share] = {}
 
     def limit(self, most: int) -> int:
         """Return how many messages a new link may send at once."""
@@ -49,16 +72,30 @@ class Losses:
     def note_held_up(self, destination: str, sent: int) -> None:
         """Take note that a link was held up by a destination, with so many sends to it.
 
-        Why fewer for ever: they may be what filled it, so that it never gets room for them.
+        Why fewer: they may be what filled it, so that it never gets room for them.
         """
-        self._most.pop(destination, None)
-        self._most[destination] = max(1, sent // 4)
-        if len(self._most) > REMEMBERED_MAX:
-            del self._most[next(iter(self._most))]
+        before = self._shares.pop(destination, None)
+        grows_after = GROWS_AFTER if before is None else 2 * before.grows_after
+        self._shares[destination] = _Share(max(1, sent // 4), min(grows_after, GROWS_AFTER_MAX))
+        if len(self._shares) > REMEMBERED_MAX:
+            del self._shares[next(iter(self._shares))]
+
+    def note_taken(self, destinations: Iterable[str]) -> None:
+        """Take note that these got through together, each as often as it is named."""
+        if not self._shares:
+            return
+        for destination, count in Counter(destinations).items():
+            share = self._shares.get(destination)
+            if share is None or count < share.most:
+                continue
+            share.taken += 1
+            if share.taken >= share.grows_after:
+                share.most, share.taken = 2 * share.most, 0
 
     def most_to(self, destination: str) -> int | None:
         """Return how many messages may go to a destination at once; None = as many as to all."""
-        return self._most.get(destination)
+        share = self._shares.get(destination)
+        return None if share is None else share.most
 
     def is_suspect(self, row_id: int) -> bool:
         """Tell whether a row has ended a link, so that it has to be sent alone."""
