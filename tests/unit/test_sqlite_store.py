@@ -146,7 +146,7 @@ def test_a_full_disk_changes_nothing_and_is_survived(tmp_path: Path) -> None:
     before = store.list_rows(RowFilter(), 10), store.tallies(), store.open()
     pages = store._database.run("PRAGMA page_count").fetchone()[0]
     store._database.run(f"PRAGMA max_page_count = {pages + 2}")
-    rows = [taken_row(number, message=b"x" * 10_000) for number in range(3, 20)]
+    rows = [taken_row(number, message=os.urandom(10_000)) for number in range(3, 20)]
     for _ in range(2):
         with (
             pytest.raises(StoreUnavailable, match=r"schedule.db .*the disk is full; make room"),
@@ -199,6 +199,47 @@ def test_large_messages_are_claimed_few_at_a_time(
             claims.append([row.id for row in due])
             tx.remove(claims[-1])
     assert claims == [[1, 2], [3], [4]]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "share"),
+    [
+        (b"", 0),
+        (b"small " * 600, 1),
+        (b"text that repeats itself " * 4_000, 0.1),
+        (os.urandom(100_000), 1),
+        (b"x" * 60_000 + os.urandom(40_000), 0.5),
+        (b"x" * 10_000 + os.urandom(200_000) + b"x" * 10_000, 1),
+    ],
+    ids=["empty", "small", "text", "random", "half", "a random middle"],
+)
+def test_large_messages_are_deflated_where_it_pays(
+    tmp_path: Path, message: bytes, share: float
+) -> None:
+    """What comes back is always the same, to the byte."""
+    store = store_at(tmp_path / "schedule.db")
+    store.open()
+    with store.transaction() as tx:
+        tx.record_cycle(1, [taken_row(1, message=message)], [], [])
+        tx.finish_cycle(1)
+        assert [row.message for row in tx.claim_due(5_000, 1)] == [message]
+    assert store.message(1) == message
+    assert store.list_rows(RowFilter(), 1)[0].size_bytes == len(message)
+    kept = store._database.run("SELECT length(body) FROM message").fetchone()[0]
+    assert kept == len(message) if share == 1 else kept <= share * len(message)
+    store.close()
+
+
+def test_a_damaged_message_is_named(tmp_path: Path) -> None:
+    store = store_at(tmp_path / "schedule.db")
+    store.open()
+    with store.transaction() as tx:
+        tx.record_cycle(1, [taken_row(1, message=b"x" * 10_000)], [], [])
+        tx.finish_cycle(1)
+    store._database.run("UPDATE message SET body = x'00112233'")
+    with pytest.raises(StoreUnavailable, match=r"schedule.db could not be read: .*damaged"):
+        store.message(1)
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""How stores pack what they keep per cycle and not per message: id sets and event lists."""
+"""How stores pack what they keep: id sets and event lists of a cycle, and large messages."""
 
 import zlib
 from collections.abc import Iterable, Sequence
@@ -12,6 +12,12 @@ PLAIN, DEFLATED = 0, 1
 # Why: 600 KB of JSON per thousand messages shrink to a tenth for some µs per message; a small list
 # would grow.
 _DEFLATE_FROM_BYTES = 512
+
+# Why: from here on deflating text takes no more of the processor than writing it to the disk twice
+# and reading it again, and half of a page or more stays empty beside each such message.
+_DEFLATE_MESSAGE_FROM_BYTES = 4096
+_SAMPLE_BYTES = 4096
+_WORTH = 0.75
 
 _encode_events = msgspec.json.Encoder().encode
 _decode_events = msgspec.json.Decoder(list[AnyEvent]).decode
@@ -35,6 +41,25 @@ def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
 def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
     """Return what `pack_events` packed."""
     return _decode_events(body if packing == PLAIN else zlib.decompress(body))
+
+
+def pack_message(message: bytes) -> bytes:
+    """Return the message, or fewer bytes out of which `unpack_message` makes it again."""
+    size = len(message)
+    if size < _DEFLATE_MESSAGE_FROM_BYTES:
+        return message
+    # Why a sample: what is compressed already should cost little.
+    middle = (size - _SAMPLE_BYTES) // 2
+    sample = message[middle : middle + _SAMPLE_BYTES]
+    if len(zlib.compress(sample, 1)) > _WORTH * _SAMPLE_BYTES:
+        return message
+    packed = zlib.compress(message, 1)
+    return packed if len(packed) <= _WORTH * size else message
+
+
+def unpack_message(body: bytes, size_bytes: int) -> bytes:
+    """Return a message of this size out of what `pack_message` made of it."""
+    return body if len(body) == size_bytes else zlib.decompress(body, bufsize=size_bytes)
 
 
 def storable(text: str) -> str:
@@ -101,7 +126,7 @@ def unpack_deltas(body: bytes) -> list[tuple[int, int, int]]:
 
 
 def pack_holds(holds: dict[str, int]) -> bytes:
-    """Return how many dead letters of each source are backlog as bytes."""
+    """Return how many dead letters of each source were taken out of the backlog as bytes."""
     return _encode_numbers(holds)
 
 

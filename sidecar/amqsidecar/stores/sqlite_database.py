@@ -3,6 +3,7 @@
 import os
 import secrets
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,13 @@ from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 QUERIES = read_queries("sqlite_queries.sql")
+
+_MIGRATIONS: Mapping[int, Sequence[str]] = {
+    2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
+}
+"""What makes the next version of a file of this one. Older files than these are refused."""
 
 _PAGE_BYTES = (
     8192  # Why: six messages of 1 KiB fill a page; with 4096 a quarter of the file is air.
@@ -126,7 +132,7 @@ class SqliteDatabase:
                     f"the store {self.path} is empty; the service fills it when it starts"
                 )
             self._create(instance_name)
-        elif version != SCHEMA_VERSION:
+        elif version != SCHEMA_VERSION and version not in _MIGRATIONS:
             raise SchemaMismatch(
                 f"the store {self.path} has schema version {version}, this amqsidecar knows "
                 f"{SCHEMA_VERSION}; run the version that wrote it, or change store.url"
@@ -177,6 +183,24 @@ class SqliteDatabase:
         finally:
             os.close(folder)
 
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether there is nothing to migrate, or this connection may not."""
+        return self._read_only or self._schema_version() == SCHEMA_VERSION
+
+    def migrate(self) -> None:
+        """Make the file one of this version.
+
+        Promise: if the process dies inside, nothing was changed.
+        """
+        with self.transaction(), self.mapped("be brought up to date"):
+            # Invariant: of two processes that come at once, the second finds it done.
+            version = self._schema_version() or SCHEMA_VERSION
+            for older in range(version, SCHEMA_VERSION):
+                for statement in _MIGRATIONS[older]:
+                    self.run(statement)
+            self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
     # Transactions.
 
     @contextmanager
@@ -219,7 +243,7 @@ class SqliteDatabase:
 
     @contextmanager
     def mapped(self, what: str) -> Iterator[None]:
-        """Let no fault of sqlite3 cross the contract; never commit a transaction that had one.
+        """Let no fault of the file cross the contract; never commit a transaction that had one.
 
         Args:
             what: what could not be done, as in `the store ... could not be read`.
@@ -229,10 +253,12 @@ class SqliteDatabase:
         except _BUGS as error:
             self._is_spoiled = True
             raise AssertionError(f"store {self.path}: {error}") from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, zlib.error) as error:
             self._is_spoiled = True
             # Why: the upper bits only tell which of several system calls failed.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if isinstance(error, zlib.error):
+                code = sqlite3.SQLITE_CORRUPT
             hint = _HINTS.get(code, "nothing was changed")
             raise StoreUnavailable(
                 f"the store {self.path} could not {what}: {error}; {hint}"

@@ -87,7 +87,7 @@ DELETE FROM unfinished_cycle;
 -- name: claim_due
 -- Waiting rows that are due, by due time, then number.
 SELECT r.id, r.due_at_ms, r.destination, r.is_final, r.redelivery_id, r.redelivery_count,
-    r.delay_ms, r.expiration_ms, r.encoding, m.body
+    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body
 FROM redelivery AS r INDEXED BY redelivery_due
 CROSS JOIN message AS m ON m.id = r.id
 WHERE r.state = 0 AND r.due_at_ms <= ?
@@ -171,6 +171,10 @@ SELECT source, remaining FROM hold;
 INSERT INTO hold (source, remaining) VALUES (?, ?)
 ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
 
+-- name: count_down_hold
+-- So many were taken of the backlog of a source.
+UPDATE hold SET remaining = max(0, remaining - ?2) WHERE source = ?1;
+
 -- name: newest_id
 -- The highest number of a row.
 SELECT coalesce(max(id), 0) FROM redelivery;
@@ -237,7 +241,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: read_message
 -- The encoded message of a row.
-SELECT body FROM message WHERE id = ?;
+SELECT m.body, r.size_bytes FROM message AS m CROSS JOIN redelivery AS r ON r.id = m.id
+WHERE m.id = ?;
 
 -- name: add_block
 -- Events that were written together.

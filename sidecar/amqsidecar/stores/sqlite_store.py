@@ -22,7 +22,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
 from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores import acts
-from amqsidecar.stores.packing import storable, unpack_events
+from amqsidecar.stores.packing import storable, unpack_events, unpack_message
 from amqsidecar.stores.service_lock import ServiceLock
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import forget_events
@@ -100,17 +100,21 @@ class SqliteStore:
     def open(self) -> StoreState:
         """Open, create where missing, and say where things stand.
 
-        Promise: safe to call again. If the process dies inside, the file is a whole store, or the
-        next call makes it one.
+        A file of an older version is brought up to date, unless this store only reads.
+
+        Promise: safe to call again. If the process dies inside, the file is a whole store of its
+        old or its new version, or the next call makes it one.
 
         Raises:
-            StoreUnavailable: it can't be opened, or belongs to another instance.
+            StoreUnavailable: it can't be opened, or belongs to another instance; or it is of an
+                older version, and a service uses it.
             SchemaMismatch: it was written by an unknown version.
         """
         if self._is_for_service:
             self._lock.take()
         if not self._database.is_open:
             self._database.open(self._instance_name)
+            self._migrate()
         state = self._read_state()
         if self._instance_name not in (None, state.instance):
             self._database.close()
@@ -136,6 +140,19 @@ class SqliteStore:
         self._database.check_place()
         self._lock.take()
         self._is_for_service = True
+
+    def _migrate(self) -> None:
+        if self._database.is_up_to_date:
+            return
+        try:
+            # Why the lock: a service of the older version must not meet what this one writes.
+            self._lock.take()
+            self._database.migrate()
+        except BaseException:
+            self.close()
+            raise
+        if not self._is_for_service:
+            self._lock.release()
 
     def _read_state(self) -> StoreState:
         with self._database.snapshot():
@@ -246,7 +263,7 @@ class SqliteStore:
         with self._database.snapshot():
             taken, _ = read_in_flight(self._database)
             row = self._database.query("read_message", (row_id,)).fetchone()
-            return None if row is None or row_id in taken else bytes(row[0])
+            return None if row is None or row_id in taken else unpack_message(*row)
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
         """Return all events of a message over all its deaths, oldest first."""

@@ -13,9 +13,11 @@ from amqsidecar.stores.acts import Action
 from amqsidecar.stores.packing import (
     pack_deltas,
     pack_holds,
+    pack_message,
     pack_runs,
     runs_of,
     storable,
+    unpack_message,
 )
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import read_block, rewrite_block, write_block
@@ -93,7 +95,7 @@ class SqliteTransaction:
                 for row in rows:
                     if row[0] in hidden:
                         continue
-                    size_bytes += len(row[9])
+                    size_bytes += row[9]
                     if len(claimed) == limit or (claimed and size_bytes > CLAIM_BYTES):
                         break
                     claimed.append(
@@ -107,7 +109,7 @@ class SqliteTransaction:
                             delay_ms=row[6],
                             expiration_ms=row[7],
                             encoding=database.word(row[8]),
-                            message=row[9],
+                            message=unpack_message(row[10], row[9]),
                         )
                     )
         return claimed
@@ -127,7 +129,7 @@ class SqliteTransaction:
             taken: new rows.
             sent: rows out of `claim_due`.
             events: of this cycle; thrown away if it is undone.
-            holds: how many more dead letters of a source are held as backlog, new values.
+            holds: how many dead letters of a source it takes out of the backlog.
         """
         database = self._database
         with database.mapped("be written"):
@@ -261,6 +263,19 @@ class SqliteTransaction:
         with self._database.mapped("be written"):
             self._database.query("reserve_ids", {"at_least": 1, "count": far}).fetchall()
 
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog.
+
+        What the unfinished cycle takes counts as taken.
+        """
+        with self._database.mapped("be read"):
+            record = read_unfinished(self._database)
+            taken = record.holds if record is not None else {}
+            return {
+                source: max(0, remaining - taken.get(source, 0))
+                for source, remaining in self._database.query("read_holds")
+            }
+
     def set_hold(self, source: str, remaining: int) -> None:
         """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
         with self._database.mapped("be written"):
@@ -281,7 +296,7 @@ class SqliteTransaction:
         return record
 
     def _close_cycle(self, record: Unfinished) -> None:
-        self._database.query_each("set_hold", record.holds.items())
+        self._database.query_each("count_down_hold", record.holds.items())
         self._database.query("delete_unfinished")
         self._database.query("set_finished_cycle", (record.cycle,))
 
@@ -324,7 +339,9 @@ class SqliteTransaction:
                 for row in taken
             ],
         )
-        self._database.query_each("add_message", [(row.id, row.message) for row in taken])
+        self._database.query_each(
+            "add_message", [(row.id, pack_message(row.message)) for row in taken]
+        )
         texts = ((row.destination, row.source, row.rule, row.encoding) for row in taken)
         self._database.use_words(Counter(map(words.__getitem__, chain.from_iterable(texts))))
         if taken:
