@@ -7,7 +7,7 @@ are durable together when its block is left, or none of them is.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
@@ -68,7 +68,7 @@ class StoreTransaction(Protocol):
             taken: new rows.
             sent: rows out of `claim_due`.
             events: of this cycle; thrown away if it is undone.
-            holds: how many more dead letters of a source are held as backlog, new values.
+            holds: how many dead letters of a source it takes out of the backlog.
         """
         ...
 
@@ -104,6 +104,14 @@ class StoreTransaction(Protocol):
         """Go on with row numbers that no state of this store can have used."""
         ...
 
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog.
+
+        What unfinished cycles take counts as taken, and nobody else takes of a backlog until the
+        transaction ends.
+        """
+        ...
+
     def set_hold(self, source: str, remaining: int) -> None:
         """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
         ...
@@ -128,7 +136,8 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[StoreTransaction]:
         """Begin a transaction; durable when the block is left without an exception.
 
-        If the process dies inside the block, nothing of it happened.
+        If the process dies inside the block, nothing of it happened. If the end of the block raises
+        StoreUnavailable, all of it happened or nothing, and only `close` and `open` can tell.
 
         Raises:
             StoreUnavailable: it can't be written (disk full, locked for too long).
@@ -225,4 +234,21 @@ class Store(Protocol):
 
     def size_bytes(self) -> int:
         """Return how much space the store takes on its medium."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store that several processes use at once, each as an instance of its own, by a lease."""
+
+    def keep(self) -> None:
+        """Give a sign of life when it is time; called more often than every third of the lease.
+
+        Raises:
+            StoreUnavailable: another process took the instance over; `open` takes another one.
+        """
+        ...
+
+    def abandoned(self) -> Sequence[str]:
+        """Return instances that nobody is and whose last cycle nobody has settled."""
         ...

@@ -162,7 +162,9 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.cycle += 1
         self.rows |= {row.id: row for row in begun.taken}
-        self.holds |= begun.holds
+        for source, count in begun.holds.items():
+            if source in self.holds:
+                self.holds[source] = max(0, self.holds[source] - count)
         if end == "finish_cycle":
             self.events += begun.events
             for row_id in begun.sent:

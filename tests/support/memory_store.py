@@ -102,7 +102,8 @@ class MemoryTransaction:
     def finish_cycle(self, cycle: int) -> None:
         contents, begun = self._contents, self._end(cycle)
         contents.rows |= begun.taken
-        contents.holds |= begun.holds
+        contents.holds = _left(contents)
+        contents.begun = None
         contents.cycle = cycle
         self._forget(begun.sent)
         contents.blocks = [
@@ -111,12 +112,14 @@ class MemoryTransaction:
 
     def undo_cycle(self, cycle: int) -> None:
         self._end(cycle)
+        self._contents.begun = None
         self._contents.blocks = [block for block in self._contents.blocks if block.cycle is None]
 
     def settle_in_doubt(self, cycle: int) -> None:
         contents, begun = self._contents, self._end(cycle)
         contents.rows |= begun.taken
-        contents.holds |= begun.holds
+        contents.holds = _left(contents)
+        contents.begun = None
         contents.cycle = cycle
         contents.blocks = [
             _Block(tuple(one for one in block.events if one.id not in begun.sent))
@@ -183,6 +186,9 @@ class MemoryTransaction:
     def skip_ids(self) -> None:
         self._contents.next_id += _SKIPPED_IDS + self._medium.chance.randrange(_SKIPPED_IDS)
 
+    def holds(self) -> dict[str, int]:
+        return _left(self._contents)
+
     def set_hold(self, source: str, remaining: int) -> None:
         self._contents.holds[source] = remaining
 
@@ -193,7 +199,6 @@ class MemoryTransaction:
             raise AssertionError(
                 f"cycle {cycle} was to be ended, but the unfinished one is {found}"
             )
-        self._contents.begun = None
         return begun
 
     def _at_rest(self, ids: Sequence[int]) -> list[TakenRow]:
@@ -439,6 +444,12 @@ class MemoryStore:
             kept = [_Block(left[id(block)], block.cycle) for block in contents.blocks]
             contents.blocks = [block for block in kept if block.events]
         return removed
+
+
+def _left(contents: _Contents) -> dict[str, int]:
+    """Return what is left of each backlog once the unfinished cycle is finished."""
+    taken = contents.begun.holds if contents.begun is not None else {}
+    return {source: max(0, left - taken.get(source, 0)) for source, left in contents.holds.items()}
 
 
 def _waiting(contents: _Contents) -> list[TakenRow]:

@@ -1,15 +1,20 @@
 """Dead letters that were there before the sidecar came are held for a person."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from amqsidecar.model.destination import Destination
+
+AskStore = Callable[[], Mapping[str, int]]
+"""Returns what is left of each backlog; nobody else takes of it until the cycle is stored."""
 
 
 class BacklogGate:
     """Knows how many more dead letters of each source are backlog.
 
-    A source is counted when it is first read (`meet`), else when its first dead letter arrives.
-    Counts change only with `commit`, so a cycle that fails leaves them as they were.
+    A source is counted when it is first read (`meet`), else when its first dead letter arrives. The
+    store keeps the counts; several sidecars may take of one backlog, so a cycle in which something
+    may be left goes on from what the store says (`begin`).
     """
 
     def __init__(
@@ -33,7 +38,9 @@ class BacklogGate:
                 however many died before it was first read.
         """
         self._remaining: dict[str, int] = {}
-        self._fresh: dict[str, int] = {}
+        self._counted: dict[str, int] = {}
+        self._taken: Counter[str] = Counter()
+        self._ask: AskStore | None = None
         self._met: dict[str, int] = {}
         self._count = count
         self._holds = holds
@@ -55,26 +62,36 @@ class BacklogGate:
         if key not in self._remaining and key not in self._met:
             self._met[key] = self._count_now(source, key)
 
+    def begin(self, ask: AskStore) -> None:
+        """A cycle begins; the store is asked at most once, and only if something may be left."""
+        self._ask = ask
+        self._counted = {}
+
     def is_backlog(self, source: Destination) -> bool:
         """Tell whether the next dead letter of this source is backlog, and count it."""
         key = str(source)
-        left = self._fresh.get(key)
-        if left is None:
+        left = self._remaining.get(key)
+        if self._ask is not None and (left != 0 or key in self._recounts):
+            self._remaining, self._ask = dict(self._ask()), None
             left = self._remaining.get(key)
-            if left is None:
-                known = self._met.get(key)
-                left = self._count_now(source, key) if known is None else known
-                self._fresh[key] = left
-            elif left == 0 and key in self._recounts:
-                self._recounts.discard(key)
-                left = self._fresh[key] = self._count_now(source, key)
+        if left is None:
+            known = self._met.get(key)
+            left = self._set(key, self._count_now(source, key) if known is None else known)
+        elif left == 0 and key in self._recounts:
+            self._recounts.discard(key)
+            left = self._set(key, self._count_now(source, key))
         if left > 0 and self._is_newborn(source):
             # Why: deleted and made again, a queue holds nothing of what was counted in it.
-            left = self._fresh[key] = 0
+            left = self._set(key, 0)
         if left <= 0:
             return False
-        self._fresh[key] = left - 1
+        self._remaining[key] = left - 1
+        self._taken[key] += 1
         return True
+
+    def _set(self, key: str, count: int) -> int:
+        self._remaining[key] = self._counted[key] = count
+        return count
 
     def _count_now(self, source: Destination, key: str) -> int:
         if not self._holds or self._is_newborn(source):
@@ -85,15 +102,21 @@ class BacklogGate:
         return total if total > self._threshold else 0
 
     @property
-    def changes(self) -> Mapping[str, int]:
-        """New values since the last commit, for the store."""
-        return self._fresh
+    def counted(self) -> Mapping[str, int]:
+        """What was counted in this cycle, for the store; stands also if the cycle fails."""
+        return self._counted
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """How many dead letters of the cycle were backlog, for the store."""
+        return self._taken
 
     def commit(self) -> None:
-        """The cycle is committed: the new values stand."""
-        self._remaining.update(self._fresh)
-        self._fresh = {}
+        """The cycle is committed: what was taken stays taken."""
+        self._taken.clear()
 
     def rollback(self) -> None:
         """The cycle failed: its dead letters will be judged again."""
-        self._fresh = {}
+        for key, count in self._taken.items():
+            self._remaining[key] += count
+        self._taken.clear()
