@@ -1,10 +1,11 @@
 """Every store keeps the promises of `store.py`; the test names quote them."""
 
 import itertools
+import random
 import re
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import Store
+from amqsidecar.store import SharedStore, Store
+from amqsidecar.stores.postgres_store import PostgresStore
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.memory_store import Medium, MemoryStore
 from support.schedule_rows import resent, scheduled, taken_row, took
@@ -30,20 +32,33 @@ ALL = RowFilter()
 MakeStore = Callable[..., Store]
 
 
-def sqlite_stores(folder: Path) -> MakeStore:
-    clock = VirtualClock()
+def sqlite_stores(request: pytest.FixtureRequest) -> MakeStore:
+    clock, folder = VirtualClock(), request.getfixturevalue("tmp_path")
     return lambda **options: SqliteStore(folder / "schedule.db", clock=clock, **options)
 
 
-def memory_stores(_folder: Path) -> MakeStore:
+def postgres_stores(request: pytest.FixtureRequest) -> MakeStore:
+    clock, url = VirtualClock(), request.getfixturevalue("postgres").url()
+    schema = f"test_{uuid.uuid4().hex}"  # quicker than a database of its own
+    return lambda **options: PostgresStore(url, clock=clock, schema=schema, **options)
+
+
+def memory_stores(_request: pytest.FixtureRequest) -> MakeStore:
     medium = Medium()
     return lambda **options: MemoryStore(medium, **options)
 
 
-@pytest.fixture(params=[sqlite_stores, memory_stores], ids=["sqlite", "memory"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
+STORES = [
+    pytest.param(sqlite_stores, id="sqlite"),
+    pytest.param(postgres_stores, id="postgres", marks=pytest.mark.postgres),
+    pytest.param(memory_stores, id="memory"),
+]
+
+
+@pytest.fixture(params=STORES)
+def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
     """Makes store objects over one and the same medium."""
-    make, made = request.param(tmp_path), []
+    make, made = request.param(request), []
 
     def make_and_remember(**options: Any) -> Store:
         made.append(make(**options))
@@ -169,7 +184,11 @@ def test_the_instance_name_is_made_once(make_store: MakeStore) -> None:
 
 
 def test_a_store_of_another_instance_is_refused(make_store: MakeStore) -> None:
-    make_store(instance_name="left").open()
+    first = make_store(instance_name="left")
+    first.open()
+    if isinstance(first, SharedStore):
+        assert make_store(instance_name="right").open().instance == "right"
+        return
     with pytest.raises(StoreUnavailable, match="belongs to the instance 'left', not to 'right'"):
         make_store(instance_name="right").open()
 
@@ -178,6 +197,8 @@ def test_what_was_written_is_there_after_opening_again(make_store: MakeStore) ->
     store = make_store()
     store.open()
     take(store, taken_row(1), taken_row(2, due_at_ms=70, state=RowState.HELD))
+    with store.transaction() as tx:
+        tx.set_hold("queue://DLQ", 9)
     begin(store, [taken_row(3)], claim(store), {"queue://DLQ": 4})
     with store.transaction() as tx:
         tx.set_token_created()
@@ -219,8 +240,10 @@ def test_a_block_that_is_left_by_an_exception_changes_nothing(store: Store) -> N
 
 def test_a_taken_row_counts_only_once_its_cycle_is_finished(store: Store) -> None:
     take(store, taken_row(1, due_at_ms=900))
+    with store.transaction() as tx:
+        tx.set_hold("queue://DLQ", 5)
     before = everything(store)
-    cycle = begin(store, [taken_row(2, due_at_ms=5)], holds={"queue://DLQ": 3})
+    cycle = begin(store, [taken_row(2, due_at_ms=5)], holds={"queue://DLQ": 2})
     assert store.open().unfinished == UnfinishedCycle(cycle=cycle, taken_count=1, sent_count=0)
     assert everything(store)[1:] == before[1:]
     assert store.message(2) is None
@@ -252,6 +275,8 @@ def test_a_sent_row_is_in_flight_until_its_cycle_is_finished_and_gone_then(store
 
 def test_an_undone_cycle_leaves_no_trace(store: Store) -> None:
     take(store, taken_row(1), taken_row(2))
+    with store.transaction() as tx:
+        tx.set_hold("queue://DLQ", 7)
     before = everything(store)
     begin(store, [taken_row(3), taken_row(5)], claim(store), {"queue://DLQ": 3})
     with store.transaction() as tx:
@@ -274,7 +299,9 @@ def test_a_cycle_can_be_undone_and_begun_again_in_one_transaction(store: Store) 
 
 def test_in_doubt_what_was_taken_waits_and_what_was_sent_waits_again(store: Store) -> None:
     take(store, taken_row(1), taken_row(2))
-    begin(store, [taken_row(3)], claim(store), {"queue://DLQ": 3})
+    with store.transaction() as tx:
+        tx.set_hold("queue://DLQ", 4)
+    begin(store, [taken_row(3)], claim(store), {"queue://DLQ": 1})
     with store.transaction() as tx:
         tx.settle_in_doubt(2)
     assert [row.id for row in claim(store)] == [1, 2, 3]
@@ -478,10 +505,15 @@ def test_holds_count_when_the_cycle_is_finished(store: Store) -> None:
     with store.transaction() as tx:
         tx.set_hold("queue://a", 5)
         tx.set_hold("queue://b", 0)
-    cycle = begin(store, [], holds={"queue://a": 2, "queue://c": 9})
+    cycle = begin(store, [], holds={"queue://a": 2, "queue://b": 1})
     assert store.holds() == {"queue://a": 5, "queue://b": 0}
+    with store.transaction() as tx:
+        assert tx.holds() == {"queue://a": 3, "queue://b": 0}
+        tx.undo_cycle(cycle)
+        assert tx.holds() == {"queue://a": 5, "queue://b": 0}
+        tx.record_cycle(cycle, [], [], [], {"queue://a": 1})
     finish(store, cycle)
-    assert store.holds() == {"queue://a": 2, "queue://b": 0, "queue://c": 9}
+    assert store.holds() == {"queue://a": 4, "queue://b": 0}
 
 
 # Reading.
@@ -584,7 +616,7 @@ def test_texts_that_utf_8_cant_write_are_spelled_out_and_stop_nothing(store: Sto
 
 def test_the_store_tells_its_size(store: Store) -> None:
     before = store.size_bytes()
-    take(store, taken_row(1, message=b"x" * 1_000_000))
+    take(store, taken_row(1, message=random.randbytes(1_000_000)))
     assert store.size_bytes() - before > 1_000_000
 
 

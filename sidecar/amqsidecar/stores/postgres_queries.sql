@@ -1,0 +1,485 @@
+-- Every statement that the PostgreSQL store runs, but for its migrations and its settings.
+
+-- fragment: in_flight
+-- Rows that an unfinished cycle took or sends, of any instance.
+SELECT unnest(taken_ids || sent_ids) FROM unfinished_cycle
+
+-- fragment: taken
+-- Rows that don't count yet.
+SELECT unnest(taken_ids) FROM unfinished_cycle
+
+-- fragment: view_columns
+-- What a person sees of a row.
+id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
+
+-- fragment: row_conditions
+-- All conditions of a filter.
+    (%(destination)s::text IS NULL OR destination = %(destination)s)
+    AND (%(redelivery_id)s::text IS NULL OR redelivery_id = %(redelivery_id)s)
+    AND (%(state)s::smallint IS NULL OR state = %(state)s)
+    AND (%(received_before_ms)s::bigint IS NULL OR received_at_ms < %(received_before_ms)s)
+    AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
+
+-- fragment: of_destination
+-- The condition that an index serves; the whole text stands in the others.
+left(destination, 200) = left(%(destination)s, 200)
+
+-- fragment: of_redelivery_id
+-- As of_destination.
+left(redelivery_id, 200) = left(%(redelivery_id)s, 200)
+
+-- fragment: is_free
+-- Nobody is this instance now. A backend that is gone proves it, unless the whole server went.
+(
+    holder IS NULL
+    OR renewed_at < clock_timestamp() - %(lease_s)s * interval '1 second'
+    OR (
+        renewed_at > pg_postmaster_start_time()
+        AND NOT EXISTS (
+            SELECT FROM pg_stat_activity AS a
+            WHERE a.pid = i.backend_pid
+                AND (a.backend_start IS NULL OR a.backend_start = i.backend_start)
+        )
+    )
+)
+
+-- fragment: held
+-- What a holder writes of itself.
+holder = %(holder)s, program = %(program)s, renewed_at = clock_timestamp(),
+backend_pid = pg_backend_pid(),
+backend_start = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())
+
+-- name: guard_schema
+-- No migration breaks older programs until this transaction has ended.
+SELECT oldest_program FROM schema_version FOR SHARE;
+
+-- name: add_instance
+-- A new instance, unless another process was faster.
+INSERT INTO instance (name, uid) VALUES (%(name)s, %(uid)s) ON CONFLICT (name) DO NOTHING;
+
+-- name: first_instance
+-- The oldest one.
+SELECT name FROM instance WHERE number > 0 ORDER BY number LIMIT 1;
+
+-- name: has_instance
+-- Whether there is one of that name.
+SELECT FROM instance WHERE name = %(name)s;
+
+-- name: hold_named
+-- Be this instance if nobody is, or if it is us.
+UPDATE instance AS i SET {held}
+WHERE name = %(name)s AND (holder = %(last)s OR {is_free});
+
+-- name: hold_same
+-- Be the instance again that we were before.
+UPDATE instance AS i SET {held} WHERE holder = %(last)s RETURNING name;
+
+-- name: hold_any
+-- Be an instance that nobody is: the one that we were before, then one with an unfinished cycle.
+UPDATE instance AS i SET {held}
+WHERE number = (
+    SELECT number FROM instance AS i
+    WHERE number > 0 AND {is_free}
+    ORDER BY name <> %(last_name)s, NOT EXISTS (SELECT FROM unfinished_cycle WHERE instance = i.number), number
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+RETURNING name;
+
+-- name: holder_of
+-- Who is this instance.
+SELECT backend_pid, a.client_addr::text, a.application_name,
+    round(extract(epoch FROM clock_timestamp() - renewed_at))::integer
+FROM instance LEFT JOIN pg_stat_activity AS a ON a.pid = backend_pid
+WHERE name = %(name)s;
+
+-- name: release
+-- Be it no longer.
+UPDATE instance SET holder = NULL WHERE holder = %(holder)s;
+
+-- name: renew
+-- A sign of life.
+UPDATE instance SET renewed_at = clock_timestamp() WHERE name = %(name)s AND holder = %(holder)s;
+
+-- name: abandoned
+-- Instances that nobody is and whose last cycle nobody has settled.
+SELECT name FROM instance AS i JOIN unfinished_cycle AS u ON u.instance = i.number
+WHERE {is_free} ORDER BY number;
+
+-- name: oldest_program
+-- The oldest program that is some instance now.
+SELECT min(program) FROM instance AS i WHERE number > 0 AND NOT {is_free};
+
+-- name: read_state
+-- Where things stand with an instance.
+SELECT number, uid, finished_cycle, token_created, cycle, cardinality(taken_ids),
+    cardinality(sent_ids)
+FROM instance LEFT JOIN unfinished_cycle ON instance = number
+WHERE name = %(name)s;
+
+-- name: lock_instance
+-- Write as this instance until the transaction ends; no row = it is somebody else's.
+SELECT finished_cycle, event_count FROM instance
+WHERE number = %(instance)s AND holder IS NOT DISTINCT FROM %(holder)s
+FOR NO KEY UPDATE;
+
+-- name: read_unfinished
+-- The cycle of an instance whose end is not known.
+SELECT cycle, event_block, hold_sources <> '{{}}' FROM unfinished_cycle WHERE instance = %(instance)s;
+
+-- name: write_instance
+-- What a transaction changed of its instance, and a sign of life.
+UPDATE instance SET finished_cycle = %(finished_cycle)s, event_count = event_count + %(events)s,
+renewed_at = clock_timestamp()
+WHERE number = %(instance)s;
+
+-- name: set_uid
+-- Numbers of rows may have been used by a later state of this store.
+UPDATE instance SET uid = %(uid)s WHERE number = %(instance)s;
+
+-- name: set_token_created
+-- The first token is in the broker.
+UPDATE instance SET token_created = true WHERE number = %(instance)s;
+
+-- name: take_ids
+-- The first of some blocks of row numbers.
+SELECT nextval('row_number') FROM generate_series(1, %(blocks)s);
+
+-- name: skip_ids
+-- Set the sequence ahead; only with a lock, else a second process could set it back.
+SELECT setval('row_number', nextval('row_number') + %(far)s);
+
+-- name: claim_due
+-- Waiting rows that are due, locked; see PostgresTransaction.claim_due.
+SELECT id, due_at_ms, destination, is_final, redelivery_id, redelivery_count, delay_ms,
+    expiration_ms, encoding, size_bytes
+FROM redelivery
+WHERE state = 0 AND due_at_ms <= %(now_ms)s AND id NOT IN ({in_flight})
+ORDER BY due_at_ms, id LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED;
+
+-- name: savepoint
+-- The locks that are taken from here on can be given back.
+SAVEPOINT claim;
+
+-- name: back_to_savepoint
+-- Give them back.
+ROLLBACK TO SAVEPOINT claim;
+
+-- name: sent_of
+-- What the unfinished cycle sends.
+SELECT unnest(sent_ids) FROM unfinished_cycle WHERE instance = %(instance)s;
+
+-- name: in_flight_of
+-- Which of these rows are in an unfinished cycle.
+SELECT id FROM ({in_flight}) AS f (id) WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: read_messages
+-- The encoded messages of rows.
+SELECT id, body FROM message WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: next_due
+-- The earliest due time of a waiting row at rest.
+SELECT due_at_ms FROM redelivery WHERE state = 0 AND id NOT IN ({in_flight})
+ORDER BY due_at_ms, id LIMIT 1;
+
+-- name: add_rows
+-- Rows without their messages.
+COPY redelivery (
+    id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id
+) FROM STDIN (FORMAT binary);
+
+-- name: add_messages
+-- The messages of rows.
+COPY message (id, body) FROM STDIN (FORMAT binary);
+
+-- name: add_keys
+-- A block tells of messages.
+COPY event_key (key, block) FROM STDIN (FORMAT binary);
+
+-- name: add_unfinished
+-- Begin a cycle.
+INSERT INTO unfinished_cycle VALUES (
+    %(instance)s, %(cycle)s, %(taken)s::bigint[], %(sent)s::bigint[],
+    %(tally_destinations)s::text[], %(tally_states)s::smallint[], %(tally_counts)s::bigint[],
+    %(hold_sources)s::text[], %(hold_counts)s::bigint[], %(event_block)s
+);
+
+-- name: delete_sent_rows
+-- What the unfinished cycle sent.
+DELETE FROM redelivery
+WHERE id = ANY ((SELECT sent_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+
+-- name: delete_sent_messages
+-- The same of their messages.
+DELETE FROM message
+WHERE id = ANY ((SELECT sent_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+
+-- name: delete_taken_rows
+-- What the unfinished cycle took.
+DELETE FROM redelivery
+WHERE id = ANY ((SELECT taken_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+
+-- name: delete_taken_messages
+-- The same of their messages.
+DELETE FROM message
+WHERE id = ANY ((SELECT taken_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+
+-- name: count_cycle
+-- What the unfinished cycle makes of the tallies.
+INSERT INTO tally AS t (instance, destination, state, count)
+SELECT instance, d.destination, d.state, d.count
+FROM unfinished_cycle,
+    unnest(tally_destinations, tally_states, tally_counts) AS d (destination, state, count)
+WHERE instance = %(instance)s
+ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
+
+-- name: count_taken
+-- What the unfinished cycle makes of the tallies if nothing was sent.
+INSERT INTO tally AS t (instance, destination, state, count)
+SELECT %(instance)s, left(destination, 500), state, count(*) FROM redelivery
+WHERE id = ANY ((SELECT taken_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[])
+GROUP BY left(destination, 500), state
+ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
+
+-- name: count_holds
+-- What the unfinished cycle took of backlogs.
+UPDATE hold SET remaining = greatest(0, remaining - h.count)
+FROM unfinished_cycle, unnest(hold_sources, hold_counts) AS h (source, count)
+WHERE instance = %(instance)s AND hold.source = h.source;
+
+-- name: delete_unfinished
+-- Its end is known.
+DELETE FROM unfinished_cycle WHERE instance = %(instance)s;
+
+-- name: lock_rows
+-- Nobody else changes these rows until the transaction ends.
+SELECT id FROM redelivery WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
+
+-- name: count_out
+-- Take rows out of the tallies.
+INSERT INTO tally AS t (instance, destination, state, count)
+SELECT %(instance)s, left(destination, 500), state, - count(*) FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[])
+GROUP BY left(destination, 500), state
+ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
+
+-- name: count_parked
+-- Count rows as parked.
+INSERT INTO tally AS t (instance, destination, state, count)
+SELECT %(instance)s, left(destination, 500), 2, count(*) FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[])
+GROUP BY left(destination, 500)
+ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
+
+-- name: postpone_rows
+-- A later due time for waiting rows.
+UPDATE redelivery SET due_at_ms = %(due_at_ms)s, reason = %(reason)s
+WHERE id = ANY (%(ids)s::bigint[]) AND state = 0;
+
+-- name: park_rows
+-- Keep rows for a person.
+UPDATE redelivery SET state = 2, reason = %(reason)s WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: delete_rows
+-- These rows.
+DELETE FROM redelivery WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: delete_messages
+-- Their messages.
+DELETE FROM message WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: change_rows
+-- What an operator's action makes of rows.
+UPDATE redelivery AS r SET state = c.state, due_at_ms = c.due_at_ms, destination = c.destination,
+is_final = c.is_final, redelivery_count = c.redelivery_count, reason = c.reason
+FROM unnest(
+    %(ids)s::bigint[], %(states)s::smallint[], %(dues)s::bigint[], %(destinations)s::text[],
+    %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[]
+) AS c (id, state, due_at_ms, destination, is_final, redelivery_count, reason)
+WHERE r.id = c.id;
+
+-- name: add_tallies
+-- Differences.
+INSERT INTO tally AS t (instance, destination, state, count)
+SELECT %(instance)s, destination, state, count
+FROM unnest(%(destinations)s::text[], %(states)s::smallint[], %(counts)s::bigint[])
+    AS d (destination, state, count)
+ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
+
+-- name: read_tallies
+-- All tallies.
+SELECT destination, state, sum(count)::bigint FROM tally
+GROUP BY destination, state HAVING sum(count) <> 0 ORDER BY destination, state;
+
+-- name: sum_tallies
+-- How many rows there are of a destination, a state, both, or at all.
+SELECT coalesce(sum(count), 0)::bigint FROM tally
+WHERE (%(destination)s::text IS NULL OR destination = left(%(destination)s, 500))
+    AND (%(state)s::smallint IS NULL OR state = %(state)s);
+
+-- name: forget_tallies
+-- Destinations without rows. Whoever counts there now is left alone, and counts anew otherwise.
+WITH empty AS (
+    SELECT destination, state, count(*) AS shares FROM tally
+    GROUP BY destination, state HAVING sum(count) = 0 LIMIT %(limit)s
+), locked AS (
+    SELECT t.instance, t.destination, t.state, t.count FROM tally AS t JOIN empty
+    USING (destination, state) FOR UPDATE OF t SKIP LOCKED
+), whole AS (
+    SELECT destination, state FROM locked JOIN empty USING (destination, state)
+    GROUP BY destination, state, shares HAVING count(*) = shares AND sum(locked.count) = 0
+)
+DELETE FROM tally USING whole
+WHERE tally.destination = whole.destination AND tally.state = whole.state;
+
+-- name: lock
+-- Be the only one with this lock until the transaction ends.
+SELECT pg_advisory_xact_lock(%(lock)s);
+
+-- name: read_open_holds
+-- Sources, and what is left of their backlog once all unfinished cycles are finished.
+SELECT source, greatest(0, remaining - coalesce((
+    SELECT sum(h.count) FROM unfinished_cycle, unnest(hold_sources, hold_counts) AS h (source, count)
+    WHERE h.source = hold.source
+), 0))::bigint
+FROM hold;
+
+-- name: read_holds
+-- Sources, and what is left of their backlog as long as unfinished cycles may be undone.
+SELECT source, remaining FROM hold;
+
+-- name: set_hold
+-- What is left of the backlog of a source.
+INSERT INTO hold (source, remaining) VALUES (%(source)s, %(remaining)s)
+ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
+
+-- name: newest_id
+-- The highest number of a row.
+SELECT coalesce(max(id), 0) FROM redelivery;
+
+-- name: list_all
+-- Rows by number, no index helps the filter.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE id > %(after_id)s AND id <= %(until_id)s AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY id LIMIT %(limit)s;
+
+-- name: list_kept
+-- Held or parked rows by number.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE state = %(state)s AND state <> 0 AND id > %(after_id)s AND id <= %(until_id)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY state, id LIMIT %(limit)s;
+
+-- name: list_by_destination
+-- Rows of one destination by number.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE {of_destination} AND id > %(after_id)s AND id <= %(until_id)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY left(destination, 200), id LIMIT %(limit)s;
+
+-- name: list_by_redelivery_id
+-- The rows of one message by number.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE {of_redelivery_id} AND id > %(after_id)s AND id <= %(until_id)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY left(redelivery_id, 200), id LIMIT %(limit)s;
+
+-- name: list_by_ids
+-- Named rows by number.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) AND id > %(after_id)s AND id <= %(until_id)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY id LIMIT %(limit)s;
+
+-- name: lock_to_change
+-- Rows as they are now, those that nobody else has locked.
+SELECT {view_columns}, false FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({in_flight}) AND {row_conditions}
+ORDER BY id FOR UPDATE SKIP LOCKED;
+
+-- name: left_at_rest
+-- Which of these rows are in no unfinished cycle.
+SELECT id FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({in_flight}) AND {row_conditions};
+
+-- name: count_all
+-- How many rows, no index helps the filter.
+SELECT count(*) FROM redelivery WHERE id NOT IN ({taken}) AND {row_conditions};
+
+-- name: count_kept
+-- How many held or parked rows.
+SELECT count(*) FROM redelivery
+WHERE state = %(state)s AND state <> 0 AND id NOT IN ({taken}) AND {row_conditions};
+
+-- name: count_by_destination
+-- How many rows of one destination.
+SELECT count(*) FROM redelivery
+WHERE {of_destination} AND id NOT IN ({taken}) AND {row_conditions};
+
+-- name: count_by_redelivery_id
+-- How many rows of one message.
+SELECT count(*) FROM redelivery
+WHERE {of_redelivery_id} AND id NOT IN ({taken}) AND {row_conditions};
+
+-- name: count_by_ids
+-- How many of the named rows.
+SELECT count(*) FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({taken}) AND {row_conditions};
+
+-- name: read_message
+-- The encoded message of a row.
+SELECT body FROM message WHERE id = %(id)s AND id NOT IN ({taken});
+
+-- name: add_block
+-- Events that were written together.
+INSERT INTO event_block (newest_at_ms, event_count, packing, body)
+VALUES (%(newest_at_ms)s, %(event_count)s, %(packing)s, %(body)s) RETURNING seq;
+
+-- name: replace_block
+-- What is left of a block.
+UPDATE event_block SET newest_at_ms = %(newest_at_ms)s, event_count = %(event_count)s,
+packing = %(packing)s, body = %(body)s
+WHERE seq = %(seq)s;
+
+-- name: read_blocks
+-- Some blocks.
+SELECT seq, packing, body FROM event_block WHERE seq = ANY (%(seqs)s::bigint[]) ORDER BY seq;
+
+-- name: delete_block
+-- Forget a block.
+DELETE FROM event_block WHERE seq = %(seq)s;
+
+-- name: delete_keys
+-- A block tells nothing more of these messages.
+DELETE FROM event_key WHERE key = ANY (%(keys)s::text[]) AND block = %(block)s;
+
+-- name: blocks_of_message
+-- The blocks that tell of a message, oldest first.
+SELECT b.packing, b.body FROM event_key AS k JOIN event_block AS b ON b.seq = k.block
+WHERE k.key = %(key)s
+    AND NOT EXISTS (SELECT FROM unfinished_cycle AS u WHERE u.event_block = k.block)
+ORDER BY k.block;
+
+-- name: read_event_count
+-- How many events are kept, with those of unfinished cycles.
+SELECT sum(event_count)::bigint FROM instance;
+
+-- name: oldest_blocks
+-- Blocks all of whose events are older than a time, oldest first.
+SELECT seq, event_count FROM event_block AS b
+WHERE newest_at_ms < %(before_ms)s
+    AND NOT EXISTS (SELECT FROM unfinished_cycle AS u WHERE u.event_block = b.seq)
+ORDER BY newest_at_ms, seq LIMIT %(limit)s;
+
+-- name: first_blocks
+-- Blocks in the order they were written.
+SELECT seq, event_count FROM event_block AS b
+WHERE NOT EXISTS (SELECT FROM unfinished_cycle AS u WHERE u.event_block = b.seq)
+ORDER BY seq LIMIT %(limit)s;
+
+-- name: size_bytes
+-- The space of all tables with their indexes and large values.
+SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r';

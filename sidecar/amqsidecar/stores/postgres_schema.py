@@ -1,0 +1,129 @@
+"""Migrations of the PostgreSQL schema that programs of two versions survive side by side.
+
+`NNNN_pre_*.sql` only adds; the first program that knows it runs it at its start, and older programs
+go on working. `NNNN_post_*.sql` takes away what those need; it is run as soon as no older program
+is an instance any more. Each file runs in one transaction with the note that it ran.
+"""
+
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.stores.postgres_database import PostgresDatabase
+
+MIGRATIONS = resources.files(__package__) / "postgres_migrations"
+
+_FILE = re.compile(r"(\d{4})_(pre|post)_\w+\.sql")
+
+
+class Schema:
+    """The schema as one version of the program knows it.
+
+    Args:
+        database: an open database.
+        name: of the schema.
+        folder: the migrations that the program knows.
+    """
+
+    def __init__(self, database: PostgresDatabase, name: str, folder: Traversable) -> None:
+        self._database = database
+        self._name = name
+        files = sorted(
+            (int(match[1]), match[2], file)
+            for file in folder.iterdir()
+            if (match := _FILE.fullmatch(file.name)) is not None
+        )
+        self._pre = [(number, file) for number, kind, file in files if kind == "pre"]
+        self._post = [(number, file) for number, kind, file in files if kind == "post"]
+        self.version = max(number for number, _ in self._pre)
+
+    def prepare(self, *, read_only: bool, lease_s: float) -> None:
+        """Bring the schema up to this program's version, and tidy up after older programs.
+
+        Promise: safe to call again, and by several processes at once. If the process dies inside,
+        the schema is whole.
+
+        Raises:
+            StoreUnavailable: it does not exist and may not be made, or can't be changed now.
+            SchemaMismatch: this program is too old for it.
+        """
+        found = self._read()
+        if found is None and read_only:
+            raise StoreUnavailable(
+                f"{self._database.place} is empty; the service fills it when it starts"
+            )
+        if found is None or (found[0] < self.version and not read_only):
+            self._migrate()
+            found = self._read() or (0, 0)
+        version, oldest_program = found
+        self._check(oldest_program)
+        if not read_only and any(oldest_program < number <= version for number, _ in self._post):
+            self._tidy(lease_s)
+
+    def guard(self) -> None:
+        """Let no other program take away what this one needs until the transaction ends.
+
+        Raises:
+            SchemaMismatch: one did.
+        """
+        self._check(self._database.query("guard_schema")[0][0])
+
+    def _check(self, oldest_program: int) -> None:
+        if oldest_program > self.version:
+            raise SchemaMismatch(
+                f"{self._database.place} is in use by newer programs and needs one that knows its "
+                f"version {oldest_program}; this amqsidecar knows {self.version}: run a newer one"
+            )
+
+    def _read(self) -> tuple[int, int] | None:
+        """Return its version and the oldest program that can use it; None = it is not made yet."""
+        database = self._database
+        if not database.run("SELECT 1 WHERE to_regclass('schema_version') IS NOT NULL"):
+            return None
+        (row,) = database.run("SELECT version, oldest_program FROM schema_version")
+        return row[0], row[1]
+
+    def _migrate(self) -> None:
+        database = self._database
+        with database.transaction():
+            database.query("lock", lock=database.advisory_lock("schema"))
+            if self._read() is None:
+                self._create()
+            found = self._read()
+            version = 0 if found is None else found[0]
+            for number, file in self._pre:
+                if number <= version:
+                    continue
+                self._apply(file)
+                if number == 1:
+                    database.run("INSERT INTO schema_version VALUES (true, 1, 1)")
+                database.run("UPDATE schema_version SET version = %s", number)
+
+    def _create(self) -> None:
+        database = self._database
+        # Why asked first: making it where it exists takes a right on the database all the same.
+        if not database.run("SELECT 1 FROM pg_namespace WHERE nspname = %s", self._name):
+            database.run(f'CREATE SCHEMA "{self._name}"')
+
+    def _tidy(self, lease_s: float) -> None:
+        """Run what older programs would not survive, if none is an instance now."""
+        database = self._database
+        with database.transaction():
+            database.query("lock", lock=database.advisory_lock("schema"))
+            # Invariant: who becomes an instance reads this row locked, before us or after us.
+            version, oldest_program = database.run(
+                "SELECT version, oldest_program FROM schema_version FOR UPDATE"
+            )[0]
+            (alive,) = database.query("oldest_program", lease_s=lease_s)[0]
+            for number, file in self._post:
+                if oldest_program < number <= version and (alive is None or alive >= number):
+                    self._apply(file)
+                    database.run("UPDATE schema_version SET oldest_program = %s", number)
+
+    def _apply(self, file: Traversable) -> None:
+        # Why so long: an index on many rows takes its time; why not longer for a lock: others queue
+        # up behind who waits for a whole table.
+        self._database.run("SET LOCAL statement_timeout = 0")
+        self._database.run("SET LOCAL lock_timeout = '2s'")
+        self._database.run(file.read_text(encoding="utf-8"))

@@ -1,0 +1,381 @@
+"""What a transaction of the PostgreSQL store can write.
+
+Rules: rows don't know cycles. The unfinished cycle of an instance is one record that names the
+rows it took and sends, its events and its differences; so a cycle is finished, undone or settled by
+a few statements that the server fills in itself.
+
+No two transactions can wait for each other: each locks its own instance first, and what it counts
+stands under that instance. Rows at rest are locked only by who claims or changes them, without
+waiting; nobody keeps a lock on a row of another's cycle. A lock on the holds comes last, or first
+of all in a cycle that took of a backlog.
+"""
+
+import secrets
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import DueRow, RowView, TakenRow
+from amqsidecar.stores.acts import Action, Change
+from amqsidecar.stores.postgres_database import PostgresDatabase
+from amqsidecar.stores.postgres_events import read_block, rewrite_block, write_block
+from amqsidecar.stores.postgres_rows import (
+    ROW_TYPES,
+    STATE_NUMBERS,
+    copied_rows,
+    pg_text,
+    pg_text_or_none,
+    tally_name,
+    view_row,
+)
+
+CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
+
+# Why: further than any store gets, and often enough below 2**53, which is exact everywhere.
+_SKIPPED_IDS = 1 << 40
+_CLAIM_ATTEMPTS = 4
+_WAITING = 0
+
+
+class PostgresTransaction:
+    """Writes of one instance that become durable together; made by `PostgresStore.transaction`."""
+
+    def __init__(self, database: PostgresDatabase, instance: int, holder: str | None) -> None:
+        """Lock the instance and read its cycle.
+
+        Raises:
+            LookupError: another process is this instance now.
+        """
+        self._database = database
+        self._instance = instance
+        locked, unfinished = database.query_all(
+            ("lock_instance", {"instance": instance, "holder": holder}),
+            ("read_unfinished", {"instance": instance}),
+        )
+        if not locked:
+            raise LookupError(instance)
+        self._finished_cycle: int = locked[0][0]
+        self._unfinished: tuple[int, int | None, bool] | None = (
+            unfinished[0] if unfinished else None
+        )
+        self._new_events = 0
+        self._claimed: set[int] = set()
+        self._has_holds_lock = False
+
+    def close(self) -> None:
+        """Write what is known of the instance; with the commit."""
+        self._database.queue(
+            "write_instance",
+            instance=self._instance,
+            finished_cycle=self._finished_cycle,
+            events=self._new_events,
+        )
+
+    # Cycles.
+
+    def finish_cycle(self, cycle: int) -> None:
+        """The broker committed this cycle: what it took waits, what it sent is removed."""
+        self._expect_unfinished(cycle)
+        self._queue("delete_sent_rows")
+        self._queue("delete_sent_messages")
+        self._queue("count_cycle")
+        self._close_cycle(cycle)
+
+    def undo_cycle(self, cycle: int) -> None:
+        """The broker did not commit this cycle: as if it had never been begun."""
+        block = self._expect_unfinished(cycle)
+        self._queue("delete_taken_rows")
+        self._queue("delete_taken_messages")
+        if block is not None:
+            events = read_block(self._database, block)
+            self._new_events -= rewrite_block(self._database, block, events, [])
+        self._queue("delete_unfinished")
+        self._unfinished = None
+
+    def settle_in_doubt(self, cycle: int) -> None:
+        """Nobody knows: what the cycle took waits, what it sent waits again.
+
+        The cycle number counts as used. Events that tell of the sent rows are thrown away.
+        """
+        block = self._expect_unfinished(cycle)
+        self._queue("count_taken")
+        if block is not None:
+            sent = {row[0] for row in self._database.query("sent_of", instance=self._instance)}
+            events = read_block(self._database, block)
+            left = [event for event in events if event.id not in sent]
+            if len(left) < len(events):
+                self._new_events -= rewrite_block(self._database, block, events, left)
+        self._close_cycle(cycle)
+
+    def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
+        """Return waiting rows that are due, by due time, then number; at most `limit`.
+
+        Fewer when their messages are large (`CLAIM_BYTES`). They are ours alone until the
+        transaction ends, and never rows of an unfinished cycle, whoever's it is:
+
+        - A cycle that names a row was recorded by a transaction that had the row locked, and both
+          ended at once. So when we get the lock, who had it before has committed.
+        - But the statement that locks goes by what was visible when it began: it may not see that
+          record. Therefore the records are read again by another statement, which sees everything
+          that was committed before it began (READ COMMITTED), so before we had the locks.
+        - A row that turns out to be in flight is dropped, and its lock with it, by going back to a
+          savepoint: its owner must be able to finish its cycle while we go on with ours.
+        """
+        database = self._database
+        for _ in range(_CLAIM_ATTEMPTS):
+            database.queue("savepoint")
+            rows = database.query("claim_due", now_ms=now_ms, limit=limit)
+            ids = [row[0] for row in rows]
+            within = _within(CLAIM_BYTES, [row[9] for row in rows])
+            in_flight, found = database.query_all(
+                ("in_flight_of", {"ids": ids}), ("read_messages", {"ids": ids[:within]})
+            )
+            if not in_flight:
+                break
+            database.queue("back_to_savepoint")
+        else:
+            return []
+        messages: dict[int, bytes] = dict(found)
+        self._claimed.update(ids)
+        claimed = [
+            DueRow(
+                id=row[0],
+                due_at_ms=row[1],
+                destination=row[2],
+                is_final=row[3],
+                redelivery_id=row[4],
+                redelivery_count=row[5],
+                delay_ms=row[6],
+                expiration_ms=row[7],
+                encoding=row[8],
+                message=messages[row[0]],
+            )
+            for row in rows[:within]
+        ]
+        # Why: a row that was changed while we waited for nobody comes in its old place.
+        claimed.sort(key=lambda row: (row.due_at_ms, row.id))
+        return claimed
+
+    def record_cycle(
+        self,
+        cycle: int,
+        taken: Sequence[TakenRow],
+        sent: Sequence[DueRow],
+        events: Sequence[AnyEvent],
+        holds: Mapping[str, int] | None = None,
+    ) -> None:
+        """Begin a cycle: its takes, sends and events count when it is finished.
+
+        Args:
+            cycle: the last finished cycle plus one.
+            taken: new rows.
+            sent: rows out of `claim_due`.
+            events: of this cycle; thrown away if it is undone.
+            holds: how many dead letters of a source it took out of the backlog.
+        """
+        database, finished = self._database, self._finished_cycle
+        database.expect(
+            self._unfinished is None and cycle == finished + 1,
+            f"cycle {cycle} was begun, but {finished} is the last finished one",
+        )
+        sent_ids = [row.id for row in sent]
+        self._lock_at_rest(sent_ids)
+        if taken:
+            database.copy("add_rows", ROW_TYPES, copied_rows(taken))
+            database.copy(
+                "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
+            )
+        tally = Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in taken)
+        tally.subtract((tally_name(row.destination), _WAITING) for row in sent)
+        block = self._write_block(events)
+        holds = {source: count for source, count in (holds or {}).items() if count}
+        self._queue(
+            "add_unfinished",
+            cycle=cycle,
+            taken=[row.id for row in taken],
+            sent=sent_ids,
+            **_tally_values(tally, "tally_"),
+            hold_sources=[pg_text(source) for source in holds],
+            hold_counts=list(holds.values()),
+            event_block=block,
+        )
+        self._unfinished = cycle, block, bool(holds)
+
+    def set_cycle(self, cycle: int) -> None:
+        """Continue after this cycle number; only when no cycle is unfinished."""
+        self._database.expect(
+            self._unfinished is None, "the cycle number can't be set while a cycle is unfinished"
+        )
+        self._finished_cycle = cycle
+
+    # Single rows.
+
+    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
+        """Give rows a later due time because their destination can't take them now."""
+        self._lock_at_rest(ids)
+        self._queue("postpone_rows", ids=list(ids), due_at_ms=due_at_ms, reason=pg_text(reason))
+
+    def park(self, ids: Sequence[int], reason: str) -> None:
+        """Keep rows for a person."""
+        self._lock_at_rest(ids)
+        self._queue("count_out", ids=list(ids))
+        self._queue("count_parked", ids=list(ids))
+        self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Remove rows that the broker proved to have been sent before."""
+        self._lock_at_rest(ids)
+        self._queue("count_out", ids=list(ids))
+        self._queue("delete_rows", ids=list(ids))
+        self._queue("delete_messages", ids=list(ids))
+
+    def change_rows(
+        self, ids: Sequence[int], conditions: Mapping[str, object], action: Action
+    ) -> tuple[int, list[int]]:
+        """Apply an operator's action to rows with their events.
+
+        Rows that somebody has locked now are not waited for: whoever waits with locks in hand for a
+        lock can be waited for in turn. In-flight rows are left.
+
+        Args:
+            ids: the rows.
+            conditions: of the filter; must hold still.
+            action: what becomes of a row.
+
+        Returns:
+            How many were changed, and which could not be locked.
+        """
+        database = self._database
+        locked = database.query("lock_to_change", **conditions, ids=list(ids))
+        views = [view_row(row) for row in locked]
+        # Why asked again: as in `claim_due`.
+        in_flight, at_rest = database.query_all(
+            ("in_flight_of", {"ids": [view.id for view in views]}),
+            ("left_at_rest", {**conditions, "ids": list(ids)}),
+        )
+        left_out = {row[0] for row in in_flight}
+        changes = [
+            (view, made)
+            for view in views
+            if view.id not in left_out and (made := action(view)) is not None
+        ]
+        if changes:
+            self._change(changes)
+        skipped = {row[0] for row in at_rest} - {view.id for view in views}
+        return len(changes), sorted(skipped)
+
+    def _change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
+        tally = Counter[tuple[str, int]]()
+        for view, made in changes:
+            tally[tally_name(view.destination), STATE_NUMBERS[view.state]] -= 1
+            tally[tally_name(made.destination), STATE_NUMBERS[made.state]] += 1
+        self._queue(
+            "change_rows",
+            ids=[view.id for view, _ in changes],
+            states=[STATE_NUMBERS[made.state] for _, made in changes],
+            dues=[made.due_at_ms for _, made in changes],
+            destinations=[pg_text(made.destination) for _, made in changes],
+            finals=[made.is_final for _, made in changes],
+            counts=[made.redelivery_count for _, made in changes],
+            reasons=[pg_text_or_none(made.reason) for _, made in changes],
+        )
+        self._queue("add_tallies", **_tally_values(tally))
+        self._write_block([made.event for _, made in changes])
+
+    # What belongs to no row.
+
+    def record(self, events: Sequence[AnyEvent]) -> None:
+        """Write events that belong to no cycle; they count at once."""
+        self._write_block(events)
+
+    def forget_events(self, count: int) -> None:
+        """So many events are kept no longer."""
+        self._new_events -= count
+
+    def set_token_created(self) -> None:
+        """The first token is in the broker."""
+        self._queue("set_token_created")
+
+    def renew_uid(self) -> str:
+        """Take and return another uid: the broker knows of a later state of this store."""
+        uid = secrets.token_hex(4)
+        self._queue("set_uid", uid=uid)
+        return uid
+
+    def skip_ids(self) -> None:
+        """Go on with row numbers that no state of this store can have used."""
+        self._database.query("lock", lock=self._database.advisory_lock("row numbers"))
+        self._database.query("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
+
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog.
+
+        What unfinished cycles took is not counted any more, and nobody else takes until the
+        transaction ends: what is taken here goes on from what the others took.
+        """
+        self._lock_holds()
+        return dict(self._database.query("read_open_holds"))
+
+    def set_hold(self, source: str, remaining: int) -> None:
+        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        self._lock_holds()
+        self._queue("set_hold", source=pg_text(source), remaining=remaining)
+
+    # Parts.
+
+    def _queue(self, name: str, **values: object) -> None:
+        self._database.queue(name, instance=self._instance, **values)
+
+    def _expect_unfinished(self, cycle: int) -> int | None:
+        """Return the block of the cycle's events."""
+        if self._unfinished is None or self._unfinished[0] != cycle:
+            found = "none" if self._unfinished is None else str(self._unfinished[0])
+            raise AssertionError(
+                f"cycle {cycle} was to be ended, but the unfinished one is {found}"
+            )
+        return self._unfinished[1]
+
+    def _close_cycle(self, cycle: int) -> None:
+        if self._unfinished is not None and self._unfinished[2]:
+            self._lock_holds()
+            self._queue("count_holds")
+        self._queue("delete_unfinished")
+        self._unfinished = None
+        self._finished_cycle = cycle
+
+    def _lock_holds(self) -> None:
+        if not self._has_holds_lock:
+            self._database.query("lock", lock=self._database.advisory_lock("holds"))
+            self._has_holds_lock = True
+
+    def _lock_at_rest(self, ids: Sequence[int]) -> None:
+        """Lock rows unless they are; none of them may be of an unfinished cycle."""
+        if self._claimed.issuperset(ids):
+            return
+        database = self._database
+        _, in_flight = database.query_all(
+            ("lock_rows", {"ids": list(ids)}), ("in_flight_of", {"ids": list(ids)})
+        )
+        database.expect(not in_flight, "rows of an unfinished cycle can't be changed")
+
+    def _write_block(self, events: Sequence[AnyEvent]) -> int | None:
+        self._new_events += len(events)
+        return write_block(self._database, events)
+
+
+def _within(most: int, sizes: Iterable[int]) -> int:
+    """Return how many of the first ones have at most so many bytes together; at least one."""
+    sums = list(accumulate(sizes))
+    return max(1, bisect_right(sums, most))
+
+
+def _tally_values(tally: Mapping[tuple[str, int], int], prefix: str = "") -> dict[str, object]:
+    """Return differences as the queries take them; in one order, so that nobody waits crosswise."""
+    deltas = sorted((*key, count) for key, count in tally.items() if count)
+    return {
+        f"{prefix}destinations": [delta[0] for delta in deltas],
+        f"{prefix}states": [delta[1] for delta in deltas],
+        f"{prefix}counts": [delta[2] for delta in deltas],
+    }
