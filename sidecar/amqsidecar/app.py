@@ -4,7 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import cast
 
@@ -46,7 +46,9 @@ from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
-from amqsidecar.stores.open import open_store
+from amqsidecar.runtime.takeover import Takeover
+from amqsidecar.store import SharedStore
+from amqsidecar.stores.open import open_shared_store, open_store
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
@@ -342,6 +344,28 @@ def run_observer(config: Config) -> int:
     return 0
 
 
+def _takeover(
+    config: Config, clock: Clock, links: LinkMaker, service: Service, metrics: Metrics
+) -> AbstractContextManager[None]:
+    """Settle, while the block runs, what other sidecars on the same schedule have left behind."""
+    if not config.store.is_shared:
+        return nullcontext()
+
+    def make_store(instance: str | None) -> SharedStore:
+        store = open_shared_store(config, clock, instance)
+        if instance is not None:
+            store.lock_for_service()
+        return store
+
+    return Takeover(
+        make_store=make_store,
+        make_link=links.make,
+        make_engine=service.settler,
+        every_s=config.store.lease_s / 2,
+        taken_over=metrics.taken_over,
+    ).running()
+
+
 def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     """Run the service until SIGTERM or SIGINT; return the exit code.
 
@@ -391,7 +415,11 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             keep_ms=config.history.keep_days * 86_400_000,
             max_events=config.history.max_events,
         )
-        with _http(config, health, metrics) as address, _signals(service.stop):
+        with (
+            _http(config, health, metrics) as address,
+            _signals(service.stop),
+            _takeover(config, clock, links, service, metrics),
+        ):
             if store is not None:
                 housekeeping.plan(service.service_clock)
             service.service_clock.every(1.0, "log_summary", log_events.flush_if_due)

@@ -565,8 +565,13 @@ class StoreOptions(Section):
 
     def problems(self) -> Iterator[KeyedProblem]:
         """Yield what doesn't fit the URL."""
-        if self.password_file is not None and not is_postgres(self.url):
+        if self.password_file is not None and not self.is_shared:
             yield "password_file", "counts for postgresql:// only; remove it"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several sidecars may share the store."""
+        return is_postgres(self.url)
 
     def password(self) -> Secret | None:
         """Return the password for PostgreSQL, read from `password_file`; None = libpq's own ways.

@@ -34,7 +34,7 @@ from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
 from amqsidecar.runtime.moving import INSTANCE, open_to_move
 from amqsidecar.runtime.service_clock import ServiceClock
-from amqsidecar.store import Store
+from amqsidecar.store import SharedStore, Store
 
 TOKEN_WAIT_S = 2.0
 """How long one attempt to get the token takes."""
@@ -184,6 +184,11 @@ class Service:
         self._look_again.set()
         self.wake()
 
+    def settler(self, link: Link, store: Store) -> CycleEngine:
+        """Return an engine like ours for a link and a store that another thread has."""
+        engine, _, _ = self._make_engine(link, store)
+        return engine
+
     # ------------------------------------------------------------------ the service's own thread
 
     def run(self) -> None:
@@ -296,10 +301,13 @@ class Service:
         self, engine: CycleEngine | MoveEngine, link: Link, names: IntakeNames, backlog: BacklogGate
     ) -> None:
         watches = link if isinstance(link, WatchesQueues) else None
+        shared = self._store if isinstance(self._store, SharedStore) else None
         not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
         has_changed = False
         while not self._stop.is_set():
             engine.turn(self._settings.max_wait_s)
+            if shared is not None:
+                shared.keep()
             if watches is not None and watches.queues_changed():
                 has_changed = True
             is_time = has_changed and self._clock.monotonic_s() >= not_before_s

@@ -1,9 +1,27 @@
 """Finds the store that `store.url` asks for."""
 
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
 
 from amqsidecar.clock import Clock
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.stores.sqlite_store import SqliteStore, path_of_url
+
+if TYPE_CHECKING:
+    from amqsidecar.stores.postgres_store import PostgresStore
+
+
+SCHEMA = "amqsidecar"
+"""Of the tables in PostgreSQL."""
+
+
+class HasText(Protocol):
+    """A text that must not be seen."""
+
+    def reveal(self) -> str:
+        """Return it."""
+        ...
 
 
 class StoreOptions(Protocol):
@@ -15,8 +33,22 @@ class StoreOptions(Protocol):
         ...
 
     @property
+    def is_shared(self) -> bool:
+        """Whether several sidecars may share the store."""
+        ...
+
+    @property
     def instance(self) -> str:
         """Name of this sidecar's share; "" = made by the store."""
+        ...
+
+    @property
+    def lease_s(self) -> int:
+        """After so long without a sign of life a share is free."""
+        ...
+
+    def password(self) -> HasText | None:
+        """Return the password of the database."""
         ...
 
 
@@ -29,7 +61,9 @@ class HasStoreOptions(Protocol):
         ...
 
 
-def open_store(config: HasStoreOptions, clock: Clock, *, read_only: bool = False) -> SqliteStore:
+def open_store(
+    config: HasStoreOptions, clock: Clock, *, read_only: bool = False
+) -> SqliteStore | PostgresStore:
     """Return the store, not yet opened.
 
     Args:
@@ -38,11 +72,50 @@ def open_store(config: HasStoreOptions, clock: Clock, *, read_only: bool = False
         read_only: never create and never write.
 
     Raises:
-        ConfigError: the URL names no store.
+        ConfigError: the URL names no store, or the driver of PostgreSQL is not installed.
     """
+    options = config.store
+    if options.is_shared:
+        return open_shared_store(config, clock, options.instance or None, read_only=read_only)
     return SqliteStore(
-        path_of_url(config.store.url),
+        path_of_url(options.url),
         clock=clock,
-        instance_name=config.store.instance or None,
+        instance_name=options.instance or None,
         read_only=read_only,
+    )
+
+
+def open_shared_store(
+    config: HasStoreOptions, clock: Clock, instance: str | None, *, read_only: bool = False
+) -> PostgresStore:
+    """Return the store in PostgreSQL, not yet opened.
+
+    Args:
+        config: the options.
+        clock: tells when a lease is to be renewed.
+        instance: which one to be; None = any.
+        read_only: never create and never write.
+
+    Raises:
+        ConfigError: as `open_store`.
+    """
+    try:
+        from amqsidecar.stores.postgres_store import PostgresStore  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = f'needs the driver of PostgreSQL: pip install "amqsidecar[postgres]" ({error})'
+        raise ConfigError([Problem("store.url", what)]) from error
+    options = config.store
+
+    def password() -> str | None:
+        secret = options.password()
+        return None if secret is None else secret.reveal()
+
+    return PostgresStore(
+        options.url,
+        clock=clock,
+        instance_name=instance,
+        read_only=read_only,
+        lease_s=options.lease_s,
+        schema=SCHEMA,
+        password=password,
     )

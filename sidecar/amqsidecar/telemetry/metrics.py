@@ -225,6 +225,14 @@ METRICS: Final = (
         "the service",
     ),
     MetricSpec(
+        "amqsidecar_takeovers_total",
+        Kind.COUNTER,
+        (),
+        "Sidecars that are gone for good, and whose last cycle this one settled by their token "
+        "(`shared-schedule.md`).",
+        "the takeover",
+    ),
+    MetricSpec(
         "amqsidecar_store_size_bytes",
         Kind.GAUGE,
         (),
@@ -301,6 +309,11 @@ class Metrics:
         """Count a link that had been up and is up again."""
         with self._lock:
             self._values["amqsidecar_link_reconnects_total"][()] += 1
+
+    def taken_over(self) -> None:
+        """Count an instance that this process has taken over and settled."""
+        with self._lock:
+            self._values["amqsidecar_takeovers_total"][()] += 1
 
     def set_link_up(self, is_up: bool) -> None:
         """Say whether the link works."""
