@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from amqsidecar.config.broker_url import BrokerUrl
     from amqsidecar.config.schema import Config
     from amqsidecar.diagnosis.finding import Finding
+    from amqsidecar.diagnosis.schedule import ScheduleFacts
     from amqsidecar.diagnosis.settings import DoctorSettings
     from amqsidecar.policy.artemis_rules import ArtemisRules
     from amqsidecar.policy.classic_rules import ClassicRules
@@ -111,28 +112,14 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
 def _settings(
     config: "Config", url: "BrokerUrl", rules: "ClassicRules | ArtemisRules | None"
 ) -> "DoctorSettings":
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.config.schema import Backlog  # noqa: PLC0415 - as above
-    from amqsidecar.diagnosis.schedule import (  # noqa: PLC0415 - as above
-        ScheduleFacts,
-        look_at_schedule,
-        place_problem,
-    )
     from amqsidecar.diagnosis.settings import DoctorSettings  # noqa: PLC0415 - as above
     from amqsidecar.engine.dead_letter_names import (  # noqa: PLC0415 - as above
         DeadLetterNames,
     )
     from amqsidecar.engine.intake import named_queues  # noqa: PLC0415 - as above
     from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
-    from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
-    from amqsidecar.stores.sqlite_store import path_of_url  # noqa: PLC0415 - as above
 
-    path = path_of_url(config.store.url)
-    problem = place_problem(path)
-    if problem or not path.exists():
-        schedule = ScheduleFacts(problem=problem)
-    else:
-        schedule = look_at_schedule(open_store(config, SystemClock(), read_only=True))
     return DoctorSettings(
         scheme=url.scheme,
         place=f"{url.host}:{url.port}",
@@ -149,8 +136,47 @@ def _settings(
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,
         store_url=config.store.url,
-        schedule=schedule,
+        schedule=_shared_schedule(config) if config.store.is_shared else _own_schedule(config),
     )
+
+
+def _own_schedule(config: "Config") -> "ScheduleFacts":
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.diagnosis.schedule import (  # noqa: PLC0415 - as above
+        ScheduleFacts,
+        look_at_schedule,
+        place_problem,
+    )
+    from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
+    from amqsidecar.stores.sqlite_store import path_of_url  # noqa: PLC0415 - as above
+
+    path = path_of_url(config.store.url)
+    problem = place_problem(path)
+    if problem or not path.exists():
+        return ScheduleFacts(problem=problem)
+    return look_at_schedule(open_store(config, SystemClock(), read_only=True))
+
+
+def _shared_schedule(config: "Config") -> "ScheduleFacts":
+    from msgspec.structs import replace  # noqa: PLC0415 - as above
+
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.diagnosis.database import (  # noqa: PLC0415 - as above
+        database_findings,
+        look_at_database,
+    )
+    from amqsidecar.diagnosis.schedule import (  # noqa: PLC0415 - as above
+        ScheduleFacts,
+        look_at_schedule,
+    )
+    from amqsidecar.stores.open import SCHEMA, open_store  # noqa: PLC0415 - as above
+
+    store, secret = open_store(config, SystemClock(), read_only=True), config.store.password()
+    password = None if secret is None else secret.reveal()
+    database = look_at_database(config.store.url, password, SCHEMA)
+    place = tuple(database_findings(config.store.url, database, SCHEMA))
+    facts = look_at_schedule(store) if database.has_schedule else ScheduleFacts()
+    return replace(facts, place=place)
 
 
 def _print(findings: "Sequence[Finding]", verdict: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem
 from amqsidecar.errors import StoreError
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.schedule import RowFilter
@@ -25,6 +25,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
         encodings: rows by encoding of their message, of the first rows.
         seen: dead-letter queues that were read before, canonical text.
         problem: why it can't be opened; "" = it can, or there is none yet.
+        place: what is to be said of the database that it is in.
     """
 
     total: int = 0
@@ -32,6 +33,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     encodings: Mapping[str, int] = {}
     seen: frozenset[str] = frozenset()
     problem: str = ""
+    place: tuple[Finding, ...] = ()
 
 
 def look_at_schedule(store: Store) -> ScheduleFacts:
@@ -86,10 +88,16 @@ def schedule_findings(url: str, facts: ScheduleFacts, encoding: str) -> Iterator
         facts: what it holds.
         encoding: what the link can send; "" = the broker was not reached.
     """
+    yield from facts.place
+    if has_problem(facts.place):
+        return
     if facts.problem:
-        yield _finding(
-            Severity.PROBLEM, url, facts.problem, "store: {url: sqlite:///path/that/can/be/written}"
+        mend = (
+            ""
+            if not url.startswith("sqlite:")
+            else "store: {url: sqlite:///path/that/can/be/written}"
         )
+        yield _finding(Severity.PROBLEM, url, facts.problem, mend)
         return
     foreign = {name: count for name, count in facts.encodings.items() if name != encoding}
     for name, count in foreign.items() if encoding else ():

@@ -1,0 +1,185 @@
+"""Looks at the PostgreSQL that the service would keep its schedule in."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+
+if TYPE_CHECKING:
+    import psycopg
+
+OLDEST_VERSION = 13
+"""The oldest that has all that the store's statements use."""
+
+_LOOK = """
+select current_setting('server_version_num')::int / 10000 as version,
+       pg_is_in_recovery() as is_standby,
+       current_setting('fsync') = 'off' or current_setting('full_page_writes') = 'off' as is_torn,
+       current_setting('server_encoding') as encoding,
+       current_user::text as "user",
+       current_database()::text as database,
+       to_regclass(format('%%I.schema_version', %(schema)s::text)) is not null as has_schedule,
+       case when to_regnamespace(quote_ident(%(schema)s)) is null
+            then has_database_privilege(current_database(), 'create')
+            else has_schema_privilege(%(schema)s, 'create')
+       end as may_create,
+       (
+           select coalesce(bool_and(
+               has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
+               and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete')
+           ), true)
+           from pg_class
+           where relnamespace = to_regnamespace(quote_ident(%(schema)s)) and relkind = 'r'
+       ) as may_write,
+       pg_backend_pid() as pid
+"""
+
+
+class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a database says of itself and of our rights.
+
+    Attributes:
+        problem: why it can't be reached; the others count only where this is "".
+        version: major one of the server.
+        is_standby: it only follows another server.
+        is_torn: what it has written can be broken after a crash of the machine.
+        encoding: of texts.
+        user: as whom we are logged in.
+        database: its name.
+        has_schedule: the schedule's tables are there.
+        may_create: whether we may make them.
+        may_write: whether we may read and write those that are there.
+        is_pooled: somebody stands between us and the server, and shares its sessions out.
+        is_open: everybody on the way can read what is sent.
+    """
+
+    problem: str = ""
+    version: int = 0
+    is_standby: bool = False
+    is_torn: bool = False
+    encoding: str = ""
+    user: str = ""
+    database: str = ""
+    has_schedule: bool = False
+    may_create: bool = False
+    may_write: bool = False
+    is_pooled: bool = False
+    is_open: bool = False
+
+
+def look_at_database(url: str, password: str | None, schema: str) -> DatabaseFacts:
+    """Return what a database says; changes nothing in it.
+
+    Args:
+        url: of the database.
+        password: None = by libpq's own ways.
+        schema: where the schedule is, or will be.
+    """
+    import psycopg  # noqa: PLC0415 - an extra, which only a schedule in PostgreSQL needs
+    from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - as above
+    from psycopg.rows import dict_row  # noqa: PLC0415 - as above
+
+    try:
+        conninfo = make_conninfo(url, **({} if password is None else {"password": password}))
+        with psycopg.connect(conninfo, row_factory=dict_row, connect_timeout=10) as connection:
+            said = connection.execute(_LOOK, {"schema": schema}).fetchone()
+            assert said is not None  # noqa: S101 - the statement has no condition
+            return _facts(connection, said)
+    except psycopg.Error as error:
+        return DatabaseFacts(problem=" ".join(str(error).split()))
+
+
+def _facts(connection: "psycopg.Connection[Any]", said: dict[str, Any]) -> DatabaseFacts:
+    info = connection.info
+    # Why: a pooler tells a number of its own when the connection is made.
+    is_pooled = info.backend_pid != said.pop("pid")
+    is_open = not (connection.pgconn.ssl_in_use or _is_near(info.host))
+    return DatabaseFacts(**said, is_pooled=is_pooled, is_open=is_open)
+
+
+def _is_near(host: str) -> bool:
+    """Tell whether what is sent to a host does not leave the machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return not host or host.startswith("/") or host == "localhost"
+
+
+def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[Finding]:
+    """Yield what is wrong with a database.
+
+    Args:
+        url: `store.url`.
+        facts: what it says.
+        schema: where the schedule is, or will be.
+    """
+    if facts.problem:
+        yield _finding(Severity.PROBLEM, url, facts.problem)
+        return
+    yield from _unfit(url, facts)
+    if not (facts.has_schedule or facts.may_create):
+        yield _finding(
+            Severity.PROBLEM,
+            url,
+            f"user {facts.user} may not make the schedule's schema {schema} and its tables",
+            f'CREATE SCHEMA {schema} AUTHORIZATION "{facts.user}";',
+        )
+    if not facts.may_write:
+        yield _finding(
+            Severity.PROBLEM,
+            url,
+            f"user {facts.user} may not read and write all tables of schema {schema}",
+            f'REASSIGN OWNED BY owner_of_{schema} TO "{facts.user}";',
+        )
+    if facts.version < OLDEST_VERSION:
+        yield _finding(
+            Severity.WARNING,
+            url,
+            f"PostgreSQL {facts.version} is older than {OLDEST_VERSION}, the oldest that can do",
+        )
+    if facts.is_pooled:
+        yield _finding(
+            Severity.WARNING,
+            url,
+            "a pooler stands in between; it must give each connection one session of the server "
+            "for as long as it lasts (PgBouncer: pool_mode = session), or leases are lost all the "
+            "time",
+        )
+    if facts.is_open:
+        yield _finding(
+            Severity.WARNING,
+            url,
+            "the connection is not encrypted: messages can be read on their way",
+            "store: {url: 'postgresql://…?sslmode=verify-full'}",
+        )
+
+
+def _unfit(url: str, facts: DatabaseFacts) -> Iterator[Finding]:
+    if facts.is_standby:
+        yield _finding(
+            Severity.PROBLEM,
+            url,
+            "the server is a standby, which takes no writes",
+            "store: {url: 'postgresql://user@host1,host2/database?target_session_attrs=read-write'}",
+        )
+    if facts.is_torn:
+        yield _finding(
+            Severity.PROBLEM,
+            url,
+            "fsync or full_page_writes is off: a crash of its machine loses messages",
+            "ALTER SYSTEM SET fsync = on; ALTER SYSTEM SET full_page_writes = on;",
+        )
+    if facts.encoding != "UTF8":
+        yield _finding(
+            Severity.PROBLEM,
+            url,
+            f"the database's encoding is {facts.encoding}, which can't hold each name and cause",
+            f"CREATE DATABASE \"{facts.database}\" ENCODING 'UTF8' TEMPLATE template0;",
+        )
+
+
+def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
+    return Finding(check=Check.SCHEDULE, severity=severity, subject=subject, what=what, mend=mend)
