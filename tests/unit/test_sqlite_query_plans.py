@@ -32,6 +32,7 @@ SEARCHES = {
         "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
     ],
     "next_due": ["USING COVERING INDEX redelivery_due (state=?)"],
+    "window_end": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>?)"],
     "list_all": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
     "list_kept": ["USING INDEX redelivery_kept (state=? AND rowid>? AND rowid<?)"],
     "list_by_destination": [

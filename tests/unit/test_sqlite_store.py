@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from amqsidecar.errors import ConfigError, SchemaMismatch, StoreUnavailable
-from amqsidecar.model.schedule import RowFilter
-from amqsidecar.stores import sqlite_transaction
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.stores import sqlite_store, sqlite_transaction
 from amqsidecar.stores.packing import pack_runs, runs_of, unpack_runs
 from amqsidecar.stores.sqlite_store import SqliteStore, path_of_url
 from support.schedule_rows import taken_row, took
@@ -329,6 +329,55 @@ def test_pages_are_of_the_size_that_was_measured(tmp_path: Path) -> None:
         "auto_vacuum": 2,
     }
     store.close()
+
+
+def test_a_filter_that_hits_few_of_many_is_told_of_step_by_step_without_the_write_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "_SCANNED_ROWS", 2)
+    path = tmp_path / "schedule.db"
+    store, service = store_at(path), store_at(path, busy_timeout_ms=0)
+    store.open()
+    service.open()
+    with service.transaction() as tx:
+        causes = ["no", "no", "no", "no", "no", "yes", "no"]
+        rows = [taken_row(number, cause=cause) for number, cause in enumerate(causes, 1)]
+        tx.record_cycle(1, rows, [], [])
+        tx.finish_cycle(1)
+    told: list[tuple[int, int]] = []
+
+    def tell(*counts: int) -> None:
+        told.append((counts[0], counts[1]))
+        with service.transaction() as tx:
+            tx.set_hold("queue://DLQ", 1)
+
+    assert store.hold(RowFilter(cause_contains="yes"), 5, "ann", tell) == 1
+
+    assert told == [(0, 0), (0, 0), (1, 1), (0, 0)]
+    store.close()
+    service.close()
+
+
+def test_an_action_leaves_what_another_changed_just_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are looked for first and changed afterwards."""
+    store, other = filled(tmp_path / "schedule.db"), store_at(tmp_path / "schedule.db")
+    other.open()
+    transaction = SqliteStore.transaction
+
+    def interfered(of: SqliteStore) -> Any:
+        if of is store:
+            other.hold(RowFilter(ids=(2,)), 5, "bob")
+        return transaction(of)
+
+    monkeypatch.setattr(SqliteStore, "transaction", interfered)
+
+    assert store.retry(RowFilter(state=RowState.WAITING), 7, "ann") == 1
+
+    assert [row.reason for row in store.list_rows(RowFilter(), 10)] == [None, "held by bob"]
+    store.close()
+    other.close()
 
 
 @pytest.mark.parametrize("ids", [[], [0], [5, 4, 9, 3], [1, 1, 2], list(range(1_000))])

@@ -53,9 +53,14 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Advance]:
-    """Show progress on standard error while the block runs, where that is a terminal."""
-    if not sys.stderr.isatty() or total < 1000:
+def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
+    """Show progress on standard error while the block runs, where that is a terminal.
+
+    Args:
+        title: what is done.
+        total: how much it is; None = nobody knows.
+    """
+    if not sys.stderr.isatty() or (total is not None and total < 1000):
         yield lambda _count: None
         return
     from rich.console import Console  # noqa: PLC0415 - as above
@@ -63,11 +68,18 @@ def progress_bar(title: str, total: int) -> Iterator[Advance]:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text  # noqa: PLC0415 - as above
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed or 0:,.0f}/s")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
     console = Console(stderr=True)
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task(title, total=total)

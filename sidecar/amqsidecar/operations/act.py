@@ -44,6 +44,11 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
     return msgspec.structs.replace(row_filter, state=needed)
 
 
+def is_counted(row_filter: RowFilter) -> bool:
+    """Whether the store knows how many rows a filter hits without looking at each."""
+    return row_filter == RowFilter(destination=row_filter.destination, state=row_filter.state)
+
+
 def resolve(store: Store, references: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return the row numbers that row numbers and redelivery ids name, and what names no row."""
     ids: dict[int, None] = {}

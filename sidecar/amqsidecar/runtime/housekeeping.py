@@ -1,5 +1,6 @@
 """Recurring work beside the cycle: gauges of the schedule, and bounded history."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -14,8 +15,10 @@ from amqsidecar.store import Store
 
 GAUGES_EVERY_S = 5.0
 RETENTION_EVERY_S = 60.0
-FORGOTTEN_AT_ONCE = 5_000
+FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
+WORK_S = 10.0
+"""So long each kind of this work goes on at most; what is left is for the next time."""
 
 log = structlog.get_logger("amqsidecar.housekeeping")
 
@@ -47,12 +50,14 @@ class Housekeeping:
         gauges: Gauges,
         keep_ms: int,
         max_events: int,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._make_store = make_store
         self._clock = clock
         self._gauges = gauges
         self._keep_ms = keep_ms
         self._max_events = max_events
+        self._sleep = sleep
 
     def plan(self, service_clock: ServiceClock) -> None:
         """Do the work at its times from now on."""
@@ -74,9 +79,10 @@ class Housekeeping:
         before_ms = self._clock.now_ms() - self._keep_ms
         try:
             with self._opened() as store:
-                removed = _repeat(lambda: store.forget_history(before_ms, FORGOTTEN_AT_ONCE))
-                removed += _repeat(lambda: store.trim_history(self._max_events, FORGOTTEN_AT_ONCE))
-                store.shrink()
+                limit = FORGOTTEN_AT_ONCE
+                removed = self._repeat(limit, lambda: store.forget_history(before_ms, limit))
+                removed += self._repeat(limit, lambda: store.trim_history(self._max_events, limit))
+                self._repeat(True, store.shrink)
         except StoreError as error:
             log.warning("retention_failed", reason=str(error))
             return
@@ -92,12 +98,16 @@ class Housekeeping:
         finally:
             store.close()
 
-
-def _repeat(step: Callable[[], int]) -> int:
-    """Remove portions until one is not full; return how many events that were."""
-    removed = 0
-    while True:
-        portion = step()
-        removed += portion
-        if portion < FORGOTTEN_AT_ONCE:
-            return removed
+    def _repeat(self, whole: int, step: Callable[[], int]) -> int:
+        """Do steps until one finds less than a whole portion; return how much it was altogether."""
+        began_s = self._clock.monotonic_s()
+        done = 0
+        while True:
+            step_began_s = self._clock.monotonic_s()
+            portion = step()
+            done += portion
+            now_s = self._clock.monotonic_s()
+            if portion < whole or now_s >= began_s + WORK_S:
+                return done
+            # Why: a lock that is free for a moment only is hardly ever got by a cycle.
+            self._sleep(max(0.001, now_s - step_began_s))

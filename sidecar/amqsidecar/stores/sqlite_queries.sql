@@ -179,6 +179,12 @@ UPDATE hold SET remaining = max(0, remaining - ?2) WHERE source = ?1;
 -- The highest number of a row.
 SELECT coalesce(max(id), 0) FROM redelivery;
 
+-- name: window_end
+-- The number of the last of so many rows.
+SELECT coalesce(max(id), 0) FROM (
+    SELECT id FROM redelivery NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?
+);
+
 -- name: list_all
 -- Rows by number, no index helps the filter.
 SELECT {view_columns} FROM redelivery NOT INDEXED

@@ -40,6 +40,7 @@ from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 
 BUSY_TIMEOUT_MS = 10_000
 CHUNK_ROWS = 1_000  # An operator's action holds the write lock for some ten milliseconds at a time.
+_SCANNED_ROWS = 20_000  # So many are looked at between two words about the progress.
 
 _RESERVED_IDS = 16_384
 _VACUUM_PAGES = 512
@@ -340,31 +341,49 @@ class SqliteStore:
         """
         return self._act(row_filter, acts.release(now_ms, actor), progress)
 
-    def _act(
-        self,
-        row_filter: RowFilter,
-        action: acts.Action,
-        progress: Progress,
-    ) -> int:
+    def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
         """Change rows chunk by chunk, leaving the write lock to others in between."""
-        with self._database.mapped("be read"):
-            until_id = self._database.query("newest_id").fetchone()[0]
-        total, after_id, pause_s = 0, 0, 0.0
-        for part in _parts(row_filter):
-            is_more = True
-            while is_more:
-                time.sleep(pause_s)
-                began_s = self._clock.monotonic_s()
-                with self.transaction() as transaction, self._database.mapped("be written"):
-                    rows = filtered(self._database, part, CHUNK_ROWS, after_id, until_id)
-                    matched, changed = transaction.change_rows(rows, action)
-                progress(matched, changed)
-                total += changed
-                is_more = len(rows) == CHUNK_ROWS
-                after_id = rows[-1][0] if rows else after_id
-                # Why: SQLite's lock is not fair; others get it for as long as we had it.
-                pause_s = max(0.001, min(0.1, self._clock.monotonic_s() - began_s))
+        total, pause_s = 0, 0.0
+        for ids in self._chunks(row_filter):
+            if not ids:
+                progress(0, 0)
+                continue
+            time.sleep(pause_s)
+            began_s = self._clock.monotonic_s()
+            with self.transaction() as transaction, self._database.mapped("be written"):
+                # Why the whole filter again: they were read outside of this transaction.
+                chunk = msgspec.structs.replace(row_filter, ids=ids)
+                rows = filtered(self._database, chunk, CHUNK_ROWS, 0, LAST_ID)
+                matched, changed = transaction.change_rows(rows, action)
+            # Why: SQLite's lock is not fair; others get it for as long as we had it.
+            pause_s = max(0.001, min(0.1, self._clock.monotonic_s() - began_s))
+            progress(matched, changed)
+            total += changed
         return total
+
+    def _chunks(self, row_filter: RowFilter) -> Iterator[tuple[int, ...]]:
+        """Return the numbers of the rows that a filter hits now, some at a time, or none.
+
+        Looking for them needs no write lock, and takes many steps where few of many are hit.
+        """
+        if row_filter.ids is not None:
+            numbers = sorted(set(row_filter.ids))
+            for start in range(0, len(numbers), CHUNK_ROWS):
+                yield tuple(numbers[start : start + CHUNK_ROWS])
+            return
+        database, after_id = self._database, 0
+        with database.mapped("be read"):
+            until_id: int = database.query("newest_id").fetchone()[0]
+        while after_id < until_id:
+            with database.snapshot():
+                end_id = until_id
+                if filter_values(database, row_filter)[0] == "all":
+                    values = (after_id, _SCANNED_ROWS)
+                    end_id = database.query("window_end", values).fetchone()[0]
+                rows = filtered(database, row_filter, CHUNK_ROWS, after_id, min(end_id, until_id))
+            ids = tuple(row[0] for row in rows)
+            after_id = ids[-1] if len(ids) == CHUNK_ROWS else end_id
+            yield ids
 
     # Retention.
 
@@ -413,14 +432,3 @@ class SqliteStore:
         pages = self._database.run("PRAGMA page_count").fetchone()[0]
         free = self._database.run("PRAGMA freelist_count").fetchone()[0]
         return bool(free > max(_VACUUM_PAGES, pages // 2))
-
-
-def _parts(row_filter: RowFilter) -> Iterator[RowFilter]:
-    """Split a filter with many ids, in the order of the ids."""
-    if row_filter.ids is None:
-        yield row_filter
-        return
-    ids = sorted(set(row_filter.ids))
-    for start in range(0, len(ids), CHUNK_ROWS):
-        part = tuple(ids[start : start + CHUNK_ROWS])
-        yield msgspec.structs.replace(row_filter, ids=part)

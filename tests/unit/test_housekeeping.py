@@ -1,0 +1,70 @@
+"""Housekeeping leaves the store to cycles between its steps, and ends in time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from amqsidecar.runtime.housekeeping import FORGOTTEN_AT_ONCE, WORK_S, Housekeeping
+from amqsidecar.store import Store
+from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.telemetry.metrics import Metrics
+from support.schedule_rows import taken_row, took
+from support.virtual_clock import VirtualClock
+
+
+def filled(path: Path, clock: VirtualClock, blocks: int) -> SqliteStore:
+    store = SqliteStore(path, clock=clock)
+    store.open()
+    with store.transaction() as tx:
+        for _ in range(blocks):
+            tx.record([took(taken_row(number)) for number in range(FORGOTTEN_AT_ONCE)])
+    return store
+
+
+def housekeeping(
+    path: Path, clock: VirtualClock, sleep: Callable[[float], None], step_ms: int
+) -> Housekeeping:
+    """Each of its steps takes so long."""
+
+    def make_store() -> Store:
+        store = SqliteStore(path, clock=clock)
+        trim = store.trim_history
+
+        def slow_trim(max_events: int, limit: int) -> int:
+            clock.advance(step_ms)
+            return trim(max_events, limit)
+
+        store.trim_history = slow_trim  # type: ignore[method-assign]
+        return store
+
+    return Housekeeping(
+        make_store=make_store,
+        clock=clock,
+        gauges=Metrics(),
+        keep_ms=10**9,
+        max_events=0,
+        sleep=sleep,
+    )
+
+
+def test_the_store_is_free_as_long_as_a_step_took(tmp_path: Path) -> None:
+    clock, slept = VirtualClock(), list[float]()
+    store = filled(tmp_path / "schedule.db", clock, 3)
+
+    housekeeping(tmp_path / "schedule.db", clock, slept.append, 70).forget()
+
+    assert store.history(taken_row(1).redelivery_id) == []
+    assert [round(seconds, 3) for seconds in slept] == [0.07] * 3
+    store.close()
+
+
+def test_work_that_takes_too_long_is_gone_on_with_next_time(tmp_path: Path) -> None:
+    clock, slept = VirtualClock(), list[float]()
+    store = filled(tmp_path / "schedule.db", clock, 3)
+    work = housekeeping(tmp_path / "schedule.db", clock, slept.append, int(WORK_S * 1000 / 2))
+
+    work.forget()
+
+    assert len(store.history(taken_row(1).redelivery_id)) == 1
+    work.forget()
+    assert store.history(taken_row(1).redelivery_id) == []
+    store.close()
