@@ -40,6 +40,7 @@ from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
+from amqsidecar.brokers.artemis_schedule import ArtemisSchedule
 from amqsidecar.brokers.artemis_stuck import StuckMessages
 from amqsidecar.brokers.artemis_trials import ArtemisAnswers, ArtemisTrials
 from amqsidecar.brokers.artemis_waiting import WaitingPlaces
@@ -367,6 +368,10 @@ class AmqpArtemisLink:
         return browse_convertible(
             self._connection, name, queue, at_most, routes.read_origin, self._timeout_s
         )
+
+    def schedule(self) -> ArtemisSchedule:
+        """Return what waits in the broker, for the time of this connection."""
+        return ArtemisSchedule(_opened(self._management), self._instance)
 
     def trials(self) -> ArtemisTrials:
         """Return what tries the user's rights over this connection."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from amqsidecar.config.store_url import BROKER_HELD
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
@@ -19,7 +21,12 @@ def opened_store(
     Raises:
         StoreUnavailable: it can't be opened.
         SchemaMismatch: it was written by an unknown version.
+        LinkLost, BrokerRefused: the broker keeps what waits, and can't be asked.
     """
+    if config.store.url == BROKER_HELD:
+        with _opened_broker(config) as store:
+            yield store, store.open()
+        return
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
 
@@ -28,3 +35,25 @@ def opened_store(
         yield store, store.open()
     finally:
         store.close()
+
+
+@contextmanager
+def _opened_broker(config: "Config") -> Iterator["Store"]:
+    """Ask the broker that keeps what waits."""
+    from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.errors import BrokerRefused, ConfigError, Problem  # noqa: PLC0415 - as above
+    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.moving import INSTANCE, NOT_KEPT  # noqa: PLC0415 - as above
+
+    if not config.broker.url:
+        raise ConfigError([Problem("broker.url", "is not set, and the broker keeps what waits")])
+    link = LinkMaker(config, SystemClock()).make(INSTANCE)
+    try:
+        link.open(None)
+        if not isinstance(link, AmqpArtemisLink):
+            raise BrokerRefused(NOT_KEPT[link.description.kind])
+        # Why a cast: commands ask for nothing of a store that it hasn't.
+        yield cast("Store", link.schedule())
+    finally:
+        link.close()
