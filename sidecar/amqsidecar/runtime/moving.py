@@ -34,6 +34,7 @@ def open_to_move(link: Link) -> MovingLink:
         BrokerRefused: the broker can't keep what waits, or we may not use it; nothing was taken.
     """
     if not isinstance(link, KeepsDelayed):
+        link.open(None)
         raise BrokerRefused(NOT_KEPT[link.description.kind])
     moving = cast(MovingLink, link)
     moving.open_to_move()
