@@ -3,7 +3,6 @@
 import itertools
 import random
 import re
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,9 +21,9 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.store import SharedStore, Store
-from amqsidecar.stores.postgres_store import PostgresStore
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.memory_store import Medium, MemoryStore
+from support.postgres_schedule import EmptiedStore, empty
 from support.schedule_rows import resent, scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
 
@@ -39,8 +38,8 @@ def sqlite_stores(request: pytest.FixtureRequest) -> MakeStore:
 
 def postgres_stores(request: pytest.FixtureRequest) -> MakeStore:
     clock, url = VirtualClock(), request.getfixturevalue("postgres").url()
-    schema = f"test_{uuid.uuid4().hex}"  # quicker than a database of its own
-    return lambda **options: PostgresStore(url, clock=clock, schema=schema, **options)
+    empty(url)
+    return lambda **options: EmptiedStore(url, clock=clock, **options)
 
 
 def memory_stores(_request: pytest.FixtureRequest) -> MakeStore:

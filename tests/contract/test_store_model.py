@@ -18,12 +18,15 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction
 from support.memory_store import Medium, MemoryStore
+from support.postgres_schedule import EmptiedStore, empty
+from support.postgres_server import PostgresServer
 from support.schedule_rows import resent, taken_row, took
 from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
@@ -407,6 +410,41 @@ class SqliteMachine(StoreMachine):
             self.store.close()
             self.other.close()
             shutil.rmtree(self.folder)
+
+
+class PostgresMachine(StoreMachine):
+    """Another instance looks at the same schedule."""
+
+    url = ""
+
+    def prepare(self) -> None:
+        empty(self.url)
+        self.other = self.opened("other")
+
+    def open(self) -> None:
+        self.store = self.opened("own")
+
+    def opened(self, name: str) -> EmptiedStore:
+        store = EmptiedStore(self.url, clock=VirtualClock(), instance_name=name)
+        store.open()
+        return store
+
+    @invariant()
+    def another_instance_agrees(self) -> None:
+        own, others = (one.list_rows(RowFilter(), 10_000) for one in (self.store, self.other))
+        assert own == others
+        assert self.other.tallies() == self.store.tallies()
+        assert self.other.next_due_ms() == self.store.next_due_ms()
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.other.close()
+
+
+def test_postgres_store(postgres: PostgresServer) -> None:
+    PostgresMachine.url = postgres.url()
+    run_state_machine_as_test(PostgresMachine, settings=settings(SETTINGS, max_examples=15))
 
 
 class MemoryMachine(StoreMachine):
