@@ -1,0 +1,147 @@
+"""An instance that is gone is settled by its token, on a real PostgreSQL and a broker in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.broker import Link
+from amqsidecar.engine.backlog import BacklogGate
+from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.model.event import CycleRecovered
+from amqsidecar.model.schedule import RowState
+from amqsidecar.runtime.takeover import Takeover
+from amqsidecar.store import Store
+from amqsidecar.stores.postgres_store import PostgresStore
+from simulation.world import DLQ, CountingRules, World
+from support.memory_broker import ENCODING, Killed, MemoryLink
+
+
+class SharedWorld(World):
+    """The same with a schedule in PostgreSQL, and somebody who looks after those who are gone."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder, CountingRules(delay_ms=1000))
+        self.url = url
+        self.taken_over = 0
+        self.takeover = Takeover(
+            make_store=self.make_store,
+            make_link=lambda _instance: MemoryLink(self.broker),
+            make_engine=self.make_engine,
+            every_s=1.0,
+            taken_over=self.count_takeover,
+        )
+
+    def make_store(self, instance: str | None, *, is_service: bool = False) -> PostgresStore:
+        store = PostgresStore(self.url, clock=self.clock, instance_name=instance)
+        if instance is not None or is_service:
+            store.lock_for_service()
+        return store
+
+    def make_engine(self, link: Link, store: Store) -> CycleEngine:
+        settings = JudgeSettings(encoding=ENCODING, final_suffix=".exhausted", parks_topics=True)
+        return CycleEngine(
+            link=link,
+            store=store,
+            judge=Judge(self.rules, lambda _: False, settings, random.Random(1).random),
+            backlog=BacklogGate(lambda _: 0, holds=False, threshold=0),
+            clock=self.clock,
+            limits=Limits(max_taken=10, max_sent=10),
+            observe=self._observe,
+        )
+
+    def count_takeover(self) -> None:
+        self.taken_over += 1
+
+    def start(self) -> CycleEngine:
+        self.store = self.make_store(None, is_service=True)
+        return self.connect()
+
+    def end_at(self, place: str) -> None:
+        """Let a message die, and the process when it gets to a place in the cycle that takes it."""
+        self.start()
+        self.die("a")
+        self.crash_at = lambda name: name == place
+        with pytest.raises(Killed):
+            self.run()
+
+    def end_connections(self) -> None:
+        """Broker and server see that the process is gone."""
+        assert self.link is not None
+        assert self.store is not None
+        self.link.close()
+        self.store._database.close()
+
+    def waiting(self) -> int:
+        """Return how many messages wait, as everybody sees it."""
+        store = self.make_store(None)
+        store.open()
+        try:
+            return sum(tally.count for tally in store.tallies() if tally.state is RowState.WAITING)
+        finally:
+            store.close()
+
+    def verdicts(self) -> list[str]:
+        return [event.verdict for event in self.events if isinstance(event, CycleRecovered)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, postgres_url: str) -> Iterator[SharedWorld]:
+    made = SharedWorld(tmp_path, postgres_url)
+    yield made
+    made.kill()
+
+
+@pytest.mark.parametrize(
+    ("place", "verdict", "waiting", "left"),
+    [("stored", "rolled_back", 0, 1), ("committed", "committed", 1, 0)],
+)
+def test_the_token_tells_how_the_last_cycle_ended(
+    world: SharedWorld, place: str, verdict: str, waiting: int, left: int
+) -> None:
+    world.end_at(place)
+    world.end_connections()
+    assert world.waiting() == 0
+    world.takeover.look()
+    assert world.verdicts() == [verdict]
+    assert world.waiting() == waiting
+    assert world.broker.count(DLQ) == left
+    assert world.taken_over == 1
+    world.takeover.look()
+    assert world.taken_over == 1
+
+
+def test_while_the_token_is_held_nothing_is_decided(world: SharedWorld) -> None:
+    """The server has lost the process, the broker hasn't: it may still commit."""
+    world.end_at("stored")
+    assert world.store is not None
+    world.store._database.close()
+    world.takeover.look()
+    assert (world.verdicts(), world.taken_over) == ([], 0)
+    world.end_connections()
+    world.takeover.look()
+    assert (world.verdicts(), world.taken_over) == (["rolled_back"], 1)
+
+
+def test_who_is_alive_is_left_alone(world: SharedWorld) -> None:
+    world.end_at("stored")
+    world.takeover.look()
+    assert (world.verdicts(), world.taken_over) == ([], 0)
+
+
+def test_the_instance_is_free_for_who_comes_next(world: SharedWorld) -> None:
+    world.end_at("committed")
+    assert world.store is not None
+    dead = world.store.open().instance
+    world.end_connections()
+    world.takeover.look()
+    world.crash_at = lambda _: False
+    world.start()
+    assert world.store.open().instance == dead
+    world.clock.advance(1000)
+    world.run(3)
+    assert world.bodies("orders") == ["a"]
