@@ -32,6 +32,7 @@ LOCK_TIMEOUT_MS = 10_000
 STATEMENT_TIMEOUT_S = 60.0
 CHUNK_ROWS = 1_000  # An operator's action locks so many rows at a time.
 
+_SHORTEST_IDLE_S = 10.0  # A cycle asks the broker in the middle of its transaction.
 _BLOCK_IDS = 16_384  # As the sequence steps.
 _NOBODY = 0  # The instance of those who are none.
 _ATTEMPTS = 20  # So often rows are tried that others have locked,
@@ -77,8 +78,8 @@ class PostgresStore:
             read_only=read_only,
             lock_timeout_ms=busy_timeout_ms,
             statement_timeout_s=statement_timeout_s,
-            # Why: who hangs in the middle of a transaction must not keep his instance for ever.
-            idle_timeout_s=lease_s,
+            # Why: who hangs in the middle of a transaction must not keep its instance for ever.
+            idle_timeout_s=max(lease_s, _SHORTEST_IDLE_S),
         )
         self._schema = Schema(self._database, schema, migrations)
         self._lease = Lease(self._database, clock, instance_name, lease_s)

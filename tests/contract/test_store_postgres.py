@@ -1,0 +1,394 @@
+"""What only the PostgreSQL store promises: several processes, leases, claims beside others."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.schedule import RowFilter, RowState, StoreState
+from amqsidecar.stores.postgres_database import QUERIES
+from amqsidecar.stores.postgres_store import PostgresStore
+from support.postgres_schedule import EmptiedStore, empty
+from support.postgres_server import PostgresServer
+from support.schedule_rows import taken_row
+from support.virtual_clock import VirtualClock
+from support.waiting import eventually
+
+ALL = RowFilter()
+MakeStore = Callable[..., EmptiedStore]
+
+
+@pytest.fixture
+def make(postgres: PostgresServer) -> Iterator[MakeStore]:
+    """Makes stores over one and the same schedule; those of a service unless told otherwise."""
+    url, made = postgres.url(), list[EmptiedStore]()
+    empty(url)
+
+    def make_store(*, is_for_service: bool = True, **options: Any) -> EmptiedStore:
+        store = EmptiedStore(url, **{"clock": VirtualClock(), **options})
+        if is_for_service:
+            store.lock_for_service()
+        made.append(store)
+        return store
+
+    yield make_store
+    for store in made:
+        store.close()
+
+
+def begin(store: PostgresStore, *ids: int, sends: int = 0, **holds: int) -> int:
+    """Begin the next cycle, which takes these rows and sends some that are due."""
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        sent = tx.claim_due(10_000, sends)
+        tx.record_cycle(cycle, [taken_row(row_id) for row_id in ids], sent, [], holds)
+    return cycle
+
+
+def take(store: PostgresStore, *ids: int) -> None:
+    cycle = begin(store, *ids)
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+
+
+def vanish(store: PostgresStore) -> None:
+    """End the connection as the death of the process does; the server has noticed then."""
+    pid = store._database.run("SELECT pg_backend_pid()")[0][0]
+    connection = store._database._connection
+    assert connection is not None
+    connection.pgconn.finish()
+    with psycopg.connect(store._database._dsn, autocommit=True) as other:
+        eventually(
+            lambda: (
+                not other.execute(
+                    "SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)
+                ).fetchall()
+            ),
+            what="the server ends the backend",
+        )
+
+
+# Leases.
+
+
+def test_each_service_is_an_instance_of_its_own(make: MakeStore) -> None:
+    states = [make().open() for _ in range(3)]
+    assert len({state.instance for state in states}) == 3
+    assert len({state.uid for state in states}) == 3
+
+
+def test_services_that_start_at_once_become_different_instances(make: MakeStore) -> None:
+    stores = [make() for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        states: list[StoreState] = list(pool.map(lambda store: store.open(), stores))
+    assert len({state.instance for state in states}) == 6
+
+
+def test_an_instance_that_was_released_is_taken_again(make: MakeStore) -> None:
+    first = make()
+    name = first.open().instance
+    first.close()
+    assert make().open().instance == name
+
+
+def test_one_with_an_unfinished_cycle_is_taken_first(make: MakeStore) -> None:
+    stores = [make(), make(), make()]
+    names = [store.open().instance for store in stores]
+    cycle = begin(stores[1], 1)
+    for store in stores:
+        store.close()
+    heir = make()
+    state = heir.open()
+    assert state.instance == names[1]
+    assert state.unfinished is not None
+    assert state.unfinished.cycle == cycle
+
+
+def test_whose_connection_is_gone_is_free_at_once(make: MakeStore) -> None:
+    first = make()
+    name = first.open().instance
+    vanish(first)
+    assert make().open().instance == name
+
+
+def test_who_reconnects_is_the_same_instance_again(make: MakeStore) -> None:
+    first, second = make(), make()
+    names = first.open().instance, second.open().instance
+    vanish(second)
+    with pytest.raises(StoreUnavailable):
+        second.next_due_ms()
+    second.close()
+    assert second.open().instance == names[1]
+    begin(second, 1)
+
+
+def test_a_named_instance_that_is_in_use_is_refused_and_tells_by_whom(make: MakeStore) -> None:
+    make(instance_name="left").open()
+    with pytest.raises(
+        StoreUnavailable, match=r"'left' is in use by another process \(backend \d+"
+    ):
+        make(instance_name="left").open()
+
+
+def overtake(make: MakeStore, name: str) -> tuple[EmptiedStore, StoreState]:
+    """Wait until a new service becomes this instance; return it."""
+
+    def take_over() -> tuple[EmptiedStore, StoreState] | None:
+        heir = make(lease_s=0.2)
+        state = heir.open()
+        if state.instance == name:
+            return heir, state
+        heir.close()
+        return None
+
+    return eventually(take_over, what="the lease is over")
+
+
+def test_who_gives_no_sign_of_life_is_overtaken_and_writes_nothing_any_more(
+    make: MakeStore,
+) -> None:
+    """The connection lives on: a process that hangs, a machine that sleeps."""
+    stalled = make(lease_s=0.2)
+    name = stalled.open().instance
+    cycle = begin(stalled, 1)
+    heir, state = overtake(make, name)
+    with pytest.raises(StoreUnavailable, match=f"another process took over the instance '{name}'"):  # noqa: SIM117
+        with stalled.transaction() as tx:
+            tx.finish_cycle(cycle)
+    assert state.unfinished is not None
+    with heir.transaction() as tx:
+        tx.undo_cycle(cycle)
+    assert heir.list_rows(ALL, 9) == []
+    stalled.close()
+    assert stalled.open().instance != name
+
+
+def test_an_open_store_stays_the_instance_that_it_is(make: MakeStore) -> None:
+    """The service opens again while it waits for its token: it must not get another's cycle."""
+    stalled = make(lease_s=0.2)
+    name = stalled.open().instance
+    overtake(make, name)
+    with pytest.raises(StoreUnavailable, match="another process took over"):
+        stalled.open()
+
+
+def test_a_sign_of_life_keeps_an_instance(make: MakeStore) -> None:
+    store = make(lease_s=0.6, clock=SystemClock())
+    name = store.open().instance
+    other = make(lease_s=0.6)
+
+    def kept_for_long() -> bool:
+        store.keep()
+        assert other.open().instance != name
+        other.close()
+        ((age_s,),) = store._database.run(
+            "SELECT extract(epoch FROM clock_timestamp() - backend_start)::float "
+            "FROM instance WHERE name = %s",
+            name,
+        )
+        return bool(age_s > 1.5)
+
+    eventually(kept_for_long, what="more than two leases pass")
+
+
+def test_abandoned_is_who_is_gone_with_an_unfinished_cycle(make: MakeStore) -> None:
+    alive, gone, clean, looker = make(), make(), make(), make(is_for_service=False)
+    for store in (alive, gone, clean):
+        store.open()
+    begin(alive, 1)
+    begin(gone, 2)
+    name = gone.open().instance
+    looker.open()
+    assert looker.abandoned() == []
+    vanish(gone)
+    vanish(clean)
+    assert looker.abandoned() == [name]
+
+
+def test_who_is_no_service_is_nobody_and_runs_no_cycle_of_others(make: MakeStore) -> None:
+    service = make()
+    name = service.open().instance
+    take(service, 1)
+    operator = make(is_for_service=False)
+    assert operator.open().instance == name
+    assert operator.hold(ALL, 5, "ann") == 1
+    with pytest.raises(StoreUnavailable, match="in use by another process"):
+        begin(operator, 2)
+    assert make(is_for_service=False, read_only=True).open().instance == name
+
+
+# Claims.
+
+
+def test_two_never_claim_the_same_row(make: MakeStore) -> None:
+    """They race for the rows at the front, record, finish, undo; each row is sent once."""
+    rows, stores = 1_500, [make() for _ in range(3)]
+    for store in stores:
+        store.open()
+    take(stores[0], *range(1, rows + 1))
+    sent: list[Counter[int]] = [Counter() for _ in stores]
+    faults = list[BaseException]()
+    barrier = threading.Barrier(len(stores))
+
+    def run(index: int) -> None:
+        store, chance, cycle, ids = stores[index], random.Random(index), 0, list[int]()
+        cycle = store.open().cycle
+        try:
+            barrier.wait(60)
+            idle = 0
+            while idle < 20:
+                with store.transaction() as tx:
+                    if ids:
+                        if chance.random() < 0.3:
+                            tx.undo_cycle(cycle + 1)
+                        else:
+                            tx.finish_cycle(cycle + 1)
+                            cycle += 1
+                            sent[index].update(ids)
+                    due = tx.claim_due(10_000, chance.randrange(1, 8))
+                    ids = [row.id for row in due]
+                    idle = 0 if ids else idle + 1
+                    if ids:
+                        tx.record_cycle(cycle + 1, [], due, [])
+        except BaseException as fault:
+            faults.append(fault)
+            raise
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(stores))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert faults == []
+    total = sum(sent, Counter[int]())
+    assert [row_id for row_id, count in total.items() if count > 1] == []
+    assert sorted(total) == list(range(1, rows + 1))
+    assert all(sent)
+
+
+PAUSE = 4711
+PAUSED = f"AND (SELECT pg_advisory_xact_lock_shared({PAUSE})::text) = '' ORDER BY due_at_ms"
+
+
+@pytest.fixture
+def pausing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a claim stop, while somebody has the lock, when it has seen all but locked nothing."""
+    paused = QUERIES["claim_due"].replace("ORDER BY due_at_ms", PAUSED)
+    assert paused != QUERIES["claim_due"]
+    monkeypatch.setitem(QUERIES, "claim_due", paused)
+
+
+@pytest.mark.usefixtures("pausing")
+@pytest.mark.parametrize("end", [None, "finish_cycle", "undo_cycle", "settle_in_doubt"])
+def test_a_claim_sees_the_cycle_that_was_recorded_since_it_began(
+    make: MakeStore, end: str | None
+) -> None:
+    first, second, pauser = make(), make(), make(is_for_service=False)
+    for store in (first, second, pauser):
+        store.open()
+    take(first, 1, 2)
+
+    def claim() -> list[int]:
+        with second.transaction() as tx:
+            ids = [row.id for row in tx.claim_due(10_000, 5)]
+            # The other can finish its cycle while we go on.
+            if end is None:
+                first._database.run("SET lock_timeout = 1")
+                with first.transaction() as other:
+                    other.finish_cycle(2)
+            return ids
+
+    with ThreadPoolExecutor(1) as pool:
+        with first.transaction() as tx:
+            due = tx.claim_due(10_000, 1)
+        pauser._database.run("SELECT pg_advisory_lock(%s)", PAUSE)
+        claimed = pool.submit(claim)
+        waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        eventually(lambda: bool(pauser._database.run(waiting)), what="the claim has begun")
+        with first.transaction() as tx:
+            tx.record_cycle(2, [], due, [])
+        if end is not None:
+            with first.transaction() as tx:
+                getattr(tx, end)(2)
+        pauser._database.run("SELECT pg_advisory_unlock(%s)", PAUSE)
+        gone = end in (None, "finish_cycle")
+        assert claimed.result(60) == ([2] if gone else [1, 2])
+
+
+# Operators beside cycles.
+
+
+def test_an_action_waits_for_no_cycle_and_reaches_what_it_gives_back(make: MakeStore) -> None:
+    service, operator = make(), make(is_for_service=False)
+    service.open()
+    operator.open()
+    take(service, *range(1, 31))
+    with ThreadPoolExecutor(1) as pool:
+        with service.transaction() as tx:
+            due = tx.claim_due(10_000, 10)
+            acted = pool.submit(operator.hold, ALL, 5, "ann")
+            eventually(
+                lambda: len(_held(make)) == 20, what="the action reaches the rows nobody claimed"
+            )
+            tx.record_cycle(2, [], due[:4], [])
+        assert acted.result(60) == 26
+    assert len(_held(make)) == 26
+
+
+def _held(make: MakeStore) -> list[int]:
+    store = make(is_for_service=False)
+    store.open()
+    rows = store.list_rows(RowFilter(state=RowState.HELD), 100)
+    store.close()
+    return [row.id for row in rows]
+
+
+# Backlogs.
+
+
+def test_two_take_of_one_backlog_together(make: MakeStore) -> None:
+    first, second = make(), make()
+    first.open()
+    second.open()
+    with first.transaction() as tx:
+        assert tx.holds() == {}
+        tx.set_hold("DLQ", 10)
+        tx.record_cycle(1, [], [], [], {"DLQ": 3})
+    with second.transaction() as tx:
+        assert tx.holds() == {"DLQ": 7}
+        tx.record_cycle(1, [], [], [], {"DLQ": 4})
+    with second.transaction() as tx:
+        tx.finish_cycle(1)
+        assert tx.holds() == {"DLQ": 3}
+    with first.transaction() as tx:
+        tx.undo_cycle(1)
+        assert tx.holds() == {"DLQ": 6}
+    assert first.holds() == second.holds() == {"DLQ": 6}
+
+
+def test_who_takes_of_a_backlog_waits_for_who_does(make: MakeStore) -> None:
+    first, second = make(), make()
+    first.open()
+    second.open()
+    told = list[dict[str, int]]()
+
+    def ask() -> None:
+        with second.transaction() as tx:
+            told.append(tx.holds())
+
+    with ThreadPoolExecutor(1) as pool:
+        with first.transaction() as tx:
+            tx.holds()
+            asked = pool.submit(ask)
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            eventually(lambda: bool(first._database.run(waiting)), what="the other waits")
+            tx.set_hold("DLQ", 5)
+        asked.result(60)
+    assert told == [{"DLQ": 5}]
