@@ -74,6 +74,9 @@ class Told(Watcher):
     def fell(self, error: Exception) -> None:
         """A turn of the engine ended with an error that nobody expects."""
 
+    def stood(self, full: str, waiting: Sequence[str]) -> None:
+        """After the faults one queue was full for long, and these still waited for another one."""
+
     def ended(self, end: End) -> None:
         """Nothing more will happen."""
 
@@ -356,6 +359,14 @@ class Drains(Checker):
                 self.broken(f"{one} is left in the dead-letter queue")
 
 
+class OthersFlow(Checker):
+    """While one destination is full, all that goes elsewhere gets there."""
+
+    def stood(self, full: str, waiting: Sequence[str]) -> None:
+        for one in waiting:
+            self.broken(f"{one} waits though only {full} is full")
+
+
 class NeverFalls(Checker):
     """Nothing but a lost link and a failing store ends a turn."""
 
@@ -376,6 +387,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     ParkedForCause,
     BacklogHeld,
     Drains,
+    OthersFlow,
     NeverFalls,
 )
 _STEPS = [name for name in (*vars(Watcher), *vars(Told)) if not name.startswith("_")]

@@ -32,13 +32,15 @@ STORE_KINDS = (
     "store_fails_late",  # a write fails, and is there nevertheless
     "store_is_slow",  # a write waits for the disk, or for another process
 )
-BROKER_KINDS = ("refuse_send", "end_link", "refuse_commit", "block", "purge_token")
+BROKER_KINDS = ("refuse_send", "end_link", "refuse_commit", "block", "hold_up", "purge_token")
 
 
 class Faults:
     """Which faults a history has: some kinds, not all, so that each seed stresses something."""
 
-    def __init__(self, chance: random.Random, clock: VirtualClock, *, may_purge: bool) -> None:
+    def __init__(
+        self, chance: random.Random, clock: VirtualClock, *, may_purge: bool, hold_up: float
+    ) -> None:
         self.chance = chance
         self.clock = clock
         self.counts: Counter[str] = Counter()
@@ -54,6 +56,7 @@ class Faults:
         self.refuse_commit = chance.choice([0.0, 0.0, 0.0, 0.1])
         self.end_link = chance.choice([0.0, 0.0, 0.0, 0.05])
         self.block = chance.choice([0.0, 0.0, 0.1])
+        self.hold_up = hold_up
         purge_token = chance.choice([0.0, 0.0, 0.05])
         self.purge_token = purge_token if may_purge else 0.0
 

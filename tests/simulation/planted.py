@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 from amqsidecar.broker import Delivery
+from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockage
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.dispatch import Dispatch
 from amqsidecar.engine.judge import Judge, Verdict
+from amqsidecar.engine.loss import GUILT_BEFORE_PARKING
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.schedule import TakenRow
 from support.memory_broker import AckLaterLink, MemoryBroker, MemoryLink, Session, Token
@@ -319,7 +321,9 @@ def backlog_is_asked_before_it_is_settled(patch: Patch) -> None:
         engine._backlog.remember(holds)
         return is_owner
 
+    begin = BacklogGate.begin
     patch.setattr(CycleEngine, "recover", early)
+    patch.setattr(BacklogGate, "begin", lambda gate, _ask: begin(gate, None))
 
 
 def operators_change_what_is_in_flight(patch: Patch) -> None:
@@ -345,6 +349,22 @@ def due_rows_are_forgotten(patch: Patch) -> None:
 
 def blockage_never_ends(patch: Patch) -> None:
     patch.setattr(Blockage, "is_over", lambda _blockage, _now_ms: False)
+
+
+def blocked_rows_stay_due(patch: Patch) -> None:
+    """They hide the others behind them."""
+    patch.setattr(MemoryTransaction, "postpone", lambda _tx, _ids, _due, _reason: None)
+
+
+def who_was_near_when_a_link_was_held_up_is_parked(patch: Patch) -> None:
+    suspect = CycleEngine._suspect
+
+    def blame(engine: CycleEngine, sent: Any, lost: LinkLost, now_ms: int) -> None:
+        suspect(engine, sent, lost, now_ms)
+        if lost.held_up_by:
+            engine._losses._guilts |= {row.id: GUILT_BEFORE_PARKING for row in sent}
+
+    patch.setattr(CycleEngine, "_suspect", blame)
 
 
 def suspects_are_parked_at_once(patch: Patch) -> None:
@@ -402,6 +422,8 @@ PLANTED: tuple[Planted, ...] = (
     Planted(operators_change_what_is_in_flight, ("JournalEqualsState",)),
     Planted(due_rows_are_forgotten, ("Drains",)),
     Planted(blockage_never_ends, ("Drains",)),
+    Planted(blocked_rows_stay_due, ("OthersFlow",)),
+    Planted(who_was_near_when_a_link_was_held_up_is_parked, ("ParkedForCause",)),
     Planted(suspects_are_parked_at_once, ("ParkedForCause",)),
     Planted(final_ones_go_home, ("GoesHome",)),
     Planted(refused_commit_is_unexpected, ("NeverFalls",)),

@@ -7,12 +7,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from unittest import mock
 
 from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle import Limits
-from amqsidecar.errors import StoreUnavailable
+from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -41,6 +42,7 @@ SQLITE_EVERY = 250
 IDLE_TIMEOUT_MS = 30_000
 _TICKS = 30
 _DRAIN_TURNS = 600
+_LATE_MS = 60_000
 
 
 class Run:
@@ -57,7 +59,15 @@ class Run:
         self.has_heir = chance.random() < 0.25 and not self.is_sqlite
         backlog = 0 if self.has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
         self._clock = VirtualClock()
-        self.faults = Faults(chance, self._clock, may_purge=not self.is_sqlite)
+        # Why a chance of its own: the other histories stay as they were.
+        room_chance = random.Random(f"room {seed}")
+        self._full = room_chance.choice(ORIGINS[:2])
+        self.faults = Faults(
+            chance,
+            self._clock,
+            may_purge=not self.is_sqlite,
+            hold_up=0.0 if self.acks_later else room_chance.choice([0.0, 0.0, 0.1]),
+        )
         rules = CountingRules(chance.randrange(4), chance.choice([0, 10, 700, 40_000]))
         self._poison: set[bytes] = set()
         self.history = History(self._clock, rules.delay_ms, backlog)
@@ -73,6 +83,7 @@ class Run:
         self._consumed: list[str] = []
         self._born = 0
         self._depth = 0
+        self._held_up = 0
         self._folder: Path | None = None
         self._media = [Medium(chance), *([Medium(chance)] if self.has_heir else [])]
         around = [
@@ -146,6 +157,7 @@ class Run:
                 "(messages)": self._born,
                 "(messages that were in doubt)": len(self.history.doubted),
                 "(broker commits)": self.broker.commits,
+                "(links that were held up)": self._held_up,
                 "(cycles recovered)": told["CycleRecovered"],
                 "(cycles in doubt)": told["CycleInDoubt"],
             }
@@ -165,20 +177,26 @@ class Run:
         if broker.is_down and chance.random() < 0.4:
             self._say("the broker is up again")
             broker.is_down = False
-        if self.faults.block:
-            for name in ORIGINS:
-                if self.faults.happens("block", self.faults.block):
-                    broker.unroutable ^= {name}
-        if broker.owner_of_token() is None and self.faults.happens(
-            "purge_token", self.faults.purge_token
-        ):
-            self._purge()
+        self._disturb()
         sidecar = chance.choice(self._sidecars)
         for _ in range(chance.randrange(1, 4)):
             if self._depth == 0 or sidecar not in self._stopped:
                 sidecar.turn(0.5)
 
     _stopped: tuple[Sidecar, ...] = ()
+
+    def _disturb(self) -> None:
+        """Change what the broker's destinations take, and its token, perhaps."""
+        faults, broker = self.faults, self.broker
+        for name in ORIGINS:
+            if faults.happens("block", faults.block):
+                broker.unroutable ^= {name}
+        for name in ORIGINS:
+            if faults.happens("hold_up", faults.hold_up):
+                self._fill_or_free(name)
+        is_free = broker.owner_of_token() is None
+        if is_free and faults.happens("purge_token", faults.purge_token):
+            self._purge()
 
     def _bear(self) -> None:
         one, origin = f"m{self._born}", self._chance.choice(ORIGINS[: 3 if self._born % 7 else 2])
@@ -207,6 +225,12 @@ class Run:
                 self._orphans.remove((since_ms, session))
                 self._say("the broker gives a link up")
                 self.broker.end(session, executes_request=self._chance.random() < 0.5)
+
+    def _fill_or_free(self, name: str) -> None:
+        room = self.broker.room
+        if room.pop(name, None) is None:
+            room[name] = self._chance.choice([0, 1, 3])
+        self._say(name, "has room for", room.get(name, "all"))
 
     def _purge(self) -> None:
         """Remove the token, and with it the names of what it accepts."""
@@ -324,7 +348,10 @@ class Run:
         for event in events:
             self._say(f"{sidecar.name} tells", event)
 
-    def _lost(self, sidecar: Sidecar) -> None:
+    def _lost(self, sidecar: Sidecar, lost: LinkLost) -> None:
+        if lost.held_up_by:
+            self._held_up += 1
+            return
         begun = [] if sidecar.link is None else sidecar.link.begun_sends
         in_flight = cycle_in_flight(sidecar.store.inner)
         self.history.lost(sorted({*in_flight, *(one.message.decode() for one in begun)}))
@@ -348,6 +375,9 @@ class Run:
         self._give_up(at_once=True)
         for sidecar in self._sidecars:
             sidecar.stop()
+        self.broker.room.clear()
+        if self.faults.hold_up:
+            self._drain_beside(self._full)
         is_quiet = [self._drain(sidecar) for sidecar in self._sidecars]
         stores = [sidecar.around.make_store() for sidecar in self._sidecars]
         places = self._places()
@@ -366,6 +396,36 @@ class Run:
         self.history.ended(End(places, journals, rows, self._told, all(is_quiet)))
         for store in stores:
             store.close()
+
+    def _drain_beside(self, full: str) -> None:
+        """Let all go that goes elsewhere than to a queue that is full, and check what is left."""
+        self.broker.room[full] = 0
+        for sidecar in self._sidecars:
+            store = sidecar.around.make_store()
+            store.open()
+            turns = 0
+            while turns < _DRAIN_TURNS and self._waiting_beside(full, store):
+                store.release(ALL, self._clock.now_ms(), "ann")
+                sidecar.turn(3600.0)
+                turns += 1
+                for name in ORIGINS:
+                    self._consume(name)
+            late = self._waiting_beside(full, store, since_ms=self._clock.now_ms() - _LATE_MS)
+            self.history.stood(full, late)
+            sidecar.stop()
+            store.close()
+        self.broker.room.clear()
+
+    def _waiting_beside(self, full: str, store: Store, since_ms: float = inf) -> list[str]:
+        """Return what is due since a time, or before, and goes elsewhere; dead letters, too."""
+        rows = [
+            (store.message(row.id) or b"").decode()
+            for row in store.list_rows(ALL, 10_000)
+            if row.state is not RowState.PARKED
+            and row.destination != str(queue(full))
+            and row.due_at_ms <= since_ms
+        ]
+        return rows + [one.body.decode() for one in self.broker.queue(DLQ)]
 
     def _drain(self, sidecar: Sidecar) -> bool:
         """Let one sidecar run alone until nothing is left to do; return whether it got there."""

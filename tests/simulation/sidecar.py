@@ -39,7 +39,7 @@ class Surroundings:
     backlog_threshold: int
     step: Callable[[Sidecar, str], None]
     observe: Callable[[Sidecar, Sequence[AnyEvent]], None]
-    lost: Callable[[Sidecar], None]
+    lost: Callable[[Sidecar, LinkLost], None]
     doubt: Callable[[set[str]], None]
     fell: Callable[[Exception], None]
 
@@ -71,8 +71,8 @@ class Sidecar:
                 self._connect()
             if self.is_owner or self._become_owner():
                 self.engine.turn(max_wait_s)
-        except LinkLost:
-            self.around.lost(self)
+        except LinkLost as lost:
+            self.around.lost(self, lost)
             self.disconnect()
         except StoreUnavailable:
             self.disconnect()

@@ -11,7 +11,7 @@ broker doesn't notice that it is gone (`MemoryLink.cut_off`).
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +29,10 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import Provenance
 
 ENCODING = "memory/1"
+PATIENCE_S = 10.0
+"""So long a link waits for a destination that takes nothing."""
+
+_FULL = "it takes nothing: is it full?"
 
 
 class Killed(BaseException):
@@ -102,6 +106,8 @@ class MemoryBroker:
     Attributes:
         is_down: nobody can connect.
         tells_tokens: False = it can't be asked whether there is a token.
+        room: how many messages a queue may hold; who sends more is held up with all else.
+        held_up: the queues that held up a link, which are asked about before something is sent.
     """
 
     is_down: bool = False
@@ -115,6 +121,8 @@ class MemoryBroker:
     refuse_commit: Callable[[Sequence[Resend]], str | None] = lambda _sends: None
     unreadable: set[str] = field(default_factory=set)
     unroutable: set[str] = field(default_factory=set)
+    room: dict[str, int] = field(default_factory=dict)
+    held_up: set[str] = field(default_factory=set)
     commit_fault: Callable[[], str | None] = lambda: None
     watcher: Watcher = field(default_factory=Watcher)
     commits: int = 0
@@ -134,6 +142,11 @@ class MemoryBroker:
         """Return how many messages a queue holds, handed out or not."""
         in_hand = sum(source == name for one in self.sessions for source, _ in one.in_hand.values())
         return len(self.queues.get(name, ())) + in_hand
+
+    def is_full(self, name: str, sends: int = 1) -> bool:
+        """Tell whether a queue has no room for so many messages."""
+        room = self.room.get(name)
+        return room is not None and len(self.queue(name)) + sends > room
 
     def hand_out(self, name: str, session: Session, handle: int) -> StoredMessage:
         """Give the first message of a queue into the hand of a session."""
@@ -346,6 +359,7 @@ class MemoryLink:
         assert not sends or self._begun is None or self._begun is sends, "others were begun"
         self._begun = None
         self._take_step("sent")
+        self._wait_for_room(sends)
         self._check_sends(sends)
         fault = self.broker.commit_fault()
         if fault in ("lost_before", "killed_before"):
@@ -359,6 +373,16 @@ class MemoryLink:
             self._break(fault)
         self._take_step("answered")
         self._settle(session, accepts)
+
+    def _wait_for_room(self, sends: Sequence[Resend]) -> None:
+        """Give the connection up if a destination has no room, as a link to Classic does."""
+        wanted = Counter(resend.destination.name for resend in sends)
+        full = [name for name, count in wanted.items() if self.broker.is_full(name, count)]
+        if full:
+            self.broker.held_up.update(full)
+            self.on_wait(PATIENCE_S)
+            self.close()
+            raise LinkLost("it was held up", {str(queue(name)): _FULL for name in full})
 
     def _check_sends(self, sends: Sequence[Resend]) -> None:
         broker = self.broker
@@ -401,7 +425,10 @@ class MemoryLink:
         raise LinkLost(fault)
 
     def route_problem(self, destination: Destination) -> str | None:
-        return "no such queue" if destination.name in self.broker.unroutable else None
+        name, broker = destination.name, self.broker
+        if name in broker.unroutable:
+            return "no such queue"
+        return _FULL if name in broker.held_up and broker.is_full(name) else None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         return ()
