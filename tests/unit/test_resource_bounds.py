@@ -29,9 +29,11 @@ def test_destinations_blocked_longest_ago_are_open_again() -> None:
 class Settings:
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.at_once: list[int] = []
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         self.asked += addresses
+        self.at_once.append(len(addresses))
         return [{"maxDeliveryAttempts": 3} for _ in addresses]
 
 
@@ -65,6 +67,25 @@ def test_changed_settings_are_seen_after_a_while() -> None:
         clock.advance(31_000)
 
     assert link.asked == ["orders", "orders"]
+
+
+def test_settings_that_are_needed_are_asked_for_again_at_once() -> None:
+    """Questions one by one take as many round trips; and what nobody needs is not asked for."""
+    link, clock = Settings(), VirtualClock()
+    policy = LivePolicy(link, clock, keep_s=60)
+
+    def decide(count: int) -> None:
+        for number in range(count):
+            letter = DeadLetter(destination=queue(f"orders.{number}"), redelivery_count=0)
+            policy.decide(letter, None)
+
+    decide(30)
+    clock.advance(61_000)
+    decide(20)
+    clock.advance(61_000)
+    decide(20)
+
+    assert link.at_once == [*[1] * 30, 30, 20]
 
 
 def test_large_messages_make_fewer_be_ahead() -> None:

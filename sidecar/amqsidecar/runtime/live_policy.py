@@ -44,8 +44,9 @@ class LivePolicy:
         self._link = link
         self._clock = clock
         self._keep_s = keep_s
-        self._forget_at_s = 0.0
+        self._look_at_s = 0.0
         self._deciders: dict[str, Decider] = {}
+        self._needed: set[str] = set()
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
         """Return what the broker's settings say; see `plugin.Decider`.
@@ -54,23 +55,38 @@ class LivePolicy:
             LinkLost: the broker could not be asked.
         """
         now_s = self._clock.monotonic_s()
-        if now_s >= self._forget_at_s:
-            self._deciders.clear()
-            self._forget_at_s = now_s + self._keep_s
+        if now_s >= self._look_at_s:
+            self._look_again()
+            self._look_at_s = now_s + self._keep_s
         address = dead_letter.destination.address
         decider = self._deciders.get(address)
         if decider is None:
             if len(self._deciders) >= _ADDRESSES_MAX:
                 self._deciders.clear()
-            decider = self._deciders[address] = self._ask(address)
+                self._needed.clear()
+            self._deciders |= self._ask([address])
+            decider = self._deciders[address]
+        self._needed.add(address)
         return decider.decide(dead_letter, chance)
 
-    def _ask(self, address: str) -> Decider:
-        (answer,) = self._link.address_settings([address])
-        values = {ours: answer[key] for key, ours in JSON_KEYS.items() if key in answer}
-        entry = AddressSettingEntry(
-            match="#",
-            settings=AddressSettings(**values),
-            source=RuleSource(f"the broker's settings of {address}, read live"),
-        )
-        return compile_artemis(ArtemisRules(entries=(entry,)))
+    def _look_again(self) -> None:
+        """Ask for all that was needed since the last time at once; forget the others."""
+        self._deciders = self._ask(sorted(self._needed)) if self._needed else {}
+        self._needed.clear()
+
+    def _ask(self, addresses: Sequence[str]) -> dict[str, Decider]:
+        answers = self._link.address_settings(addresses)
+        return {
+            address: _compile(address, answer)
+            for address, answer in zip(addresses, answers, strict=True)
+        }
+
+
+def _compile(address: str, answer: Mapping[str, Any]) -> Decider:
+    values = {ours: answer[key] for key, ours in JSON_KEYS.items() if key in answer}
+    entry = AddressSettingEntry(
+        match="#",
+        settings=AddressSettings(**values),
+        source=RuleSource(f"the broker's settings of {address}, read live"),
+    )
+    return compile_artemis(ArtemisRules(entries=(entry,)))
