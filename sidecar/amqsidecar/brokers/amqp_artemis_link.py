@@ -113,7 +113,6 @@ class AmqpArtemisLink:
             )
         # Why at most: our connection was made some time after we began.
         self._clock_ahead_ms = broker_ms - began_ms
-        self._waiting_places = WaitingPlaces(management, self._clock)
 
     def _open(self, token_queue: str | None, *, has_transactions: bool) -> None:
         connection = self._connection
@@ -135,6 +134,7 @@ class AmqpArtemisLink:
         self._routes = ArtemisRoutes(
             self._management, self._clock, token_queue or "", self._final_suffix
         )
+        self._waiting_places = WaitingPlaces(self._management, self._clock)
         self._stuck = StuckMessages(self._management)
         self._intake = Intake(connection, self._management, self._clock, self._timeout_s)
         if self._coordinator is None:

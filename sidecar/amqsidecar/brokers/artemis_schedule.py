@@ -16,7 +16,7 @@ from amqsidecar.broker import (
     PROPERTY_REDELIVERY_ID,
 )
 from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question, QueueRow
-from amqsidecar.engine.move_cycle import PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.destination import Destination, DestinationKind, final_queue, queue
 from amqsidecar.model.event import AnyEvent

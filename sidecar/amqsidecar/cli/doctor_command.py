@@ -6,6 +6,7 @@ import typer
 
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import one_line, print_json, print_line
+from amqsidecar.config.store_url import BROKER_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,8 +137,17 @@ def _settings(
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,
         store_url=config.store.url,
-        schedule=_shared_schedule(config) if config.store.is_shared else _own_schedule(config),
+        is_broker_held=config.store.url == BROKER_HELD,
+        schedule=_schedule(config),
     )
+
+
+def _schedule(config: "Config") -> "ScheduleFacts":
+    from amqsidecar.diagnosis.schedule import ScheduleFacts  # noqa: PLC0415 - as above
+
+    if config.store.url == BROKER_HELD:
+        return ScheduleFacts()
+    return _shared_schedule(config) if config.store.is_shared else _own_schedule(config)
 
 
 def _own_schedule(config: "Config") -> "ScheduleFacts":

@@ -42,9 +42,10 @@ def _opened_broker(config: "Config") -> Iterator["Store"]:
     """Ask the broker that keeps what waits."""
     from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.engine.kept_by_broker import NOT_KEPT  # noqa: PLC0415 - as above
     from amqsidecar.errors import BrokerRefused, ConfigError, Problem  # noqa: PLC0415 - as above
     from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.moving import INSTANCE, NOT_KEPT  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.moving import INSTANCE  # noqa: PLC0415 - as above
 
     if not config.broker.url:
         raise ConfigError([Problem("broker.url", "is not set, and the broker keeps what waits")])

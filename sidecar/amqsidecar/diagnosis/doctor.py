@@ -21,6 +21,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     token_findings,
     unasked_findings,
 )
+from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_findings
 from amqsidecar.diagnosis.classic_layout import layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
@@ -114,7 +115,8 @@ class Doctor:
         self._found += permission_findings(
             self._kind, settings.user, rights.attempts, lambda name: rights.roles.get(name, ())
         )
-        self._found += schedule_findings(settings.store_url, settings.schedule, self._encoding)
+        if not settings.is_broker_held:
+            self._found += schedule_findings(settings.store_url, settings.schedule, self._encoding)
         return in_order(self._found)
 
     def _find(
@@ -191,6 +193,8 @@ class Doctor:
         rights.try_origins(
             link, trials, [one for one in (*origins, *named) if not names.covers(one)]
         )
+        if settings.is_broker_held:
+            self._found += keeping_findings(link, origins)
         self._count(link, sources)
         if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)
@@ -268,6 +272,8 @@ class Doctor:
             return
         ahead_ms = difference_ms(broker_ms, self._began_ms, self._clock.now_ms())
         self._found.append(clock_finding(self._kind, ahead_ms))
+        if self._settings.is_broker_held:
+            self._found += keeping_clock_findings(ahead_ms)
 
     def _count(self, link: ExaminedLink, sources: Sequence[Destination]) -> None:
         settings, total, is_counted = self._settings, 0, True

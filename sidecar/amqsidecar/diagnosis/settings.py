@@ -27,6 +27,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         backlog_threshold: not where they are no more than this.
         final_suffix: of final queues.
         store_url: for telling.
+        is_broker_held: whether the broker is to keep what waits.
         schedule: what the store holds.
     """
 
@@ -43,4 +44,5 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     backlog_threshold: int = 100
     final_suffix: str
     store_url: str
+    is_broker_held: bool = False
     schedule: ScheduleFacts = ScheduleFacts()

@@ -20,17 +20,12 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING, CycleStats, Observer
 from amqsidecar.engine.judge import Judge, Verdict
+from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.loss import Losses
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
-from amqsidecar.model.destination import Destination, parse_destination, queue
+from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DeadLettered, DestinationBlocked, Parked, Resent
 from amqsidecar.model.schedule import RowState, TakenRow
-
-WAITING_QUEUE = queue("amqsidecar.waiting")
-"""Holds dead letters whose destination takes nothing for now, until it is tried again."""
-
-PARKED_QUEUE = queue("amqsidecar.parked")
-"""Holds dead letters that wait for a person; never read."""
 
 GUILTY = "the connection ended each time when it was sent, and does not without it"
 

@@ -1,29 +1,15 @@
-"""What a service without a store needs of a link, and the words why another one is refused."""
+"""What a service without a store needs of a link."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, KeepsDelayed, Link
-from amqsidecar.engine.move_cycle import PARKED_QUEUE, WAITING_QUEUE, MovingLink
+from amqsidecar.broker import IntakeQueue, KeepsDelayed, Link
+from amqsidecar.engine.kept_by_broker import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.move_cycle import MovingLink
 from amqsidecar.errors import BrokerRefused
 
 INSTANCE = "broker-held"
 """Names the connections of a service without a store."""
-
-NOT_KEPT = {
-    BrokerKind.CLASSIC: (
-        "store.url is broker:, but Classic makes a delayed message of a transaction only after its "
-        "commit: killed in between, it loses what was accepted "
-        "(deploy/reference/broker-held-schedule.md). Use store.url sqlite:///path/of/file.db, or "
-        "the broker's own redeliveryPlugin"
-    ),
-    BrokerKind.ARTEMIS: (
-        "store.url is broker:, but over STOMP Artemis acknowledges at once and not in the "
-        "transaction that sends, so that nothing keeps a message from being lost or doubled. Use a "
-        "broker.url of amqp://, or store.url sqlite:///path/of/file.db"
-    ),
-}
-"""Why a broker can't keep the schedule over a link that is not `KeepsDelayed`."""
 
 
 def open_to_move(link: Link) -> MovingLink:
