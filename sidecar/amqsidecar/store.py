@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     DueRow,
+    InstanceView,
     RowFilter,
     RowView,
     StoreState,
@@ -251,4 +252,8 @@ class SharedStore(Store, Protocol):
 
     def abandoned(self) -> Sequence[str]:
         """Return instances that nobody is and whose last cycle nobody has settled."""
+        ...
+
+    def instances(self) -> Sequence[InstanceView]:
+        """Return all instances, the oldest first."""
         ...

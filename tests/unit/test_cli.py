@@ -270,6 +270,7 @@ def test_status_as_json(cli: Cli) -> None:
         ],
         "next_due_at_ms": 1000,
         "backlog": {},
+        "instances": [],
     }
 
 

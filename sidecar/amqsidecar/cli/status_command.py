@@ -15,6 +15,7 @@ from amqsidecar.cli.printing import (
 )
 
 if TYPE_CHECKING:
+    from amqsidecar.model.schedule import InstanceView
     from amqsidecar.operations.browse import Status
 
 
@@ -26,7 +27,9 @@ def status(
     \b
     JSON: {"instance", "cycle", "unfinished_cycle": null | {"cycle", "taken_count", "sent_count"},
     "total", "waiting": [{"destination", "state", "count"}], "next_due_at_ms": null | number,
-    "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold}}
+    "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold},
+    "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
+    null | number}] (on a shared schedule)}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
@@ -41,9 +44,8 @@ def status(
         _print(found, now_ms)
 
 
-def _print(found: "Status", now_ms: int) -> None:
+def _print_own(found: "Status") -> None:
     print_line(f"instance     {found.instance}")
-    print_line(f"store        {size(found.store_size_bytes)}")
     print_line(f"last cycle   {found.cycle}")
     unfinished = found.unfinished_cycle
     if unfinished is not None:
@@ -51,6 +53,21 @@ def _print(found: "Status", now_ms: int) -> None:
             f"cycle {unfinished.cycle} runs now or was interrupted: "
             f"{unfinished.taken_count} taken, {unfinished.sent_count} sent"
         )
+
+
+def _print_instances(instances: "list[InstanceView]") -> None:
+    for one in instances:
+        seen = f"seen {one.seen_seconds_ago:.0f} s ago" if one.is_held else "free"
+        cycle = "" if one.unfinished_cycle is None else f", cycle {one.unfinished_cycle} unfinished"
+        print_line(f"instance     {one.instance}, {seen}, last cycle {one.cycle}{cycle}")
+
+
+def _print(found: "Status", now_ms: int) -> None:
+    if found.instances:
+        _print_instances(found.instances)
+    else:
+        _print_own(found)
+    print_line(f"store        {size(found.store_size_bytes)}")
     if found.next_due_at_ms is not None:
         at = clock_time(found.next_due_at_ms)
         print_line(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")

@@ -159,3 +159,20 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     cycle: int
     unfinished: UnfinishedCycle | None
     token_created: bool
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the sidecars that ever worked on a shared schedule; see `StoreState`.
+
+    Attributes:
+        is_held: a process is this instance now.
+        seen_seconds_ago: how long ago its last sign of life was.
+        unfinished_cycle: the one that it is in, or was in when it went; None = none.
+    """
+
+    instance: str
+    uid: str
+    is_held: bool
+    seen_seconds_ago: float
+    cycle: int
+    unfinished_cycle: int | None

@@ -4,6 +4,7 @@ import msgspec
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
+    InstanceView,
     RowFilter,
     RowView,
     StoreState,
@@ -11,7 +12,7 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
     first_redelivery_id,
 )
-from amqsidecar.store import Store
+from amqsidecar.store import SharedStore, Store
 
 _ROWS_OF_ONE_MESSAGE = 100
 
@@ -20,15 +21,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How the schedule stands.
 
     Attributes:
-        instance: name of this sidecar's share.
-        cycle: the last finished cycle.
-        unfinished_cycle: one that is being carried out now, or that was interrupted; None = none.
+        instance: name of this sidecar's share; on a shared schedule of the oldest one.
+        cycle: its last finished cycle.
+        unfinished_cycle: its cycle that is being carried out now, or was interrupted; None = none.
         total: rows altogether.
         waiting: rows by destination and state, the largest number first.
         next_due_at_ms: when the next waiting row is due, may lie in the past; None = nothing waits.
         oldest_overdue_seconds: for how long it has been due; 0 = it is not yet.
         store_size_bytes: space that the store takes.
         backlog: dead-letter queue to how many more of its dead letters will be held as backlog.
+        instances: on a shared schedule all that there are.
     """
 
     instance: str
@@ -40,6 +42,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     oldest_overdue_seconds: float
     store_size_bytes: int
     backlog: dict[str, int]
+    instances: list[InstanceView]
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +92,12 @@ def read_status(store: Store, state: StoreState, now_ms: int) -> Status:
         oldest_overdue_seconds=overdue_ms / 1000,
         store_size_bytes=store.size_bytes(),
         backlog={source: count for source, count in store.holds().items() if count},
+        instances=_instances(store),
     )
+
+
+def _instances(store: Store) -> list[InstanceView]:
+    return list(store.instances()) if isinstance(store, SharedStore) else []
 
 
 def list_page(store: Store, row_filter: RowFilter, limit: int, after_id: int) -> Page:
@@ -108,15 +116,21 @@ def tell_story(store: Store, reference: str, uid: str) -> Story | None:
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
     """
-    redelivery_id = reference
     if reference.isascii() and reference.isdigit():
         found = store.list_rows(RowFilter(ids=(int(reference),)), 1)
         # Why: a message is named after its first row, so the number of a row that is gone tells.
-        redelivery_id = (
-            found[0].redelivery_id if found else first_redelivery_id(uid, int(reference))
-        )
-    rows = store.list_rows(RowFilter(redelivery_id=redelivery_id), _ROWS_OF_ONE_MESSAGE)
-    history = store.history(redelivery_id)
-    if not rows and not history:
-        return None
-    return Story(redelivery_id=redelivery_id, rows=rows, history=history)
+        names = [found[0].redelivery_id] if found else _first_ids(store, uid, int(reference))
+    else:
+        names = [reference]
+    for name in names:
+        rows = store.list_rows(RowFilter(redelivery_id=name), _ROWS_OF_ONE_MESSAGE)
+        history = store.history(name)
+        if rows or history:
+            return Story(redelivery_id=name, rows=rows, history=history)
+    return None
+
+
+def _first_ids(store: Store, uid: str, row_id: int) -> list[str]:
+    """Return what a message may be called whose first row had this number."""
+    uids = dict.fromkeys([uid, *(instance.uid for instance in _instances(store))])
+    return [first_redelivery_id(one, row_id) for one in uids]

@@ -106,6 +106,13 @@ UPDATE instance SET renewed_at = clock_timestamp() WHERE name = %(name)s AND hol
 SELECT name FROM instance AS i JOIN unfinished_cycle AS u ON u.instance = i.number
 WHERE {is_free} ORDER BY number;
 
+-- name: list_instances
+-- All of them.
+SELECT name, uid, NOT {is_free}, extract(epoch FROM clock_timestamp() - renewed_at)::float8,
+    finished_cycle, cycle
+FROM instance AS i LEFT JOIN unfinished_cycle AS u ON u.instance = i.number
+WHERE number > 0 ORDER BY number;
+
 -- name: oldest_program
 -- The oldest program that is some instance now.
 SELECT min(program) FROM instance AS i WHERE number > 0 AND NOT {is_free};

@@ -15,7 +15,14 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
+from amqsidecar.model.schedule import (
+    InstanceView,
+    RowFilter,
+    RowView,
+    StoreState,
+    Tally,
+    UnfinishedCycle,
+)
 from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores import acts
 from amqsidecar.stores.packing import storable, unpack_events
@@ -139,6 +146,22 @@ class PostgresStore:
     def abandoned(self) -> list[str]:
         """Return instances that nobody is and whose last cycle nobody has settled."""
         return [name for (name,) in self._database.query("abandoned", lease_s=self._lease_s)]
+
+    def instances(self) -> list[InstanceView]:
+        """Return all instances, the oldest first."""
+        return [
+            InstanceView(
+                instance=name,
+                uid=uid,
+                is_held=is_held,
+                seen_seconds_ago=seen_seconds_ago,
+                cycle=cycle,
+                unfinished_cycle=unfinished_cycle,
+            )
+            for name, uid, is_held, seen_seconds_ago, cycle, unfinished_cycle in (
+                self._database.query("list_instances", lease_s=self._lease_s)
+            )
+        ]
 
     def _read_state(self) -> StoreState:
         name = self._lease.name
