@@ -46,6 +46,7 @@ def problems(path: Path | None, sets: list[str], environ: dict[str, str]) -> lis
 @given(keys, texts)
 @example("cycle.max_wait_ms", f"0x{DIGITS}")
 @example("policy.rules", "{plugins: " + LAUGHS + "}}")
+@example("policy.rules", "!!omap [{? [a] : x}]")
 def test_any_value_that_is_set(key: str, text: str) -> None:
     told = problems(None, [f"{key}={text}"], {})
     assert all(one.startswith(("--set", "broker.url")) for one in told), told
@@ -69,6 +70,9 @@ def test_any_value_of_the_environment(key: str, text: str) -> None:
 )
 @example(b"broker: " + LAUGHS.encode() + b"}")
 @example(b"? [a]\n: b")
+@example(2 * (b"cycle: " + LAUGHS.encode() + b"}\n"))
+@example(b"broker: " + LAUGHS.encode() + b"}\n? *i\n: x\n")
+@example(b"broker: !!omap\n- ? [a]\n  : x\n")
 def test_any_file(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(data)

@@ -67,6 +67,24 @@ class _CheckedConstructor:
             raise ConstructorError(None, None, "a number is too long", node.start_mark)
         return value
 
+    def check_mapping_key(
+        self, _node: Any, key_node: Any, mapping: Any, key: Any, _value: Any
+    ) -> bool:
+        """Refuse a key that is there twice, or is no scalar.
+
+        Why not ruamel.yaml's: it prints both values, and to look for a key follows its aliases.
+        """
+        mark = key_node.start_mark
+        if isinstance(key, tuple | Mapping):
+            raise ConstructorError(None, None, "a key is neither text nor number", mark)
+        if key in mapping:
+            raise ConstructorError(None, None, f"duplicate key {str(key)[:100]!r}", mark)
+        return True
+
+    def check_set_key(self, node: Any, key_node: Any, setting: Any, key: Any) -> None:
+        """Refuse what `check_mapping_key` refuses."""
+        self.check_mapping_key(node, key_node, setting, key, None)
+
 
 class _SafeConstructor(_CheckedConstructor, SafeConstructor):
     pass
@@ -99,6 +117,8 @@ def read_yaml_text(text: str, *, keeps_lines: bool) -> object:
         raise NotYaml(None if mark is None else mark.line + 1, str(what)) from error
     except YAMLError as error:
         raise NotYaml(None, str(error).partition("\n")[0]) from error
+    except TypeError as error:  # of what is constructed late, such as !!omap
+        raise NotYaml(None, f"a value can't be read as its type: {error}") from error
     _check_size(value)
     return value
 
