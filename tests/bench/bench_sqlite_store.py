@@ -20,11 +20,12 @@ from typing import Any
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, TakenRow
+from amqsidecar.store import Store, StoreTransaction
 from amqsidecar.stores.sqlite_store import SqliteStore
-from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 from support.schedule_rows import resent, scheduled, taken_row, took
 
 FAR_MS = 10_000_000
+WARM_UP_CYCLES = 6  # PostgreSQL plans a statement for good after some uses.
 CAUSE = (
     "java.lang.Throwable: Exceeded redelivery policy limit:RedeliveryPolicy {destination = null, "
     "maximumRedeliveries = 6}, cause:java.lang.IllegalStateException: order refused"
@@ -69,7 +70,7 @@ def events_of(taken: Sequence[TakenRow]) -> list[AnyEvent]:
 
 
 def cycle(
-    store: SqliteStore, number: int, batch: int, body: bytes, stages: Stages, is_owed: bool = True
+    store: Store, number: int, batch: int, body: bytes, stages: Stages, is_owed: bool = True
 ) -> None:
     """Finish the last cycle, claim what it took, take as many new ones."""
     measure = stages.measure
@@ -79,7 +80,7 @@ def cycle(
     events = events_of(taken)
     with measure("begin"):
         block = contextlib.ExitStack()
-        tx: SqliteTransaction = block.enter_context(store.transaction())
+        tx: StoreTransaction = block.enter_context(store.transaction())
     with measure("finish"):
         if is_owed:
             tx.finish_cycle(number - 1)
@@ -92,12 +93,11 @@ def cycle(
         block.close()
 
 
-def bench_cycles(folder: Path, batch: int, cycles: int, waiting: int, body: bytes) -> None:
-    store = SqliteStore(folder / f"cycles-{batch}-{waiting}.db", clock=SystemClock())
-    number = store.open().cycle
+def bench_cycles(store: Store, batch: int, cycles: int, waiting: int, body: bytes) -> None:
+    store.open()
     number = fill(store, waiting, body)
     warm_up = Stages()
-    for is_owed in (False, True, True):
+    for is_owed in (False, *[True] * WARM_UP_CYCLES):
         number += 1
         cycle(store, number, batch, body, warm_up, is_owed)
     stages = Stages()
@@ -115,7 +115,7 @@ def bench_cycles(folder: Path, batch: int, cycles: int, waiting: int, body: byte
     store.close()
 
 
-def fill(store: SqliteStore, waiting: int, body: bytes) -> int:
+def fill(store: Store, waiting: int, body: bytes) -> int:
     """Let so many messages wait; returns the number of the last finished cycle."""
     number = store.open().cycle
     left = waiting
@@ -131,18 +131,16 @@ def fill(store: SqliteStore, waiting: int, body: bytes) -> int:
     return number
 
 
-def bench_claims(folder: Path, waiting: Sequence[int], body: bytes) -> None:
-    store = SqliteStore(folder / "claims.db", clock=SystemClock())
+def bench_claims(store: Store, waiting: Sequence[int], body: bytes) -> None:
     store.open()
     filled = 0
     for count in waiting:
         fill(store, count - filled, body)
         filled = count
         print(f"{count:>9} waiting:  {bench_reads(store)}")
-    store.close()
 
 
-def bench_reads(store: SqliteStore) -> str:
+def bench_reads(store: Store) -> str:
     def claim(limit: int) -> Any:
         with store.transaction() as tx:
             return tx.claim_due(3 * FAR_MS, limit)
@@ -164,8 +162,7 @@ def bench_reads(store: SqliteStore) -> str:
     return "  ".join(columns) + f"  {store.size_bytes() / 2**20:.0f} MiB"
 
 
-def bench_actions(folder: Path, rows: int, body: bytes) -> None:
-    store = SqliteStore(folder / "actions.db", clock=SystemClock())
+def bench_actions(store: Store, rows: int, body: bytes) -> None:
     store.open()
     fill(store, rows, body)
     for name, act in {
@@ -182,6 +179,19 @@ def bench_actions(folder: Path, rows: int, body: bytes) -> None:
     store.close()
 
 
+def bench_all(
+    make: Callable[[str], Store], cycles: int, waiting: Sequence[int], body: bytes
+) -> Store:
+    """Measure everything; returns the open store in which the most messages wait."""
+    for batch in (1, 10, 100, 1_000):
+        bench_cycles(make(f"cycles_{batch}"), batch, cycles, 0, body)
+    bench_cycles(make("cycles_among_many"), 1_000, cycles, 100_000, body)
+    bench_actions(make("actions"), 20_000, body)
+    store = make("claims")
+    bench_claims(store, waiting, body)
+    return store
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
@@ -191,12 +201,12 @@ def main() -> None:
     options = parser.parse_args()
     body = os.urandom(options.size)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        for batch in (1, 10, 100, 1_000):
-            bench_cycles(folder, batch, options.cycles, 0, body)
-        bench_cycles(folder, 1_000, options.cycles, 100_000, body)
-        bench_claims(folder, options.waiting, body)
-        bench_actions(folder, 20_000, body)
+        bench_all(
+            lambda what: SqliteStore(Path(name, f"{what}.db"), clock=SystemClock()),
+            options.cycles,
+            options.waiting,
+            body,
+        )
 
 
 if __name__ == "__main__":
