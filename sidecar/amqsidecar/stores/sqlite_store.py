@@ -39,7 +39,7 @@ from amqsidecar.stores.sqlite_rows import (
 from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 
 BUSY_TIMEOUT_MS = 10_000
-CHUNK_ROWS = 1_000  # An operator's action holds the write lock for some ten milliseconds at a time.
+CHUNK_ROWS = 500  # An operator's action holds the write lock for some ten milliseconds at a time.
 _SCANNED_ROWS = 20_000  # So many are looked at between two words about the progress.
 
 _RESERVED_IDS = 16_384
