@@ -12,13 +12,14 @@ from amqsidecar.broker import Link
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
-from amqsidecar.model.event import CycleRecovered
+from amqsidecar.model.event import CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import RowState
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres_store import PostgresStore
 from simulation.world import DLQ, CountingRules, World
 from support.memory_broker import ENCODING, Killed, MemoryLink
+from support.postgres_server import PostgresServer
 
 
 class SharedWorld(World):
@@ -145,3 +146,28 @@ def test_the_instance_is_free_for_who_comes_next(world: SharedWorld) -> None:
     world.clock.advance(1000)
     world.run(3)
     assert world.bodies("orders") == ["a"]
+
+
+def test_a_database_that_lost_commits_is_found_out_and_used_on(
+    world: SharedWorld, postgres: PostgresServer
+) -> None:
+    """As after a failover to a standby that was behind: what was lost there is lost, and told."""
+    world.start()
+    world.die("before")
+    world.run(2)
+    world.kill()
+    past = postgres.make_database(world.url.rpartition("/")[2])
+    try:
+        world.start()
+        world.die("lost")
+        world.run(2)
+        world.kill()
+        world.url = postgres.url(past)
+        world.start()
+        assert [type(event) for event in world.events].count(CycleInDoubt) == 1
+        world.die("after")
+        world.run()
+        assert sorted(world.bodies("orders")) == ["after", "before"]
+        world.kill()
+    finally:
+        postgres.drop_database(past)
