@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from amqsidecar.clock import Clock
-from amqsidecar.errors import StoreError
+from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.schedule import Tally
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
@@ -71,7 +71,7 @@ class Housekeeping:
                 self._gauges.set_waiting(store.tallies())
                 self._gauges.set_next_due(store.next_due_ms(), self._clock.now_ms())
                 self._gauges.set_store_size(store.size_bytes())
-        except StoreError as error:
+        except (ConfigError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))
 
     def forget(self) -> None:
@@ -83,7 +83,7 @@ class Housekeeping:
                 removed = self._repeat(limit, lambda: store.forget_history(before_ms, limit))
                 removed += self._repeat(limit, lambda: store.trim_history(self._max_events, limit))
                 self._repeat(True, store.shrink)
-        except StoreError as error:
+        except (ConfigError, StoreError) as error:
             log.warning("retention_failed", reason=str(error))
             return
         if removed:
