@@ -480,6 +480,18 @@ def test_the_broker_that_answers_is_examined(artemis: ArtemisBroker, tmp_path: P
     assert [one["severity"] for one in verdict.of("broker")] == ["note", "ok"]
 
 
+def test_a_schedule_in_postgresql_is_looked_at(
+    artemis: ArtemisBroker, tmp_path: Path, postgres_url: str
+) -> None:
+    """The server of the tests writes in a way that loses messages."""
+    verdict = run_doctor(artemis.amqp_url, tmp_path, f"store.url={postgres_url}")
+    assert verdict.code == 78
+    [problem] = verdict.problems
+    assert (problem["check"], problem["subject"]) == ("schedule", postgres_url)
+    assert "fsync" in problem["what"]
+    assert "fsync = on" in problem["mend"]
+
+
 def test_as_text_each_line_to_be_copied_stands_alone(
     artemis: ArtemisBroker, tmp_path: Path
 ) -> None:
