@@ -77,7 +77,10 @@ class Takeover:
                 return
             try:
                 self._settle(instance)
-            except (BrokerError, ConfigError, StoreError) as error:
+            except StoreError as error:
+                # Why no warning: most of the time another sidecar was faster.
+                log.info("takeover_left", instance=instance, reason=str(error))
+            except (BrokerError, ConfigError) as error:
                 log.warning("takeover_failed", instance=instance, reason=str(error))
 
     def _run(self) -> None:
