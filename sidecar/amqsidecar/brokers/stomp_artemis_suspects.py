@@ -6,9 +6,10 @@ token goes on naming it until it came, or is known to lie in its queue no more.
 
 from collections.abc import Collection, Sequence
 
-from amqsidecar.brokers.artemis_management import ArtemisQuestions
+from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question
 from amqsidecar.brokers.artemis_token import Accepted
 from amqsidecar.brokers.stomp_artemis_readings import InHand
+from amqsidecar.brokers.stomp_artemis_selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_connection import StompConnection
 
 _CARRIED_MAX = 4000
@@ -71,7 +72,7 @@ class Suspects:
         Args:
             name: of the queue.
             held: what is here of it.
-            made_by_others: how many of its messages STOMP did not make.
+            made_by_others: how many of its messages STOMP did not make when `listed` was asked.
             listed: the numbers of these, but for what is left behind.
 
         Raises:
@@ -81,5 +82,14 @@ class Suspects:
         if not numbers:
             return
         known = sum(one.listed is None for one in held) + made_by_others
-        if self._management.message_count(name.rpartition("::")[2]) == known:
+        resource = f"queue.{name.rpartition('::')[2]}"
+        # Why both, and at once: if one of the others is gone meanwhile, a suspect fills its place.
+        total, others = self._management.ask_all(
+            [
+                Question(resource, attribute="MessageCount"),
+                Question(resource, "countMessages", (MADE_BY_OTHERS,)),
+            ]
+        )
+        is_told = total.is_ok and others.is_ok
+        if is_told and (int(total.value), int(others.value)) == (known, made_by_others):
             numbers.intersection_update(listed)
