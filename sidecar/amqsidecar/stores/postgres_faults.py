@@ -13,6 +13,7 @@ _HINTS_BY_STATE = {
     "54000": "a message is larger than PostgreSQL takes",
     "25006": "this server is a read-only standby; name all servers in store.url and add "
     "target_session_attrs=read-write",
+    "25P02": "a statement before it failed; nothing was changed",
     "25P03": "a transaction did nothing for a whole lease; it will be done again",
     "42501": "this user lacks a right; let an administrator grant it, or create the schema and "
     "make this user its owner",
