@@ -237,7 +237,8 @@ class CycleEngine:
 
         Raises:
             LinkLost: reconnect and `recover`.
-            StoreUnavailable: nothing happened; call again later.
+            StoreUnavailable: whether the last write happened is unknown; open the store again, and
+                let a new engine `recover`.
         """
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()
