@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue, KeepsDelayed
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
@@ -101,7 +101,8 @@ class Doctor:
             with self._opened(None) as link:
                 is_open = True
                 self._look(link)
-            self._try_token()
+            if not self._settings.is_broker_held:
+                self._try_token()
         except LinkLost as lost:
             if not is_open:
                 raise
@@ -195,6 +196,8 @@ class Doctor:
         )
         if settings.is_broker_held:
             self._found += keeping_findings(link, origins)
+            if isinstance(link, KeepsDelayed):
+                rights.try_keeping(link, trials)
         self._count(link, sources)
         if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)

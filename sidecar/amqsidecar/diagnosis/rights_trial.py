@@ -9,6 +9,7 @@ from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.diagnosis.trials import ExaminedLink, TellsRoles, Trials
+from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination, final_queue, queue
 
 _TRIED_MAX = 50
@@ -127,6 +128,14 @@ class RightsTrial:
         self.note_roles(trials)
         trials.remove(token)
         return False
+
+    def try_keeping(self, link: Link, trials: Trials) -> None:
+        """Make the queues that a schedule in the broker needs, and do to them what a run does."""
+        for own in (WAITING_QUEUE, PARKED_QUEUE):
+            problem = link.prepare_final(own) or trials.write(own)
+            self.note(own, "sending what has to wait or is parked", problem, wanted="send")
+        words = trials.read(WAITING_QUEUE)
+        self.note(WAITING_QUEUE, "taking what has waited", words, wanted="consume")
 
     def try_pattern(self, trials: Trials, pattern: Destination) -> None:
         """Find out whether redeliveries get to queues that nobody can name now.
