@@ -22,6 +22,9 @@ RIGHTS = {
     "DLQ": {"movers": "consume"},
     "DLQ.exhausted": {"movers": "send", "unmanaged": CREATE},
     "amqsidecar.token.#": {"movers": "send consume", "unmanaged": CREATE},
+    # What deploy/reference/broker-held-schedule.md says.
+    "amqsidecar.waiting": {"movers": "send consume"},
+    "amqsidecar.parked": {"movers": "send"},
     "activemq.management": {"managers": "send manage"},
     "uuid.#": {"managers": "createNonDurableQueue createAddress consume send"},
 }
@@ -103,8 +106,12 @@ def sidecar(broker: ArtemisBroker, folder: Path, user: str, *sets: str) -> Sidec
 
 @pytest.mark.parametrize(
     ("user", "sets"),
-    [("sidecar", ()), ("unmanaged", ("intake.queues=DLQ",))],
-    ids=["with-manage", "without-manage"],
+    [
+        ("sidecar", ()),
+        ("unmanaged", ("intake.queues=DLQ",)),
+        ("sidecar", ("store.url=broker:",)),
+    ],
+    ids=["with-manage", "without-manage", "broker-held"],
 )
 def test_the_least_rights_are_enough(
     broker: ArtemisBroker, tmp_path: Path, unique: str, user: str, sets: tuple[str, ...]
@@ -134,6 +141,14 @@ def test_without_the_token_queue_the_service_ends_with_the_brokers_words(
     said = sidecar(broker, tmp_path, "manager").run_refused(expect=69)
     assert "the token queue amqsidecar.token." in said
     assert "User: manager does not have permission=" in said
+
+
+def test_without_a_right_to_manage_the_broker_keeps_no_schedule(
+    broker: ArtemisBroker, tmp_path: Path
+) -> None:
+    """It could not tell where messages may wait."""
+    said = sidecar(broker, tmp_path, "unmanaged", "store.url=broker:").run_refused(expect=69)
+    assert "grant it send and manage on activemq.management" in said
 
 
 def test_without_a_right_to_manage_nothing_is_found_and_the_log_says_so(
