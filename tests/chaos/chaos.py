@@ -33,7 +33,7 @@ def plan(seed: int, pair: Pair, fault: str | None) -> Iterator[Step]:
     """
     chance = random.Random(f"{seed} {pair.name}")
     while True:
-        names = [fault] if fault else faults.deck(pair.name)
+        names = [fault] if fault else faults.deck(pair)
         chance.shuffle(names)
         for name in names:
             yield Step(name, moment_s=chance.uniform(0.0, 0.8), share=chance.random())
@@ -42,10 +42,12 @@ def plan(seed: int, pair: Pair, fault: str | None) -> Iterator[Step]:
 def short_plans(seed: int, pairs: Sequence[Pair]) -> list[Iterator[Step]]:
     """Return plans in which the pairs share one fault of each kind."""
     chance = random.Random(seed)
-    return [
-        iter([Step(name, 0.0, chance.random()) for name in faults.SHORT[number :: len(pairs)]])
-        for number in range(len(pairs))
-    ]
+    plans: list[list[Step]] = [[] for _ in pairs]
+    for name in faults.SHORT:
+        able = [plan for plan, pair in zip(plans, pairs, strict=True) if name in faults.deck(pair)]
+        if able:
+            min(able, key=len).append(Step(name, 0.0, chance.random()))
+    return [iter(plan) for plan in plans]
 
 
 def run(pair: Pair, steps: Iterator[Step], seed: int, until_s: float, folder: Path) -> Outcome:
@@ -57,8 +59,9 @@ def run(pair: Pair, steps: Iterator[Step], seed: int, until_s: float, folder: Pa
             took_s = faults.apply(stage, step)
             print(f"  {step.name}: sends again after {took_s:.1f} s", flush=True)
         accounts = account(stage, settle(stage))
-        assert "cycle_in_doubt" not in stage.sidecar.log(), "the token queue was lost"
-        assert stage.sidecar.stop() == 0
+        for sidecar in stage.sidecars:
+            assert "cycle_in_doubt" not in sidecar.log(), "the token queue was lost"
+        stage.stop_sidecars()
         return Outcome(stage, accounts)
 
 

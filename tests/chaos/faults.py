@@ -9,8 +9,9 @@ from pathlib import Path
 
 from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.engine import crash_points
+from chaos.pairs import Pair
 from chaos.proxy import DIRECTIONS
-from chaos.stage import Stage
+from chaos.stage import LEASE_S, Stage
 from support.waiting import eventually
 
 # Why: longer than both sides' heart-beats, which are 2 s.
@@ -186,6 +187,46 @@ def _fill_disk(stage: Stage, _step: Step) -> None:
     stage.counts["full_disks"] += 1
 
 
+def _leave_dead(stage: Stage, _step: Step) -> None:
+    """The others take over what it had begun."""
+    stage.kill_sidecar()
+    _pass_s(2 * LEASE_S)
+    stage.sidecar.start(ready=False)
+
+
+def _freeze(stage: Stage, _step: Step) -> None:
+    """For so long that the others take over what it had begun."""
+    process = stage.sidecar.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    _pass_s(3 * LEASE_S)
+    process.send_signal(signal.SIGCONT)
+    stage.counts["stops"] += 1
+
+
+def _kill_database(stage: Stage, _step: Step) -> None:
+    assert stage.database is not None
+    stage.database.kill()
+    stage.database.start()
+    stage.counts["databases"] += 1
+
+
+def _restart_database(stage: Stage, step: Step) -> None:
+    assert stage.database is not None
+    stage.database.stop()
+    _pass_s(2 * LEASE_S * step.share)
+    stage.database.start()
+    stage.counts["databases"] += 1
+
+
+def _stop_database(stage: Stage, _step: Step) -> None:
+    assert stage.database is not None
+    stage.database.pause()
+    _pass_s(2 * LEASE_S)
+    stage.database.resume()
+    stage.counts["databases"] += 1
+
+
 FAULTS: dict[str, Callable[[Stage, Step], None]] = {
     "kill": _kill,
     "kill in a row": _kill_in_a_row,
@@ -206,21 +247,34 @@ FAULTS: dict[str, Callable[[Stage, Step], None]] = {
     "stop the sidecar, start an heir": _stop_sidecar,
     "stop the broker": _stop_broker,
     "full disk": _fill_disk,
+    "leave the sidecar dead": _leave_dead,
+    "freeze the sidecar": _freeze,
+    "kill the database": _kill_database,
+    "restart the database": _restart_database,
+    "stop the database": _stop_database,
 }
+_SHARED_ONLY = {
+    *("leave the sidecar dead", "freeze the sidecar"),
+    *("kill the database", "restart the database", "stop the database"),
+}
+# Why: a second one is no heir there, the proxy doesn't know whose connection it is, the store is
+# not on the small disk.
+_ALONE_ONLY = {"stop the sidecar", "stop the sidecar, start an heir", "full disk"}
 _AGAIN = ("kill", "kill in a row", "kill the broker")
 SHORT = (
     *("kill in a row", "kill the broker", "full disk"),
     *("kill at committing", "stop the broker", "cut in a frame to the broker"),
     *("stop the sidecar, start an heir", "half-close to the sidecar", "late bytes"),
     *("stall, then cut", "kill at sent", "throttle"),
+    *("kill the database", "leave the sidecar dead"),
 )
 """One of each kind, for three pairs to share."""
 
 
-def deck(pair_name: str) -> list[str]:
+def deck(pair: Pair) -> list[str]:
     """Return the names of the faults that a pair gets, before they are shuffled."""
-    only_elsewhere = set()
-    if pair_name != "artemis-stomp":
+    only_elsewhere = set(_ALONE_ONLY if pair.is_shared else _SHARED_ONLY)
+    if pair.name != "artemis-stomp":
         only_elsewhere.add(f"kill at {crash_points.ACCEPTING}")
     return [name for name in (*FAULTS, *_AGAIN) if name not in only_elsewhere]
 
@@ -228,5 +282,6 @@ def deck(pair_name: str) -> list[str]:
 def apply(stage: Stage, step: Step) -> float:
     """Do it when its moment has come, wait until the sidecar has recovered, return how long."""
     _pass_s(step.moment_s)
+    stage.sidecar = stage.sidecars[int(step.share * len(stage.sidecars))]
     FAULTS[step.name](stage, step)
     return stage.wait_recovered(step.name)

@@ -74,6 +74,7 @@ class Pair:
         options: of the sidecar, beside those of all.
         only_texts: whether properties are strings only.
         added: properties that the documents say a redelivery has in addition.
+        sidecars: how many there are; more than one share a schedule in PostgreSQL.
     """
 
     name: str
@@ -85,6 +86,12 @@ class Pair:
     options: Sequence[str] = ()
     only_texts: bool = False
     added: Sequence[str] = ()
+    sidecars: int = 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the schedule is in PostgreSQL."""
+        return self.sidecars > 1
 
     @property
     def is_artemis(self) -> bool:
@@ -155,4 +162,13 @@ PAIRS = (
         ("intake.producers=amqp",),
     ),
     Pair("classic6-stomp", _classic(CLASSIC_6), "STOMP_PORT", "openwire", **_CLASSIC_STOMP),
+    Pair(
+        *("artemis-shared-amqp", _artemis, "PORT", "qpid", ("rollback", "reject"), ALL_TYPES),
+        sidecars=3,
+    ),
+    Pair(
+        *("classic6-shared-openwire", _classic(CLASSIC_6), "OPENWIRE_PORT", "openwire", _ALL),
+        ALL_TYPES,
+        sidecars=3,
+    ),
 )

@@ -19,6 +19,7 @@ COLUMNS = {
     "delays": "slowed",
     "stops": "SIGSTOP",
     "full_disks": "full disk",
+    "databases": "PostgreSQL killed or stopped",
 }
 PREFACE = """\
 # Chaos
@@ -41,7 +42,9 @@ disk. The proxy resets links (also within a frame), closes one direction, holds 
 longer than both sides' heart-beats and then resets or resumes, or delivers what it held back on the
 old link when a new one is up. SIGSTOP lasts until the other side has given up; a second sidecar
 that is started meanwhile is refused. The store lies on a tmpfs of {disk} that is filled to the last
-byte.
+byte. In the pairs that are called `shared` there are three sidecars with one schedule in
+PostgreSQL, which is killed, restarted and stopped as well, with `fsync` on; of the sidecars one is
+left dead or frozen for longer than its lease.
 
     make chaos MINUTES=30 SEED={seed}
 
@@ -53,7 +56,7 @@ What it doesn't prove:
 
 - a machine that loses power: processes die here, the operating system and what it has in its caches
   lives on;
-- one store on two machines, broken disks, clocks that jump;
+- a file of a store on two machines, broken disks, clocks that jump;
 - on Classic, a broker that is killed *while it makes a dead letter*: it can keep both copies by
   itself. Consumers rest while a Classic broker is killed, on Artemis those without transactions,
   whose acknowledgements nobody confirms; sidecar and producers don't rest;

@@ -1,4 +1,4 @@
-"""One pair at work: broker, proxy, sidecar, applications, and what was done to them."""
+"""One pair at work: broker, proxy, sidecars, applications, and what was done to them."""
 
 import random
 import time
@@ -14,6 +14,7 @@ from chaos.applications import Applications
 from chaos.disk import SmallDisk
 from chaos.pairs import Pair
 from chaos.proxy import Proxy
+from support.postgres_server import PostgresServer
 from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
 
@@ -24,6 +25,7 @@ OPTIONS = (
     "broker.idle_timeout_s=2",
     "broker.connect_timeout_s=3",
 )
+LEASE_S = 3
 RECOVERS_WITHIN_S = 90.0
 
 
@@ -31,6 +33,8 @@ class Stage:
     """A context manager that ends all it started.
 
     Attributes:
+        database: where several sidecars have their schedule.
+        sidecar: the one that something is done to.
         counts: how many faults of each kind there were.
         recoveries: by fault the longest time until messages were sent again.
         stuck: dead letters that only a restart of the broker has freed.
@@ -50,26 +54,51 @@ class Stage:
         self.applications = Applications(pair, self.broker, chance)
         policy = folder / "policy.yaml"
         policy.write_text(pair.policy, encoding="utf-8")
-        store = f"store.url=sqlite:///{self.disk.folder / 'schedule.db'}"
-        self.sidecar = SidecarProcess(
-            folder,
-            f"{pair.wire}://{self.broker.user}:{self.broker.password}@127.0.0.1:{self.proxy.port}",
-            policy=policy,
-            sets=(*OPTIONS, *pair.intake, *pair.options, store),
-        )
+        self.database = PostgresServer(fsync=True) if pair.is_shared else None
+        url = f"sqlite:///{self.disk.folder / 'schedule.db'}"
+        lease: tuple[str, ...] = ()
+        if self.database is not None:
+            url, lease = self.database.url(), (f"store.lease_s={LEASE_S}",)
+        self.sidecars = [
+            self._sidecar(folder / str(number), policy, (f"store.url={url}", *lease))
+            for number in range(pair.sidecars)
+        ]
+        self.sidecar = self.sidecars[0]
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as exits:
-            for part in (self.disk, self.broker, self.proxy, self.sidecar, self.applications):
+            if self.database is not None:
+                exits.enter_context(self.database)
+            for part in (self.disk, self.broker, self.proxy, *self.sidecars, self.applications):
                 exits.enter_context(part)
             self.applications.start()
-            self.sidecar.start()
+            for sidecar in self.sidecars:
+                sidecar.start()
             self._exits = exits.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._exits.close()
+
+    def _sidecar(self, folder: Path, policy: Path, store: tuple[str, ...]) -> SidecarProcess:
+        folder.mkdir()
+        pair, broker = self.pair, self.broker
+        return SidecarProcess(
+            folder,
+            f"{pair.wire}://{broker.user}:{broker.password}@127.0.0.1:{self.proxy.port}",
+            policy=policy,
+            sets=(*OPTIONS, *pair.intake, *pair.options, *store),
+        )
+
+    def stop_sidecars(self) -> None:
+        """End all in order."""
+        for sidecar in self.sidecars:
+            assert sidecar.stop() == 0
+
+    def is_ready(self) -> bool:
+        """Say whether all sidecars are."""
+        return all(sidecar.get("/readyz")[0] == 200 for sidecar in self.sidecars)
 
     def kill_sidecar(self) -> None:
         """Kill -9 the sidecar, wherever it is."""
@@ -94,11 +123,11 @@ class Stage:
         self.applications.start_consumers()
 
     def wait_recovered(self, fault: str) -> float:
-        """Wait until the sidecar is ready and sends again; return how long that took."""
+        """Wait until all sidecars are ready and they send again; return how long that took."""
         began_s = time.monotonic()
         before = self._resent()
         self.wait(
-            lambda: self.sidecar.get("/readyz")[0] == 200 and self._resent() != before,
+            lambda: self.is_ready() and self._resent() != before,
             within_s=RECOVERS_WITHIN_S,
             what=f"it sends again after {fault}",
         )
@@ -122,7 +151,8 @@ class Stage:
         """Do as the sidecar tells where Artemis has its token with nobody: restart the broker."""
         told = [
             line
-            for line in self.sidecar.log_lines()
+            for sidecar in self.sidecars
+            for line in sidecar.log_lines()
             if line.get("reason") == STUCK and TOKEN_QUEUE_PREFIX in line["queue"]
         ]
         if all(line in self._stuck_tokens_told for line in told):
@@ -133,8 +163,8 @@ class Stage:
         self.start_broker()
 
     def log_tail(self) -> str:
-        """Return the end of the sidecar's log."""
-        return self.sidecar.log()[-6000:]
+        """Return the end of each sidecar's log."""
+        return "\n".join(sidecar.log()[-6000:] for sidecar in self.sidecars)
 
     def _resent(self) -> float:
-        return self.sidecar.metric("amqsidecar_resent_total")
+        return sum(one.metric("amqsidecar_resent_total") for one in self.sidecars)
