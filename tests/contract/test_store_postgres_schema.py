@@ -1,0 +1,138 @@
+"""Migrations of the PostgreSQL schema: programs of two versions work side by side."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.stores.postgres_schema import MIGRATIONS
+from amqsidecar.stores.postgres_store import PostgresStore
+from support.schedule_rows import taken_row
+from support.virtual_clock import VirtualClock
+
+MakeStore = Callable[..., PostgresStore]
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    """The migrations of a program that adds a column and an index, and drops what the old needs."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(str(MIGRATIONS), folder)
+    added = "ALTER TABLE redelivery ADD COLUMN priority smallint NOT NULL DEFAULT 4;\n"
+    added += "CREATE INDEX redelivery_by_priority ON redelivery (priority, id);\n"
+    (folder / "0002_pre_priority.sql").write_text(added)
+    (folder / "0002_post_reason.sql").write_text("ALTER TABLE redelivery DROP COLUMN reason;\n")
+    return folder
+
+
+@pytest.fixture
+def make(postgres_url: str) -> Iterator[MakeStore]:
+    made = list[PostgresStore]()
+
+    def make_store(**options: Any) -> PostgresStore:
+        made.append(PostgresStore(postgres_url, clock=VirtualClock(), **options))
+        return made[-1]
+
+    yield make_store
+    for store in made:
+        store.close()
+
+
+def service(make: MakeStore, **options: Any) -> PostgresStore:
+    store = make(**options)
+    store.lock_for_service()
+    store.open()
+    return store
+
+
+def schema_of(store: PostgresStore) -> tuple[int, int]:
+    """Return the version, and the oldest program that can use it."""
+    return store._database.run("SELECT version, oldest_program FROM schema_version")[0]
+
+
+def columns(store: PostgresStore) -> set[str]:
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = 'redelivery'::regclass"
+    return {name for (name,) in store._database.run(query + " AND NOT attisdropped")}
+
+
+def run_cycle(store: PostgresStore, row_id: int) -> None:
+    """Take a row, list it, hold it, and let it go again: all that the old program does."""
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, [taken_row(row_id)], [], [])
+        tx.finish_cycle(cycle)
+    assert store.hold(RowFilter(ids=(row_id,)), 5, "ann") == 1
+    assert store.list_rows(RowFilter(ids=(row_id,)), 1)[0].reason == "held by ann"
+    assert store.release(RowFilter(ids=(row_id,)), 5, "ann") == 1
+    with store.transaction() as tx:
+        assert row_id in [row.id for row in tx.claim_due(10_000, 9)]
+
+
+def test_many_that_start_on_an_empty_database_all_succeed(make: MakeStore) -> None:
+    stores = [make() for _ in range(6)]
+    for store in stores:
+        store.lock_for_service()
+    with ThreadPoolExecutor(6) as pool:
+        states = list(pool.map(lambda store: store.open(), stores))
+    assert len({state.instance for state in states}) == 6
+    assert schema_of(stores[0]) == (1, 1)
+
+
+def test_a_rolling_update_breaks_nobody(make: MakeStore, newer: Path) -> None:
+    old = service(make)
+    run_cycle(old, 1)
+    new = service(make, migrations=newer)
+    assert schema_of(new) == (2, 1)
+    assert {"priority", "reason"} <= columns(new)
+    run_cycle(old, 2)
+    run_cycle(new, 3)
+    # An old one that is restarted meanwhile is welcome, too.
+    old.close()
+    old.open()
+    run_cycle(old, 4)
+    make(migrations=newer).open()
+    assert schema_of(old) == (2, 1)
+    old.close()
+    looking = make(migrations=newer, read_only=True)
+    looking.open()
+    assert schema_of(looking) == (2, 1)
+    # The recurring work of the new one opens the store again and again.
+    make(migrations=newer).open()
+    assert schema_of(new) == (2, 2)
+    assert "reason" not in columns(new)
+    assert new.next_due_ms() == 1_000
+    for read_only in (False, True):
+        with pytest.raises(SchemaMismatch, match=r"needs one that knows its version 2; .* knows 1"):
+            make(read_only=read_only).open()
+    with pytest.raises(SchemaMismatch):
+        old.open()
+
+
+def test_a_crashed_migration_leaves_the_schema_as_it_was(make: MakeStore, newer: Path) -> None:
+    old = service(make)
+    with (newer / "0002_pre_priority.sql").open("a") as file:
+        file.write("CREATE TABLE hold (source text);\n")
+    with pytest.raises((AssertionError, StoreUnavailable)):
+        service(make, migrations=newer)
+    assert schema_of(old) == (1, 1)
+    assert "priority" not in columns(old)
+    run_cycle(old, 1)
+
+
+def test_a_migration_that_has_to_wait_gives_up_and_holds_nobody_up(
+    make: MakeStore, newer: Path
+) -> None:
+    old = service(make)
+    run_cycle(old, 1)
+    with old.transaction() as tx:
+        tx.claim_due(10_000, 9)
+        with pytest.raises(StoreUnavailable, match="another process writes for too long"):
+            service(make, migrations=newer)
+    run_cycle(old, 2)
+    service(make, migrations=newer)
+    run_cycle(old, 3)
