@@ -11,9 +11,9 @@ name of a queue, `queue://NAME` or `topic://NAME`.
 
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from support.brokers import Broker
@@ -413,7 +413,32 @@ class JmsPeer:
         return Rate(result["count"], result["batch"], result["elapsedS"], result["perSecond"])
 
 
-class SteadyProducer:
+class _Background(ABC):
+    """What runs in the JVM by itself; a context manager that stops it."""
+
+    def __init__(self, process: PeerProcess, operation: str, **arguments: Any) -> None:
+        """Start it."""
+        self._process = process
+        self._name = uuid.uuid4().hex
+        process.on_event(self._name, self._receive)
+        process.call(operation, name=self._name, **arguments)
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it after what it has in hand."""
+
+    @abstractmethod
+    def _receive(self, event: Mapping[str, Any]) -> None:
+        """Take what it tells; called in another thread."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class SteadyProducer(_Background):
     """A JMS producer in the background; a context manager that stops it.
 
     It sends one transaction after the other, with a message of each type, and goes on over a new
@@ -422,15 +447,12 @@ class SteadyProducer:
 
     def __init__(self, process: PeerProcess, **arguments: Any) -> None:
         """Start it."""
-        self._process = process
-        self._name = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._begun: list[JmsMessage] = []
         self._confirmed: list[JmsMessage] = []
         self._in_doubt: list[JmsMessage] = []
         self._is_stopped = False
-        process.on_event(self._name, self._receive)
-        process.call("start_producer", name=self._name, **arguments)
+        super().__init__(process, "start_producer", **arguments)
 
     @property
     def confirmed(self) -> list[JmsMessage]:
@@ -455,17 +477,6 @@ class SteadyProducer:
         if not self._process.call("stop_producer", name=self._name, waitMs=30_000):
             raise PeerError("the producer did not stop within 30 s: is the broker paused?")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     def _receive(self, event: Mapping[str, Any]) -> None:
         with self._lock:
             if event["outcome"] == "sent":
@@ -476,17 +487,14 @@ class SteadyProducer:
             self._begun.clear()
 
 
-class FlakyConsumer:
+class FlakyConsumer(_Background):
     """A JMS consumer in the background that fails on purpose; a context manager that stops it."""
 
     def __init__(self, process: PeerProcess, **arguments: Any) -> None:
         """Start it; returns when it has connected."""
-        self._process = process
-        self._name = uuid.uuid4().hex
         self._events: list[Delivery] = []
         self._changed = threading.Condition()
-        process.on_event(self._name, self._receive)
-        process.call("start_flaky", name=self._name, **arguments)
+        super().__init__(process, "start_flaky", **arguments)
 
     def events(self, outcome: str | None = None) -> list[Delivery]:
         """Return what was reported so far, in order; only one kind of outcome when it is named."""
@@ -524,17 +532,6 @@ class FlakyConsumer:
         """Stop after the delivery in hand."""
         if not self._process.call("stop_flaky", name=self._name, waitMs=30_000):
             raise PeerError("the flaky consumer did not stop within 30 s: is the broker paused?")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _receive(self, event: Mapping[str, Any]) -> None:
         count = event.get("deliveryCount")
