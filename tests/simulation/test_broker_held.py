@@ -1,8 +1,8 @@
 """Histories of the cycle without a store (`engine/move_cycle.py`): one seed decides everything.
 
 Two sidecars on one broker that keeps what waits, and an application that fails. Sidecars are killed
-at each step; links are lost in a commit that happened or did not; the broker gives up a sidecar that
-does not know of it; sends and commits are refused; a destination takes nothing for a while; the
+at each step; links are lost in a commit that happened or did not; the broker gives up a sidecar
+that does not know of it; sends and commits are refused; a destination takes nothing; the
 broker's clock differs. Nothing is lost, doubled or early, and the counts are right.
 """
 
