@@ -8,6 +8,10 @@ SELECT unnest(taken_ids || sent_ids) FROM unfinished_cycle
 -- Rows that don't count yet.
 SELECT unnest(taken_ids) FROM unfinished_cycle
 
+-- fragment: hidden_blocks
+-- Events that don't count yet.
+SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
+
 -- fragment: view_columns
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
@@ -22,12 +26,12 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
     AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
 
 -- fragment: of_destination
--- The condition that an index serves; the whole text stands in the others.
-left(destination, 200) = left(%(destination)s, 200)
+-- The condition that an index serves; a text that is longer stands in the others as well.
+left(destination, 200) = %(key)s
 
 -- fragment: of_redelivery_id
 -- As of_destination.
-left(redelivery_id, 200) = left(%(redelivery_id)s, 200)
+left(redelivery_id, 200) = %(key)s
 
 -- fragment: is_free
 -- Nobody is this instance now. A backend that is gone proves it, unless the whole server went.
@@ -320,10 +324,10 @@ ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + exclu
 SELECT destination, state, sum(count)::bigint FROM tally
 GROUP BY destination, state HAVING sum(count) <> 0 ORDER BY destination, state;
 
--- name: sum_tallies
+-- name: count_tallied
 -- How many rows there are of a destination, a state, both, or at all.
 SELECT coalesce(sum(count), 0)::bigint FROM tally
-WHERE (%(destination)s::text IS NULL OR destination = left(%(destination)s, 500))
+WHERE (%(destination)s::text IS NULL OR destination = %(destination)s)
     AND (%(state)s::smallint IS NULL OR state = %(state)s);
 
 -- name: forget_tallies
@@ -466,7 +470,7 @@ DELETE FROM event_key WHERE key = ANY (%(keys)s::text[]) AND block = %(block)s;
 -- The blocks that tell of a message, oldest first.
 SELECT b.packing, b.body FROM event_key AS k JOIN event_block AS b ON b.seq = k.block
 WHERE k.key = %(key)s
-    AND NOT EXISTS (SELECT FROM unfinished_cycle AS u WHERE u.event_block = k.block)
+    AND k.block NOT IN ({hidden_blocks})
 ORDER BY k.block;
 
 -- name: read_event_count
@@ -475,15 +479,15 @@ SELECT sum(event_count)::bigint FROM instance;
 
 -- name: oldest_blocks
 -- Blocks all of whose events are older than a time, oldest first.
-SELECT seq, event_count FROM event_block AS b
+SELECT seq, event_count FROM event_block
 WHERE newest_at_ms < %(before_ms)s
-    AND NOT EXISTS (SELECT FROM unfinished_cycle AS u WHERE u.event_block = b.seq)
+    AND seq NOT IN ({hidden_blocks})
 ORDER BY newest_at_ms, seq LIMIT %(limit)s;
 
 -- name: first_blocks
 -- Blocks in the order they were written.
-SELECT seq, event_count FROM event_block AS b
-WHERE NOT EXISTS (SELECT FROM unfinished_cycle AS u WHERE u.event_block = b.seq)
+SELECT seq, event_count FROM event_block
+WHERE seq NOT IN ({hidden_blocks})
 ORDER BY seq LIMIT %(limit)s;
 
 -- name: size_bytes

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 
-import msgspec
-
 from amqsidecar.clock import Clock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
@@ -29,7 +27,14 @@ from amqsidecar.stores.packing import storable, unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
 from amqsidecar.stores.postgres_lease import Lease
-from amqsidecar.stores.postgres_rows import LAST_ID, STATES, filter_values, filtered
+from amqsidecar.stores.postgres_rows import (
+    LAST_ID,
+    STATES,
+    conditions_of,
+    filter_values,
+    filtered,
+    tallied_values,
+)
 from amqsidecar.stores.postgres_schema import MIGRATIONS, Schema
 from amqsidecar.stores.postgres_transaction import PostgresTransaction
 
@@ -256,11 +261,12 @@ class PostgresStore:
 
     def count_rows(self, row_filter: RowFilter) -> int:
         """Return how many rows the filter hits; by destination and state it costs no scan."""
-        source, values = filter_values(row_filter)
-        name = f"count_{source}"
-        if row_filter == RowFilter(destination=row_filter.destination, state=row_filter.state):
-            name = "sum_tallies"
-        return int(self._database.query(name, **values)[0][0])
+        destination, state = row_filter.destination, row_filter.state
+        if row_filter == RowFilter(destination=destination, state=state):
+            name, values = "tallied", tallied_values(destination, state)
+        else:
+            name, values = filter_values(row_filter)
+        return int(self._database.query(f"count_{name}", **values)[0][0])
 
     def message(self, row_id: int) -> bytes | None:
         """Return the encoded message of a row; None = no such row."""
@@ -346,7 +352,7 @@ class PostgresStore:
         return total
 
     def _act_on(self, ids: list[int], row_filter: RowFilter, action: acts.Action) -> int:
-        conditions = filter_values(msgspec.structs.replace(row_filter, ids=None))[1]
+        conditions = conditions_of(row_filter)
         total = 0
         for attempt in range(_ATTEMPTS):
             if attempt:

@@ -1,0 +1,117 @@
+"""Every query of the PostgreSQL store that runs while many wait finds its rows by an index."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.stores.postgres_database import QUERIES
+from amqsidecar.stores.postgres_rows import LAST_ID, filter_values
+from support.postgres_schedule import EmptiedStore, empty
+from support.postgres_server import PostgresServer
+from support.virtual_clock import VirtualClock
+
+WAITING_COUNT = 30_000
+FILL = f"""
+INSERT INTO redelivery
+SELECT id, (id % 1000 = 7)::int + 2 * (id % 1000 = 9)::int, id * 7919 % {WAITING_COUNT},
+    'queue://' || id % 50, false, 'queue://DLQ', 'test-' || id, 1, 500, 0, 'policy.yaml:3',
+    'amqp/1.0', 500, 12, NULL, 'ID:' || id
+FROM generate_series(1, {WAITING_COUNT}) AS id;
+INSERT INTO message SELECT id, 'x' FROM generate_series(1, {WAITING_COUNT}) AS id;
+INSERT INTO event_block (newest_at_ms, event_count, packing, body)
+SELECT n, 100, 0, 'x' FROM generate_series(1, 3000) AS n;
+INSERT INTO event_key SELECT 'test-' || n, n FROM generate_series(1, 3000) AS n;
+ANALYZE redelivery, message, event_block, event_key;
+"""
+
+ABOUT: dict[str, RowFilter] = {
+    "by_ids": RowFilter(ids=(5, 6)),
+    "by_redelivery_id": RowFilter(redelivery_id="test-5"),
+    "kept": RowFilter(state=RowState.HELD),
+    "by_destination": RowFilter(destination="queue://7"),
+    "all": RowFilter(),
+}
+SORTED = {"list_by_ids", "list_by_redelivery_id", "lock_rows", "blocks_of_message"}
+"""Their rows are few, whatever waits."""
+
+PAGE = {"after_id": 9, "until_id": LAST_ID, "limit": 10}
+IDS = {"ids": [3, 4, 5]}
+
+PLANS: list[tuple[str, dict[str, Any], str]] = [
+    ("claim_due", {"now_ms": 2_000, "limit": 100}, "Index Scan using redelivery_due"),
+    ("claim_due", {"now_ms": 10**12, "limit": 1_000}, "Index Scan using redelivery_due"),
+    ("next_due", {}, "Index Only Scan using redelivery_due"),
+    ("read_messages", IDS, "using message_pkey"),
+    ("read_message", {"id": 5}, "using message_pkey"),
+    ("lock_rows", IDS, "using redelivery_pkey"),
+    ("postpone_rows", {**IDS, "due_at_ms": 1, "reason": "r"}, "using redelivery_pkey"),
+    ("park_rows", {**IDS, "reason": "r"}, "using redelivery_pkey"),
+    ("delete_sent_rows", {"instance": 1}, "redelivery_pkey"),
+    ("delete_sent_messages", {"instance": 1}, "message_pkey"),
+    ("newest_id", {}, "Index Only Scan Backward using redelivery_pkey"),
+    ("blocks_of_message", {"key": "test-7"}, "event_key_pkey"),
+    ("oldest_blocks", {"before_ms": 50, "limit": 10}, "event_block_by_age"),
+    ("first_blocks", {"limit": 10}, "event_block_pkey"),
+    ("delete_keys", {"keys": ["test-7"], "block": 7}, "event_key_pkey"),
+    *(
+        (f"list_{name}", filter_values(ABOUT[name])[1] | PAGE, f"redelivery_{index}")
+        for name, index in {
+            "by_ids": "pkey",
+            "by_redelivery_id": "by_redelivery_id",
+            "kept": "kept",
+            "by_destination": "by_destination",
+            "all": "pkey",
+        }.items()
+    ),
+    *(
+        (f"count_{name}", filter_values(ABOUT[name])[1], f"redelivery_{index}")
+        for name, index in {
+            "by_ids": "pkey",
+            "by_redelivery_id": "by_redelivery_id",
+            "kept": "kept",
+            "by_destination": "by_destination",
+        }.items()
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def store(postgres: PostgresServer) -> Iterator[EmptiedStore]:
+    """A store in which many wait and one cycle is unfinished."""
+    empty(postgres.url())
+    store = EmptiedStore(postgres.url(), clock=VirtualClock())
+    store.open()
+    store._database.run(FILL)
+    with store.transaction() as tx:
+        tx.record_cycle(1, [], tx.claim_due(10**12, 1_000), [])
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(("name", "values", "index"), PLANS)
+def test_a_query_uses_its_index(
+    store: EmptiedStore, name: str, values: dict[str, Any], index: str
+) -> None:
+    connection = store._database._connected()
+    plan = "\n".join(
+        line
+        for (line,) in connection.execute(f"EXPLAIN VERBOSE {QUERIES[name]}", values).fetchall()
+    )
+    assert index in plan, plan
+    assert not re.search(r"Seq Scan on \w+\.(redelivery|message|event_key)", plan), plan
+    assert "Sort Key" not in plan or name in SORTED, plan
+    # What unfinished cycles name is asked once for all rows, not once for each.
+    plans = {*re.findall(r"^ +SubPlan (\d+)", plan, re.MULTILINE)}
+    assert {*re.findall(r"hashed SubPlan (\d+)", plan)} == plans, plan
+
+
+def test_a_claim_touches_no_more_than_it_returns(store: EmptiedStore) -> None:
+    """A claim reads pages by what it claims and what is in flight, however many wait."""
+    connection = store._database._connected()
+    query = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {QUERIES['claim_due']}"
+    ((plan,),) = connection.execute(query, {"now_ms": 10**12, "limit": 100}).fetchall()
+    assert plan[0]["Plan"]["Actual Rows"] == 100
+    assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 2_500
