@@ -492,7 +492,9 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
     odd = dead.with_(compressed=True, text_view="ID:it's_100%!?-A:1:2:3")
     in_group = dead.with_(compressed=True, group="left anyway")
     broken = dead.with_(compressed=True)
-    openwire.send([broken, dead, odd, dead, in_group, dead])
+    # Why too: the selector of what is taken matches no such message, and a mere look breaks.
+    unknown = dead.with_(properties=wire.property_map(wire.entry("a", 99, bytes(4))))
+    openwire.send([broken, dead, odd, dead, unknown, in_group, dead])
     moved = 0
 
     def move_all_good() -> bool:
@@ -510,21 +512,24 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
                 token += 1
                 link.commit_cycle(deliveries, [resend(one) for one in deliveries], token)
                 moved += len(deliveries)
-            assert left(link) == {"not_carried": 3}
             assert link.count(intake(unique), 10) == 0
+            assert left(link) == {"not_carried": 4}
             return True
         return False
 
     eventually(move_all_good, within_s=60, what="all that can be taken is moved")
-    assert len(unreadable) == 3
+    assert len(unreadable) == 4
     assert openwire.depth(unique) == 3
     stays = openwire.drain_raw(f"DLQ.{unique}")
     assert [(one.text_view, one.group) for one in stays] == [
         (None, None),
         (odd.text_view, None),
+        (None, None),
         (None, in_group.group),
     ]
-    assert all(one.compressed and one.content == dead.content for one in stays)
+    assert [one.compressed for one in stays] == [True, True, False, True]
+    assert all(one.content == dead.content for one in stays)
+    assert stays[2].properties == unknown.properties
     openwire.close()
 
 
