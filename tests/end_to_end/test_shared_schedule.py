@@ -264,6 +264,34 @@ def test_the_server_is_killed_and_stopped(run: Run, server: PostgresServer) -> N
     run.check()
 
 
+@pytest.mark.parametrize("broker", ["classic"], indirect=True)
+def test_a_standby_takes_over(broker: Broker, unique: str, tmp_path: Path) -> None:
+    """It has confirmed each commit; the sidecars find it by the hosts in `store.url`."""
+    with (
+        PostgresServer(fsync=True) as primary,
+        PostgresServer(fsync=True, primary=primary) as standby,
+    ):
+        primary.wait_for_standby()
+        hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+        url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+        with ExitStack() as stack:
+            run = Run(broker, url, unique, tmp_path)
+            for sidecar in run.sidecars:
+                stack.enter_context(sidecar)
+            stack.enter_context(run.consume())
+            run.start()
+            run.produce()
+            run.produce()
+            primary.kill()
+            run.produce()
+            standby.promote()
+            run.produce()
+            for sidecar in run.sidecars:
+                sidecar.wait_ready()
+            run.settle()
+            run.check()
+
+
 def is_stopped(sidecar: SidecarProcess) -> bool:
     """Tell whether a process was stopped by SIGSTOP."""
     assert sidecar.process is not None

@@ -41,7 +41,7 @@ SETTINGS = {
 }
 # Why scram for all others: what has a password in a file is tested, too.
 ACCESS = f"""\
-host all {USER} 127.0.0.1/32 trust
+host all,replication {USER} 127.0.0.1/32 trust
 host all all    127.0.0.1/32 scram-sha-256
 """
 # Why: the server is not asked to stop, it is to be gone, with all that it has started.
@@ -55,17 +55,25 @@ class PostgresStartError(RuntimeError):
 class PostgresServer:
     """One server on a loopback port; a context manager that starts it."""
 
-    def __init__(self, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fsync: bool = False,
+        settings: Mapping[str, str] | None = None,
+        primary: Self | None = None,
+    ) -> None:
         """Prepare a server.
 
         Args:
             fsync: as in production; without it a test is faster, and what a killed process had
                 committed is in the files as well.
             settings: more settings of the server, by name.
+            primary: the running server that this one is a standby of.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._remove_folder = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.port = free_port()
+        self._primary = primary
         self.log_path = self.folder / "server.log"
         self._settings = {**SETTINGS, "fsync": str(fsync).lower(), **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,6 +155,17 @@ class PostgresServer:
         """Whether the first process lives."""
         return self._process is not None and self._process.poll() is None
 
+    def wait_for_standby(self) -> None:
+        """Let no commit come back from now on before a standby has it."""
+        self.execute(sql.SQL("alter system set synchronous_standby_names = '*'"))
+        self.execute(sql.SQL("select pg_reload_conf()"))
+        followers = sql.SQL("select 1 from pg_stat_replication where sync_state = 'sync'")
+        eventually(lambda: self.execute(followers), what="a standby follows")
+
+    def promote(self) -> None:
+        """Make a standby the primary; its own is gone."""
+        self.execute(sql.SQL("select pg_promote()"))
+
     # ------------------------------------------------------------------ databases
 
     def url(self, database: str = "postgres", user: str = USER) -> str:
@@ -224,9 +243,13 @@ class PostgresServer:
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         self._log = self.log_path.open("ab")
         options = ["-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"]
-        made = self._popen([program("initdb"), "-D", str(self._data), *options])
-        if made.wait(60) != 0:
-            raise PostgresStartError(f"initdb failed\n{self.log_tail()}")
+        command = [program("initdb"), "-D", str(self._data), *options]
+        if self._primary is not None:
+            where = ["-d", self._primary.url(), "-D", str(self._data)]
+            how = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+            command = [program("pg_basebackup"), *where, *how]
+        if self._popen(command).wait(60) != 0:
+            raise PostgresStartError(f"{command[0]} failed\n{self.log_tail()}")
         self._log.close()
         (self._data / "pg_hba.conf").write_text(ACCESS, encoding="utf-8")
 
@@ -295,12 +318,13 @@ def program(name: str) -> str:
     Raises:
         FileNotFoundError: the server is not installed.
     """
-    found = [Path(path) for path in [shutil.which(name)] if path is not None]
     versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
-    found += sorted(versions, key=lambda path: int(path.parts[-3]), reverse=True)
+    found = sorted(versions, key=lambda path: int(path.parts[-3]), reverse=True)
+    # Why last: what Debian has in the path chooses among its own clusters.
+    found += [Path(path) for path in [shutil.which(name)] if path is not None]
     if not found:
         raise FileNotFoundError(f"{name} of PostgreSQL is not installed: deploy/prepare-machine")
-    return str(found[0].resolve())
+    return str(found[0])
 
 
 def _other_user() -> pwd.struct_passwd | None:
