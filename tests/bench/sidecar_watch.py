@@ -61,7 +61,7 @@ def watch(sidecar: SidecarProcess, count: int, within_s: float = 300.0) -> list[
     samples: list[Sample] = []
 
     def is_done() -> bool:
-        samples.append(_sample(sidecar))
+        samples.append(sample(sidecar))
         return samples[-1].resent >= count
 
     eventually(is_done, within_s=within_s, every_s=POLL_S, what=f"{count} messages sent again")
@@ -81,7 +81,8 @@ def moved(samples: list[Sample]) -> Moved:
     return Moved(count / (last.at_s - first.at_s), (last.cpu_s - first.cpu_s) / count * 1e6)
 
 
-def _sample(sidecar: SidecarProcess) -> Sample:
+def sample(sidecar: SidecarProcess) -> Sample:
+    """Look once."""
     assert sidecar.process is not None
     _, body = sidecar.get("/metrics")
     at_s = time.monotonic()

@@ -42,12 +42,13 @@ PACE_S = 0.05
 
 
 class Sizes(NamedTuple):
-    """How much is measured: cycles, messages through a broker, seconds of a steady rate."""
+    """How much is measured: cycles, messages through a broker, seconds of a steady rate, rest."""
 
     cycles: int
     moves: int
     per_second: int
     seconds: float
+    rest_s: float
 
 
 class Step(NamedTuple):
@@ -99,7 +100,7 @@ def measure_steps(
 
 
 def measure_meanwhile(
-    scale: Scale, model: Model, folder: Path, dead: DeadLetters, waiting: int
+    scale: Scale, model: Model, folder: Path, dead: DeadLetters, waiting: int, sizes: Sizes
 ) -> Iterator[Meanwhile]:
     """Let others work on the store while cycles run at a steady pace."""
 
@@ -124,7 +125,7 @@ def measure_meanwhile(
         return command(action, "--destination", destination(number), "--yes")
 
     def rest() -> str:
-        time.sleep(5)
+        time.sleep(sizes.rest_s)
         return ""
 
     yield beside("nothing", rest)
@@ -164,13 +165,16 @@ def tell_steps(steps: Sequence[Step]) -> str:
             f"{step.bytes_each:,.0f}; {step.payload_bytes:,}"
         ),
         "claim 1000: p50, p99, max": lambda step: str(step.many.claims),
+        "processor time of such a claim": lambda step: f"{step.many.claim_cpu_ms:.1f} ms",
         "commit of such a cycle": lambda step: str(step.many.commits),
         "the whole of it in the store": lambda step: str(step.many.cycles),
         "processor time per message of it": lambda step: f"{step.many.cpu_us:.0f} µs",
         "written to the disk per message of it": lambda step: f"{step.many.written_kib:.0f} KiB",
         "claim 10: p50, p99, max": lambda step: str(step.few.claims),
         "the whole of such a cycle": lambda step: str(step.few.cycles),
-        "start to ready": lambda step: f"{step.service.ready_s:.1f} s",
+        "start to ready; processor time for it": lambda step: (
+            f"{step.service.ready_s:.1f}; {step.service.ready_cpu_s:.1f} s"
+        ),
         "`amqsidecar status`": lambda step: f"{step.service.status_s:.2f} s",
         "resident memory when ready; at most": lambda step: (
             f"{step.service.rss_mib:.0f}; {step.service.rss_max_mib:.0f} MiB"
@@ -221,7 +225,7 @@ def main() -> None:
     parser.add_argument("--only-last", action="store_true", help="leave the steps before out")
     options = parser.parse_args()
     steps = [count for count in STEPS if count < options.rows] + [options.rows]
-    sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20)
+    sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20, rest_s=5)
     print(_machine(options.rows), flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="scale-", dir=options.folder) as name,
@@ -238,7 +242,7 @@ def main() -> None:
             found.append(step)
             print(tell_steps(found), flush=True)
         beside = []
-        for one in measure_meanwhile(scale, model, folder, dead, options.rows):
+        for one in measure_meanwhile(scale, model, folder, dead, options.rows, sizes):
             beside.append(one)
             print(tell_meanwhile(beside), flush=True)
 

@@ -37,6 +37,7 @@ class Found(NamedTuple):
 
     Attributes:
         claims: from asking for what is due to having it.
+        claim_cpu_ms: processor time of one of them.
         commits: of the store's transaction.
         cycles: from asking for the transaction to its being durable.
         cpu_us: processor time of the cycles' thread per message taken and sent.
@@ -44,6 +45,7 @@ class Found(NamedTuple):
     """
 
     claims: Spread
+    claim_cpu_ms: float
     commits: Spread
     cycles: Spread
     cpu_us: float
@@ -70,6 +72,7 @@ class Cycles:
         self._commits: list[float] = []
         self._cycles: list[float] = []
         self._cpu_s = 0.0
+        self._claim_cpu_s = 0.0
         self._written_before = _written_bytes()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run_until_told)
@@ -100,6 +103,7 @@ class Cycles:
         count = len(self._cycles)
         return Found(
             Spread.of(self._claims),
+            self._claim_cpu_s / count * 1000,
             Spread.of(self._commits),
             Spread.of(self._cycles),
             self._cpu_s / count / self._batch * 1e6,
@@ -131,8 +135,9 @@ class Cycles:
         events: list[AnyEvent] = [event for row in taken for event in (took(row), scheduled(row))]
         cpu_s, began_s = time.thread_time(), time.perf_counter()
         with store.transaction() as tx:
-            claiming_s = time.perf_counter()
+            claiming_s, claiming_cpu_s = time.perf_counter(), time.thread_time()
             due = tx.claim_due(EVER_MS, self._batch)
+            self._claim_cpu_s += time.thread_time() - claiming_cpu_s
             claimed_s = time.perf_counter()
             events += [resent(row, now_ms) for row in due]
             self._number += 1
