@@ -43,7 +43,10 @@ CHUNK_ROWS = 500  # An operator's action holds the write lock for some ten milli
 _SCANNED_ROWS = 20_000  # So many are looked at between two words about the progress.
 
 _RESERVED_IDS = 16_384
-_VACUUM_PAGES = 512
+# Why so few: where the end of the file is free, each page costs the more the more are free, up to
+# milliseconds among a million.
+_VACUUM_PAGES = 64
+_VACUUM_FROM_PAGES = 512
 
 
 def path_of_url(url: str) -> Path:
@@ -431,4 +434,4 @@ class SqliteStore:
     def _is_mostly_free(self) -> bool:
         pages = self._database.run("PRAGMA page_count").fetchone()[0]
         free = self._database.run("PRAGMA freelist_count").fetchone()[0]
-        return bool(free > max(_VACUUM_PAGES, pages // 2))
+        return bool(free > max(_VACUUM_FROM_PAGES, pages // 2))
