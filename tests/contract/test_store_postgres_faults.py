@@ -288,6 +288,12 @@ def test_a_refusal_says_what_to_do(postgres: PostgresServer) -> None:
     assert "is empty; the service fills it" in refusal(postgres.url("template1"), read_only=True)
 
 
+def test_a_server_that_comes_back_is_not_taken_for_a_missing_database() -> None:
+    said = psycopg.OperationalError("connection failed: FATAL: the database system is starting up")
+    words = str(as_store_fault(said, "the store", "be opened"))
+    assert words.endswith("the server is starting up or shutting down")
+
+
 def test_a_read_only_standby_is_named(standby: PostgresServer) -> None:
     assert "add target_session_attrs=read-write" in refusal(standby.url())
     words = refusal(standby.url() + "?target_session_attrs=read-write")

@@ -35,8 +35,8 @@ _HINTS_BY_WORDS = {
     "no password supplied": "a password is needed; see store.password_file, PGPASSWORD or the "
     "passfile",
     "no pg_hba.conf entry": _HINTS_BY_STATE["28000"],
-    "role ": "the user does not exist; create it, or change store.url",
-    "database ": _HINTS_BY_STATE["3D000"],
+    'role "': "the user does not exist; create it, or change store.url",
+    'database "': _HINTS_BY_STATE["3D000"],
     "too many": _HINTS_BY_STATE["53300"],
     "remaining connection slots": _HINTS_BY_STATE["53300"],
     "starting up": _HINTS_BY_STATE["57P03"],
