@@ -22,6 +22,7 @@ from support.brokers import ArtemisBroker, ClassicBroker
 from support.jms_message import JmsMessage
 from support.jms_peer import FlakyConsumer, JmsPeer
 from support.ledger import altered, count
+from support.link_amqp_artemis import AmqpArtemisHarness
 from support.redelivered import receipts, waits_ms
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
@@ -308,9 +309,12 @@ def _is_blocked(sidecar: SidecarProcess, name: str) -> bool:
 
 
 def test_nothing_waits_where_it_may_be_lost(
-    peer: JmsPeer, sidecar: SidecarProcess, unique: str
+    peer: JmsPeer, sidecar: SidecarProcess, broker: ArtemisBroker, unique: str
 ) -> None:
-    """It is parked, whole, and the log says why; doctor has said so before."""
+    """It is parked, whole, and the log says why; doctor has said so before.
+
+    The broker's own retry sends it back.
+    """
     [sent] = peer.produce("lossy.memory", "Text", test_id=unique)
     peer.fail("lossy.memory", "reject", messages=1)
     findings = json.loads(sidecar.run_command("doctor", "--output", "json"))["findings"]
@@ -321,10 +325,16 @@ def test_nothing_waits_where_it_may_be_lost(
     ]
     assert "moved to amqsidecar.parked instead: queue lossy.memory" in warning["what"]
     sidecar.start()
-    [found] = peer.consume("amqsidecar.parked", count=1, wait_ms=20_000)
+    [found] = eventually(lambda: peer.browse("amqsidecar.parked"), what="it is parked")
     assert (found.test_id, found.body) == (sent.test_id, sent.body)
     [parked] = [one for one in sidecar.log_lines() if one["event"] == "parked"]
     assert "lossy.memory is not durable" in parked["reason"]
+
+    harness = AmqpArtemisHarness(broker, unique)
+    assert harness.ask("queue.amqsidecar.parked", "retryMessages").value == 1
+    harness.close()
+    [retried] = peer.consume("lossy.memory", count=1, wait_ms=10_000)
+    assert (retried.test_id, retried.body) == (sent.test_id, sent.body)
 
 
 def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) -> None:
