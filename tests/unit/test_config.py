@@ -384,6 +384,15 @@ def test_other_stores_are_refused_with_a_reason(url: str, what: str) -> None:
     assert "geheim" not in problem.what
 
 
+def test_a_schedule_in_the_broker_holds_nothing_and_has_no_share() -> None:
+    url, process = "store.url=broker:", "intake.backlog=process"
+    assert load_config(None, (url, process), {}).store.url == "broker:"
+    (problem,) = problems_of(sets=(url,))
+    assert problem.what.startswith("intake.backlog: is `hold`")
+    (problem,) = problems_of(sets=(url, process, "store.instance=a"))
+    assert problem.what.startswith("store.instance: counts for stores only")
+
+
 def test_a_store_in_postgresql_has_its_password_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("geheim\n")
