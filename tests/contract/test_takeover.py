@@ -20,6 +20,7 @@ from amqsidecar.stores.postgres_store import PostgresStore
 from simulation.world import DLQ, CountingRules, World
 from support.memory_broker import ENCODING, Killed, MemoryLink
 from support.postgres_server import PostgresServer
+from support.waiting import eventually
 
 
 class SharedWorld(World):
@@ -132,6 +133,27 @@ def test_who_is_alive_is_left_alone(world: SharedWorld) -> None:
     world.end_at("stored")
     world.takeover.look()
     assert (world.verdicts(), world.taken_over) == ([], 0)
+
+
+def test_a_fault_of_ours_does_not_end_the_looking(world: SharedWorld) -> None:
+    world.end_at("stored")
+    world.end_connections()
+    faults = iter([ZeroDivisionError()])
+
+    def make_store(instance: str | None) -> PostgresStore:
+        for fault in faults:
+            raise fault
+        return world.make_store(instance)
+
+    takeover = Takeover(
+        make_store=make_store,
+        make_link=lambda _instance: MemoryLink(world.broker),
+        make_engine=world.make_engine,
+        every_s=0.01,
+        taken_over=world.count_takeover,
+    )
+    with takeover.running():
+        eventually(lambda: world.taken_over == 1, what="it is taken over")
 
 
 def test_the_instance_is_free_for_who_comes_next(world: SharedWorld) -> None:

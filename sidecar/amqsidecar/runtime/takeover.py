@@ -85,7 +85,11 @@ class Takeover:
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                # Why: the thread would end, and nobody would look any more.
+                log.exception("takeover_failed", reason="a fault of amqsidecar")
 
     def _settle(self, instance: str) -> None:
         """Be the instance for a moment; if the process dies inside, it is abandoned as before."""
