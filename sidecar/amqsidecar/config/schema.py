@@ -544,7 +544,8 @@ class StoreOptions(Section):
     instance: str = option(
         "",
         "Name of this sidecar's share of the schedule; the private queue in the broker is named "
-        "after it. Empty = made once by the store.",
+        "after it. Empty = made once by the store; in PostgreSQL any free one, else a new one, so "
+        "that all sidecars can have the same configuration.",
         why="with one file for one sidecar there is nothing to tell apart",
         pattern=r"^[A-Za-z0-9_-]{0,64}$",
     )
