@@ -11,7 +11,9 @@ import psycopg
 import pytest
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model.destination import queue
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.stores.postgres_database import QUERIES
 from amqsidecar.stores.postgres_store import PostgresStore
@@ -350,6 +352,27 @@ def _held(make: MakeStore) -> list[int]:
     return [row.id for row in rows]
 
 
+def test_tallies_of_destinations_without_rows_are_forgotten(make: MakeStore) -> None:
+    """One takes what the other sends, so neither share is ever empty."""
+    first, second = make(), make()
+    first.open()
+    second.open()
+    take(first, 1, 2)
+    cycle = begin(second, sends=1)
+    shares = "SELECT count FROM tally ORDER BY instance"
+    with second.transaction() as tx:
+        tx.finish_cycle(cycle)
+    assert first.forget_history(0, 10) == 0
+    assert first._database.run(shares) == [(2,), (-1,)]
+    begin(second, sends=1)
+    with second.transaction() as tx:
+        tx.finish_cycle(cycle + 1)
+    assert first.forget_history(0, 10) == 0
+    assert first._database.run(shares) == []
+    take(first, 3)
+    assert [tally.count for tally in second.tallies()] == [1]
+
+
 # Backlogs.
 
 
@@ -392,3 +415,41 @@ def test_who_takes_of_a_backlog_waits_for_who_does(make: MakeStore) -> None:
             tx.set_hold("DLQ", 5)
         asked.result(60)
     assert told == [{"DLQ": 5}]
+
+
+def test_of_one_backlog_exactly_the_first_are_held_whoever_takes_them(make: MakeStore) -> None:
+    """Cycles of two sidecars finish, and fail, between each other."""
+    backlog, source, chance = 40, queue("DLQ"), random.Random(5)
+    stores = [make(), make()]
+    gates = [BacklogGate(lambda _: backlog, holds=True, threshold=3) for _ in stores]
+    for store, gate in zip(stores, gates, strict=True):
+        store.open()
+        gate.remember(store.holds())
+    arrived, held, unfinished = 0, Counter[bool](), [0, 0]
+    while arrived < 3 * backlog:
+        index = chance.randrange(2)
+        store, gate = stores[index], gates[index]
+        with store.transaction() as tx:
+            cycle = store.open().cycle + 1
+            if unfinished[index]:
+                tx.finish_cycle(cycle)
+                cycle += 1
+            gate.begin(tx.holds)
+            deaths = chance.randrange(1, 6)
+            are_backlog = [gate.is_backlog(source) for _ in range(deaths)]
+            for name, count in gate.counted.items():
+                tx.set_hold(name, count)
+            tx.record_cycle(cycle, [], [], [], gate.taken)
+        if chance.random() < 0.3:  # the broker refuses, the dead letters come again
+            gate.rollback()
+            unfinished[index] = 0
+            with store.transaction() as tx:
+                tx.undo_cycle(cycle)
+            continue
+        gate.commit()
+        unfinished[index] = 1
+        arrived += deaths
+        held.update(are_backlog)
+        if arrived < backlog:
+            assert held[False] == 0
+    assert held[True] == backlog

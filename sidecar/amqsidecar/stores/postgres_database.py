@@ -119,8 +119,11 @@ class PostgresDatabase:
         (row,) = connection.execute("SELECT current_setting('synchronous_commit')").fetchall()
         if row[0] == "off":
             settings["synchronous_commit"] = "on"
-        for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.execute(
+            "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) "
+            "AS setting (name, value)",
+            (list(settings), list(settings.values())),
+        )
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""

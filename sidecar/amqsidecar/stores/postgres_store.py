@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 
+import msgspec
+
 from amqsidecar.clock import Clock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
@@ -343,12 +345,14 @@ class PostgresStore:
     def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
         """Change rows chunk by chunk; those that a cycle is just looking at are tried again."""
         until_id = self._database.query("newest_id")[0][0]
-        total = after_id = 0
-        while rows := filtered(self._database, row_filter, CHUNK_ROWS, after_id, until_id):
-            after_id = rows[-1].id
-            changed = self._act_on([row.id for row in rows], row_filter, action)
-            progress(len(rows), changed)
-            total += changed
+        total = 0
+        for part in _parts(row_filter):
+            after_id = 0
+            while rows := filtered(self._database, part, CHUNK_ROWS, after_id, until_id):
+                after_id = rows[-1].id
+                changed = self._act_on([row.id for row in rows], part, action)
+                progress(len(rows), changed)
+                total += changed
         return total
 
     def _act_on(self, ids: list[int], row_filter: RowFilter, action: acts.Action) -> int:
@@ -396,3 +400,13 @@ class PostgresStore:
     def shrink(self) -> bool:
         """Do nothing: the server's autovacuum makes room. Returns False."""
         return False
+
+
+def _parts(row_filter: RowFilter) -> Iterator[RowFilter]:
+    """Split a filter with many ids, in the order of the ids."""
+    if row_filter.ids is None:
+        yield row_filter
+        return
+    ids = sorted(set(row_filter.ids))
+    for start in range(0, len(ids), CHUNK_ROWS):
+        yield msgspec.structs.replace(row_filter, ids=tuple(ids[start : start + CHUNK_ROWS]))
