@@ -568,6 +568,8 @@ class StoreOptions(Section):
         """Yield what doesn't fit the URL."""
         if self.password_file is not None and not self.is_shared:
             yield "password_file", "counts for postgresql:// only; remove it"
+        if self.instance and self.url == BROKER_HELD:
+            yield "instance", "counts for stores only, the broker keeps one schedule; remove it"
 
     @property
     def is_shared(self) -> bool:
