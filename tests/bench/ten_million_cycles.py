@@ -113,10 +113,11 @@ class Cycles:
 
     def _run_until_told(self) -> None:
         store = self._opened()
-        while not self._is_over.is_set():
+        pause_s = 0.0
+        while not self._cycles or not self._is_over.wait(pause_s):
             began_s = time.monotonic()
             self._cycle(store)
-            self._is_over.wait(max(0.0, began_s + self._every_s - time.monotonic()))
+            pause_s = max(0.0, began_s + self._every_s - time.monotonic())
         store.close()
 
     def _opened(self) -> Store:
