@@ -533,6 +533,33 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
     openwire.close()
 
 
+def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
+    broker: ClassicBroker, unique: str, unreadable: dict[str, str]
+) -> None:
+    """Else one message of whoever may write there would stop the sidecar."""
+    name = f"amqsidecar.token.{unique}"
+    with closing(OpenWireHarness(broker, unique)) as openwire:
+        openwire.send([WireMessage(destination=(wire.QUEUE, name), compressed=True)])
+
+        def take_token() -> int | None:
+            link = StompClassicLink(
+                broker.endpoint("STOMP_PORT"),
+                clock=SystemClock(),
+                instance=unique,
+                unreadable=unreadable,
+            )
+            with closing(link), suppress(LinkLost):
+                link.open(name)
+                if not link.token_exists():
+                    link.create_token(3)
+                return link.take_token(10)
+            return None
+
+        assert eventually(take_token, what="the token is taken") == 3
+        assert openwire.depth(name) == 2
+    assert len(unreadable) == 1
+
+
 def test_a_compressed_text_is_not_turned_into_another(
     broker: ClassicBroker, unique: str, make_link: MakeLink
 ) -> None:

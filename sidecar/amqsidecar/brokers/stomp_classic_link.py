@@ -172,7 +172,11 @@ class StompClassicLink:
         self._token_or_none = None
         if self._token_queue is not None:
             self._token_or_none = TokenQueue(
-                self._token_queue, connection, self._consumers, self._clock
+                self._token_queue,
+                connection,
+                self._consumers,
+                self._clock,
+                selectors.readable(rules.unreadable_in(self._token_queue)),
             )
 
     @property
@@ -201,7 +205,7 @@ class StompClassicLink:
                 note_breakers(
                     self._endpoint,
                     self._clock,
-                    self._consumers.queues - {self._token_queue},
+                    self._consumers.queues,
                     self._rules,
                     self._unreadable,
                 )

@@ -13,7 +13,10 @@ from amqsidecar.model.destination import Destination
 
 
 class TokenQueue(TokenChoice[bytes]):
-    """Waits for tokens and knows the one in hand."""
+    """Waits for tokens and knows the one in hand.
+
+    What the selector does not match is left alone: messages that break connections.
+    """
 
     def __init__(
         self,
@@ -21,12 +24,18 @@ class TokenQueue(TokenChoice[bytes]):
         connection: StompConnection,
         consumers: Consumers,
         clock: Clock,
+        selector: str = "",
     ) -> None:
         super().__init__(destination, connection, consumers, clock)
         self._connection = connection
         self._consumers = consumers
+        self._selector = selector
         consumers.add(
-            destination, PREFETCH, self._take_in, options=((b"activemq.exclusive", b"true"),)
+            destination,
+            PREFETCH,
+            self._take_in,
+            selector=selector,
+            options=((b"activemq.exclusive", b"true"),),
         )
 
     def _take_in(self, frame: Frame) -> None:
@@ -39,7 +48,7 @@ class TokenQueue(TokenChoice[bytes]):
 
     def _count(self) -> int:
         try:
-            frames = self._consumers.browse(self._destination, PREFETCH + 1)
+            frames = self._consumers.browse(self._destination, PREFETCH + 1, self._selector)
         except Refused as cause:
             raise BrokerRefused(f"can't browse {self._destination}: {cause}") from cause
         return sum(1 for frame in frames if read_cycle(frame) is not None)
