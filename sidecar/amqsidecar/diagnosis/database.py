@@ -145,8 +145,8 @@ def database_findings(url: str, facts: DatabaseFacts, schema: str) -> Iterator[F
             Severity.WARNING,
             url,
             "a pooler stands in between: it must give each connection one session of the server "
-            "for as long as it lasts (PgBouncer: pool_mode = session), or settings get mixed up; and "
-            "a sidecar that was killed is noticed only when its lease has run out",
+            "for as long as it lasts (PgBouncer: pool_mode = session), or settings get mixed up; "
+            "and a sidecar that was killed is noticed only when its lease has run out",
         )
     if facts.is_open:
         yield _finding(
