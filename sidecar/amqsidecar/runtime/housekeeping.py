@@ -18,7 +18,7 @@ RETENTION_EVERY_S = 60.0
 FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
 WORK_S = 10.0
-"""So long each kind of this work goes on at most; what is left is for the next time."""
+"""So long this work goes on at most; what is left is for the next time."""
 
 log = structlog.get_logger("amqsidecar.housekeeping")
 
@@ -77,12 +77,17 @@ class Housekeeping:
     def forget(self) -> None:
         """Remove events that are too old or too many."""
         before_ms = self._clock.now_ms() - self._keep_ms
+        ends_s = self._clock.monotonic_s() + WORK_S
         try:
             with self._opened() as store:
                 limit = FORGOTTEN_AT_ONCE
-                removed = self._repeat(limit, lambda: store.forget_history(before_ms, limit))
-                removed += self._repeat(limit, lambda: store.trim_history(self._max_events, limit))
-                self._repeat(True, store.shrink)
+                removed = self._repeat(
+                    ends_s, limit, lambda: store.forget_history(before_ms, limit)
+                )
+                removed += self._repeat(
+                    ends_s, limit, lambda: store.trim_history(self._max_events, limit)
+                )
+                self._repeat(ends_s, True, store.shrink)
         except (ConfigError, StoreError) as error:
             log.warning("retention_failed", reason=str(error))
             return
@@ -98,16 +103,15 @@ class Housekeeping:
         finally:
             store.close()
 
-    def _repeat(self, whole: int, step: Callable[[], int]) -> int:
+    def _repeat(self, ends_s: float, whole: int, step: Callable[[], int]) -> int:
         """Do steps until one finds less than a whole portion; return how much it was altogether."""
-        began_s = self._clock.monotonic_s()
         done = 0
         while True:
-            step_began_s = self._clock.monotonic_s()
+            began_s = self._clock.monotonic_s()
             portion = step()
             done += portion
             now_s = self._clock.monotonic_s()
-            if portion < whole or now_s >= began_s + WORK_S:
+            if portion < whole or now_s >= ends_s:
                 return done
             # Why: a lock that is free for a moment only is hardly ever got by a cycle.
-            self._sleep(max(0.001, now_s - step_began_s))
+            self._sleep(max(0.001, now_s - began_s))
