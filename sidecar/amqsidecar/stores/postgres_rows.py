@@ -27,7 +27,8 @@ def pg_text(text: str) -> str:
         >>> pg_text("a\0b")
         'a\\x00b'
     """
-    return storable(text).replace("\0", "\\x00")
+    text = storable(text)
+    return text.replace("\0", "\\x00") if "\0" in text else text
 
 
 def pg_text_or_none(text: str | None) -> str | None:
