@@ -77,6 +77,7 @@ class AmqpArtemisLink:
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
         self._clock = clock
         self._instance = instance
+        self._client_id = f"amqsidecar-{instance}-{uuid4().hex[:12]}"
         self._timeout_s = endpoint.connect_timeout_s
         self._final_suffix = final_suffix
         self._crash_point = crash_point
@@ -104,7 +105,7 @@ class AmqpArtemisLink:
         began_ms = self._clock.now_ms()
         self._open(None, has_transactions=True)
         management = _opened(self._management)
-        broker_ms = ArtemisAnswers(management).broker_ms()
+        broker_ms = ArtemisAnswers(management).connected_ms(self._client_id)
         if broker_ms is None:
             reason = management.missing or "it does not tell its time"
             raise BrokerRefused(
@@ -116,7 +117,7 @@ class AmqpArtemisLink:
 
     def _open(self, token_queue: str | None, *, has_transactions: bool) -> None:
         connection = self._connection
-        connection.open(f"amqsidecar-{self._instance}-{uuid4().hex[:12]}")
+        connection.open(self._client_id)
         told = connection.remote_properties()
         if "artemis" not in told.get("product", "").lower():
             product = told.get("product") or "an unknown product"

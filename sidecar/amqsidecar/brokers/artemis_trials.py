@@ -44,6 +44,22 @@ class ArtemisAnswers:
         # Why the latest: it is ours, or was made after ours.
         return max((int(entry["creationTime"]) for entry in entries), default=None)
 
+    def connected_ms(self, client_id: str) -> int | None:
+        """Return the broker's clock when it took the connection of this client; None = not told."""
+        named = {"field": "CLIENT_ID", "operation": "EQUALS", "value": client_id}
+        found, times = self._management.ask_all(
+            [
+                Question("broker", "listConnections", (json.dumps(named), 1, 1)),
+                Question("broker", "listConnectionsAsJSON"),
+            ]
+        )
+        if not (found.is_ok and times.is_ok):
+            return None
+        ids = [entry["connectionID"] for entry in json.loads(found.value)["data"]]
+        entries = json.loads(times.value)
+        told = [int(one["creationTime"]) for one in entries if one["connectionID"] in ids]
+        return told[0] if told else None
+
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
         """Return the same: names are no wildcards here."""
         return tuple(queues)
