@@ -15,7 +15,7 @@ from amqsidecar.diagnosis.trials import ExaminedLink
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 
@@ -85,7 +85,8 @@ class LinkMaker:
         """Return a link for an instance, to the product that answers at the URL.
 
         Raises:
-            ConfigError: the password or a certificate can't be read.
+            ConfigError: the password or a certificate can't be read, or the schedule is shared and
+                the wire can't do that.
             LinkLost: AMQP and STOMP only, when the product has to be asked: it can't be reached.
             BrokerRefused: as above: it refuses us.
         """
@@ -153,6 +154,15 @@ class LinkMaker:
     def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink  # noqa: PLC0415
 
+        if self._config.store.is_shared:
+            # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed
+            # and not acknowledged yet comes to the others when we die, as a new dead letter.
+            what = (
+                "is shared with others, and over STOMP Artemis accepts dead letters outside its "
+                "transactions, so that some would come twice: use amqp:// in broker.url, or a "
+                "schedule of one sidecar"
+            )
+            raise ConfigError([Problem("store.url", what)])
         return StompArtemisLink(
             endpoint,
             instance=instance,

@@ -292,6 +292,18 @@ def test_a_standby_takes_over(broker: Broker, unique: str, tmp_path: Path) -> No
             run.check()
 
 
+@pytest.mark.parametrize("broker", ["artemis"], indirect=True)
+def test_a_wire_that_accepts_outside_its_transactions_is_refused(
+    broker: Broker, server: PostgresServer, tmp_path: Path
+) -> None:
+    """What a dead sidecar had accepted comes again over STOMP; only its heir would know it."""
+    with server.database() as url:
+        sidecar = SidecarProcess(tmp_path, broker.stomp_url, sets=[f"store.url={url}"])
+        said = sidecar.run_refused(expect=78)
+        assert "store.url: " in said
+        assert "amqp://" in said
+
+
 def is_stopped(sidecar: SidecarProcess) -> bool:
     """Tell whether a process was stopped by SIGSTOP."""
     assert sidecar.process is not None
