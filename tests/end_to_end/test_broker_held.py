@@ -324,6 +324,10 @@ def test_nothing_waits_where_it_may_be_lost(
         if one["check"] == "schedule" and one["subject"] == "queue://lossy.memory"
     ]
     assert "moved to amqsidecar.parked instead: queue lossy.memory" in warning["what"]
+    assert {one["subject"] for one in findings if one["check"] == "schedule"} >= {
+        "broker:",
+        "amqsidecar.waiting",
+    }
     sidecar.start()
     [found] = eventually(lambda: peer.browse("amqsidecar.parked"), what="it is parked")
     assert (found.test_id, found.body) == (sent.test_id, sent.body)

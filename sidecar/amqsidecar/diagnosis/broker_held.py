@@ -1,28 +1,41 @@
 """Judges whether the broker can keep what waits (`store.url broker:`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from amqsidecar.broker import KeepsDelayed, Link
+from amqsidecar.diagnosis.artemis_layout import address_setting
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.engine.kept_by_broker import NOT_KEPT, PARKED_QUEUE
+from amqsidecar.diagnosis.trials import TellsSettings
+from amqsidecar.engine.kept_by_broker import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination
 
 _SUBJECT = "broker:"
 _CLOCK_MS = 1_000
+_DEFAULT_ATTEMPTS = 10
+_ANOTHER_STORE = "store: {url: sqlite:///path/that/can/be/written}"
 
 
-def keeping_findings(link: Link, origins: Sequence[Destination]) -> Iterator[Finding]:
+def keeping_findings(
+    link: Link, origins: Sequence[Destination], *, may_ask: bool
+) -> Iterator[Finding]:
     """Yield whether the broker keeps what waits, and where it may lose it.
 
     Args:
         link: open.
         origins: where dead letters come from.
+        may_ask: whether the broker tells this user of its queues and settings.
     """
     if not isinstance(link, KeepsDelayed):
         why = NOT_KEPT[link.description.kind]
-        yield _finding(
-            Severity.PROBLEM, _SUBJECT, why, "store: {url: sqlite:///path/that/can/be/written}"
+        yield _finding(Severity.PROBLEM, _SUBJECT, why, _ANOTHER_STORE)
+        return
+    if not may_ask:
+        what = (
+            "a run would end: the broker has to tell its time and where messages may wait; grant "
+            "the user send and manage on activemq.management"
         )
+        yield _finding(Severity.PROBLEM, _SUBJECT, what)
         return
     yield _finding(Severity.OK, _SUBJECT, "the broker keeps what waits, in its own queues")
     for origin in dict.fromkeys(origins):
@@ -30,6 +43,39 @@ def keeping_findings(link: Link, origins: Sequence[Destination]) -> Iterator[Fin
         if problem is not None:
             what = f"what has to wait for it is moved to {PARKED_QUEUE.name} instead: {problem}"
             yield _finding(Severity.WARNING, str(origin), what)
+    if isinstance(link, TellsSettings):
+        names = dict.fromkeys((WAITING_QUEUE.name, *(origin.address for origin in origins)))
+        told = link.address_settings([*names])
+        yield from settings_findings(dict(zip(names, told, strict=True)))
+
+
+def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield what address settings do to what waits.
+
+    Args:
+        settings_of: merged, by address; that of `WAITING_QUEUE` among them.
+    """
+    own = WAITING_QUEUE.name
+    attempts = int(settings_of[own].get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
+    if attempts > 0:
+        yield _finding(
+            Severity.WARNING,
+            own,
+            f"limited to {attempts} deliveries: a dead letter in it that is given back as often "
+            "(by crashes, say) loses its origin for ever",
+            address_setting(own, "<max-delivery-attempts>-1</max-delivery-attempts>"),
+        )
+    for name, settings in settings_of.items():
+        limits = (int(settings.get(key, -1)) for key in ("maxSizeBytes", "maxSizeMessages"))
+        policy = settings.get("addressFullMessagePolicy")
+        if policy in ("BLOCK", "FAIL") and any(limit > 0 for limit in limits):
+            yield _finding(
+                Severity.WARNING,
+                name,
+                f"what waits counts for the limit of its size (address-full-policy {policy}): "
+                "when that is reached, producers have to wait until it is due",
+                address_setting(name, "<address-full-policy>PAGE</address-full-policy>"),
+            )
 
 
 def keeping_clock_findings(ahead_ms: int) -> Iterator[Finding]:

@@ -195,7 +195,7 @@ class Doctor:
             link, trials, [one for one in (*origins, *named) if not names.covers(one)]
         )
         if settings.is_broker_held:
-            self._found += keeping_findings(link, origins)
+            self._found += keeping_findings(link, origins, may_ask=self._may_ask)
             if isinstance(link, KeepsDelayed):
                 rights.try_keeping(link, trials)
         self._count(link, sources)
