@@ -88,8 +88,8 @@ REPLICATION_ROLES = (
     "<primary>{locks}</primary>",
     "<backup>{locks}<allow-failback>false</allow-failback></backup>",
 )
-# Why not concurrent: otherwise Classic removes a dead message before its dead letter is on disk, and
-# a kill in between loses it (`deploy/reference/field-tests.md`).
+# Why not concurrent: otherwise Classic removes a dead message before its dead letter is on disk,
+# and a kill in between loses it (`deploy/reference/connecting.md`).
 SHARED_KAHADB = """
 <kahaDB directory="{folder}" concurrentStoreAndDispatchQueues="false">
   <locker><shared-file-locker lockAcquireSleepInterval="500"/></locker>
