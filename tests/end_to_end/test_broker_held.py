@@ -341,8 +341,18 @@ def test_nothing_waits_where_it_may_be_lost(
     assert (retried.test_id, retried.body) == (sent.test_id, sent.body)
 
 
+class SetClock(SystemClock):
+    """The machine's clock, set by somebody."""
+
+    set_ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.set_ahead_ms
+
+
 def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) -> None:
-    link = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance="looks")
+    clock = SetClock()
+    link = AmqpArtemisLink(broker.endpoint("PORT"), clock=clock, instance="looks")
     reasons = {
         "lossy.purged": "purge-on-no-consumers",
         "lossy.memory": "not durable",
@@ -356,6 +366,8 @@ def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) ->
         assert {name: why for name, why in reasons.items() if why not in found[name]} == {}
         assert link.waiting_problem(queue("any.other")) is None
         assert 0 <= link.clock_ahead_ms() < 1_000
+        clock.set_ahead_ms = -10_000
+        assert 10_000 <= link.clock_ahead_ms() < 11_000
     finally:
         link.close()
 

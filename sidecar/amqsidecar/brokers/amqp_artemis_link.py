@@ -94,7 +94,7 @@ class AmqpArtemisLink:
         self._seen_in_part: dict[IntakeQueue, str] = {}
         self._cycle: AmqpCycle | None = None
         self._waiting_places: WaitingPlaces | None = None
-        self._clock_ahead_ms = 0
+        self._met: tuple[int, int, float] | None = None
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token; None = look."""
@@ -102,7 +102,7 @@ class AmqpArtemisLink:
 
     def open_to_move(self) -> None:
         """Connect, log in and prepare transactions, without a token; in place of `open`."""
-        began_ms = self._clock.now_ms()
+        began_ms, began_s = self._clock.now_ms(), self._clock.monotonic_s()
         self._open(None, has_transactions=True)
         management = _opened(self._management)
         broker_ms = ArtemisAnswers(management).connected_ms(self._client_id)
@@ -112,8 +112,7 @@ class AmqpArtemisLink:
                 "the broker has to tell its time, and which queues keep what waits in them, where "
                 f"store.url is broker: {reason}"
             )
-        # Why at most: our connection was made some time after we began.
-        self._clock_ahead_ms = broker_ms - began_ms
+        self._met = (broker_ms, began_ms, began_s)
 
     def _open(self, token_queue: str | None, *, has_transactions: bool) -> None:
         connection = self._connection
@@ -270,7 +269,12 @@ class AmqpArtemisLink:
 
     def clock_ahead_ms(self) -> int:
         """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
-        return self._clock_ahead_ms
+        broker_ms, began_ms, began_s = _opened(self._met)
+        now_ms = self._clock.now_ms()
+        # Why the longer: our clock may have been set back, or the machine may have slept.
+        passed_ms = max(now_ms - began_ms, int((self._clock.monotonic_s() - began_s) * 1000))
+        # Why at most: the broker took our connection some time after we began.
+        return broker_ms + passed_ms - now_ms
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the broker's merged settings of each address, by its names; unset keys are absent.

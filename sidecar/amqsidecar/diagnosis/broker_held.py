@@ -87,7 +87,7 @@ def keeping_clock_findings(ahead_ms: int) -> Iterator[Finding]:
     if abs(ahead_ms) >= _CLOCK_MS:
         what = (
             "what waits in the broker is due by its clock: the difference is reckoned in when a "
-            "link is opened, but what a clock is set by afterwards comes too early or too late"
+            "link is opened, but if that clock is set afterwards, it comes too early or too late"
         )
         yield Finding(
             check=Check.CLOCK,
