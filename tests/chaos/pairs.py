@@ -132,7 +132,7 @@ def _artemis() -> Broker:
 
 
 def _classic(version: str) -> Callable[[], Broker]:
-    # Why not concurrent: a Classic that is killed would lose dead letters by itself (connecting.md).
+    # Why not concurrent: killed, Classic would lose dead letters by itself (connecting.md).
     return lambda: ClassicBroker(
         version,
         destination_policy=INDIVIDUAL,
