@@ -1,6 +1,7 @@
 """The command: exit codes, what goes where, JSON shapes; over a real store in a file."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -510,6 +511,25 @@ def test_an_answer_decides(
     assert ("nothing was done" in result.err) != answer
 
 
+def test_millions_are_not_counted_for_who_did_not_ask(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting by cause looks at every row; by destination and state it costs nothing."""
+    counted: list[object] = []
+    count_rows = SqliteStore.count_rows
+
+    def noted(store: SqliteStore, row_filter: Any) -> int:
+        counted.append(row_filter)
+        return count_rows(store, row_filter)
+
+    monkeypatch.setattr(SqliteStore, "count_rows", noted)
+    assert cli("cancel", "--cause", "timeout", "--yes").out == "cancel: 1 messages\n"
+    assert counted == []
+    assert "nothing matched" in cli("cancel", "--cause", "none", "--yes").err
+    cli("hold", "--all", "--yes")
+    assert len(counted) == 1
+
+
 def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def abort(_text: str, err: bool) -> bool:
         raise act_commands.typer.Abort
@@ -577,6 +597,24 @@ def test_an_age_has_a_unit(text: str, expected: int) -> None:
 )
 def test_a_span_has_two_units_at_most(milliseconds: int, expected: str) -> None:
     assert printing.span(milliseconds) == expected
+
+
+@pytest.mark.parametrize(("total", "shown"), [(2_000, "1500/2000"), (None, "1500/?")])
+def test_progress_tells_how_much_is_done_and_how_fast(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    total: int | None,
+    shown: str,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with printing.progress_bar("retry", total) as advance:
+        advance(1_000)
+        advance(500)
+    told = capsys.readouterr().err
+    assert shown in told
+    assert re.search(r"[1-9][\d,]*/s", told)
 
 
 def test_a_time_beyond_the_calendar_is_printed_as_it_is() -> None:
