@@ -9,7 +9,7 @@ of the last committed cycle. Every broker transaction takes token k-1 and sends 
 receive the token doesn't own the instance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -386,6 +386,19 @@ class AsksRoutesAhead(Protocol):
 
         Raises:
             LinkLost: the connection is gone.
+        """
+        ...
+
+
+@runtime_checkable
+class CommitsInBackground(Protocol):
+    """A link on which the next transaction can be begun while the broker commits one."""
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each `commit_cycle`, once the broker was asked to commit.
+
+        It may call everything but `attach` and `commit_cycle`. What it raises ends the connection,
+        or leaves it to `close`. If the commit fails, the caller abandons what was begun.
         """
         ...
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
+from amqsidecar.broker import CommitsInBackground, Delivery, IntakeQueue, Link, Resend
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from support.link_amqp_artemis import AmqpArtemisHarness
@@ -273,6 +273,73 @@ def test_refused_sends_leave_everything_as_it_was(
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
     assert [one.id for one in harness.drain(origin)] == ids
     assert harness.depth(harness.intake().destination.name) == 0
+
+
+def begin_while_committing(link: Link, sends: Sequence[Resend]) -> list[int]:
+    """Let the link begin these sends in each commit; return what counts how often."""
+    if not isinstance(link, CommitsInBackground):
+        pytest.skip("this link begins nothing ahead")
+    begun: list[int] = []
+
+    def begin() -> None:
+        link.begin_sends(sends)
+        begun.append(len(sends))
+
+    link.while_committing(begin)
+    return begun
+
+
+def test_the_next_sends_are_begun_while_a_cycle_is_committed(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """Nobody sees them before their own commit, and none after they were abandoned."""
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 9)
+    link = open_link(token=0)
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 9)
+    sends = redeliveries(deliveries)
+    second = sends[3:6]
+    begun = begin_while_committing(link, second)
+    link.commit_cycle(deliveries[:3], sends[:3], 1)
+    assert begun == [3]
+    assert harness.depth(origin) == 3
+
+    link.commit_cycle(deliveries[3:6], second, 2)
+    assert begun == [3, 3]
+    assert harness.depth(origin) == 6
+    link.abandon_sends()
+    link.while_committing(lambda: None)
+    link.commit_cycle(deliveries[6:], sends[6:], 3)
+    assert [one.id for one in harness.drain(origin)] == ids
+    assert harness.depth(harness.intake().destination.name) == 0
+
+
+def test_a_refused_cycle_leaves_nothing_of_what_was_begun_behind_it(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    """Whether it was begun before the refusal came or not."""
+    refusing = harness.refusing_destination()
+    if refusing is None:
+        pytest.skip("this broker refuses no send")
+    origin = f"{harness.prefix}.orders"
+    ids = harness.put_dead_letters(origin, 4)
+    link = open_link(token=0)
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, 4)
+    sends = redeliveries(deliveries)
+    begin_while_committing(link, sends[2:])
+    with pytest.raises(SendsRefused) as refused:
+        link.commit_cycle(
+            deliveries[:2], [sends[0], redelivery(deliveries[1], destination=refusing)], 1
+        )
+    assert list(refused.value.refusals) == [1]
+    link.abandon_sends()
+    assert harness.depth(origin) == 0
+
+    link.while_committing(lambda: None)
+    link.commit_cycle(deliveries, sends, 1)
+    assert [one.id for one in harness.drain(origin)] == ids
 
 
 def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None:

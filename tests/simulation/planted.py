@@ -81,14 +81,17 @@ def token_exchanged_after_the_transaction(patch: Patch) -> None:
 def accepted_before_the_commit_where_that_is_no_transaction(patch: Patch) -> None:
     check = AckLaterLink._check_sends
 
-    def check_and_accept(link: AckLaterLink, sends: Sequence[Any]) -> None:
-        check(link, sends)
+    def check_and_accept(link: AckLaterLink, sends: Sequence[Any]) -> Any:
+        refusal = check(link, sends)
+        if refusal is not None:
+            return refusal
         session = link._check_open()
         for handle in list(session.in_hand):
             message = session.in_hand.pop(handle)[1]
             link.broker.watcher.accepted(message)
         link.step("acknowledging")
         link._check_open()
+        return None
 
     def commit(
         link: AckLaterLink, _session: Session, _accepts: object, sends: Sequence[Any], token: int
@@ -190,14 +193,14 @@ def delay_counts_from_the_begin_of_the_cycle(patch: Patch) -> None:
     def early(engine: CycleEngine, deliveries: Sequence[Delivery], _now_ms: int) -> Any:
         return decide(engine, deliveries, engine.begun_ms)
 
-    run = CycleEngine._run_cycle
+    begin = CycleEngine._begin
 
-    def remember(engine: CycleEngine, now_ms: int) -> bool:
-        engine.begun_ms = now_ms
-        return run(engine, now_ms)
+    def remember(engine: CycleEngine, cycle: Any, *values: Any, **named: Any) -> None:
+        engine.begun_ms = cycle.now_ms
+        begin(engine, cycle, *values, **named)
 
     patch.setattr(CycleEngine, "_decide", early)
-    patch.setattr(CycleEngine, "_run_cycle", remember)
+    patch.setattr(CycleEngine, "_begin", remember)
 
 
 def count_is_not_raised(patch: Patch) -> None:
@@ -234,6 +237,7 @@ def events_are_written_after_the_cycle(patch: Patch) -> None:
 
     def succeed_and_record(engine: CycleEngine, *values: Any) -> None:
         succeed(engine, *values)
+        engine._give_up_ahead()
         with engine._store.transaction() as tx:
             tx.record(engine._store.inner.medium.left_out)
 
@@ -243,22 +247,50 @@ def events_are_written_after_the_cycle(patch: Patch) -> None:
 
 def told_before_it_is_true(patch: Patch) -> None:
     """Log and metrics hear of a cycle that is undone afterwards."""
-    write = CycleEngine._write_cycle
+    begin = CycleEngine._begin
 
-    def tell(engine: CycleEngine, *values: Any, **named: Any) -> Any:
-        begun = write(engine, *values, **named)
-        if begun is not None:
-            engine._observe(begun[3], None)
-        return begun
+    def tell(engine: CycleEngine, cycle: Any, *values: Any, **named: Any) -> None:
+        begin(engine, cycle, *values, **named)
+        engine._observe(cycle.events, None)
 
-    patch.setattr(CycleEngine, "_write_cycle", tell)
+    patch.setattr(CycleEngine, "_begin", tell)
 
 
 def refused_commit_counts_as_done(patch: Patch) -> None:
-    def go_on(engine: CycleEngine, deliveries: Any, sent: Any, _refused: Any, _now: int) -> None:
-        engine._succeed(engine._cycle + 1, deliveries, sent)
+    fail = CycleEngine._fail
 
+    def remember(engine: CycleEngine, cycle: Any) -> None:
+        fail(engine, cycle)
+        engine.failed = cycle
+
+    def go_on(engine: CycleEngine, deliveries: Any, _sent: Any, _refused: Any, _now: int) -> None:
+        del engine._in_hand[: len(deliveries)]
+        engine._succeed(engine.failed)
+
+    patch.setattr(CycleEngine, "_fail", remember)
     patch.setattr(CycleEngine, "_narrow", go_on)
+
+
+def next_cycle_is_stored_before_this_one_is_committed(patch: Patch) -> None:
+    """What finishes a cycle becomes durable while nobody knows whether the broker committed it."""
+    begin_ahead = CycleEngine._begin_ahead
+
+    def begin_and_keep(engine: CycleEngine) -> None:
+        begin_ahead(engine)
+        if engine._ahead is not None:
+            engine._ahead.store.close()
+
+    patch.setattr(CycleEngine, "_begin_ahead", begin_and_keep)
+
+
+def next_cycle_goes_on_though_this_one_failed(patch: Patch) -> None:
+    def keep(engine: CycleEngine) -> bool:
+        ahead, engine._ahead = engine._ahead, None
+        if ahead is not None:
+            ahead.store.close()
+        return ahead is not None
+
+    patch.setattr(CycleEngine, "_give_up_ahead", keep)
 
 
 def one_delivery_is_not_accepted(patch: Patch) -> None:
@@ -414,6 +446,8 @@ PLANTED: tuple[Planted, ...] = (
     Planted(events_are_written_after_the_cycle, ("JournalEqualsState",)),
     Planted(told_before_it_is_true, ("ToldIsTrue",)),
     Planted(refused_commit_counts_as_done, ("Conserved",)),
+    Planted(next_cycle_is_stored_before_this_one_is_committed, ("Conserved",)),
+    Planted(next_cycle_goes_on_though_this_one_failed, ("Conserved",)),
     Planted(one_delivery_is_not_accepted, ("SentOnce", "Conserved")),
     Planted(numbers_are_used_again, ("Conserved",)),
     Planted(transaction_is_torn, ("Conserved",)),

@@ -444,7 +444,7 @@ class Run:
         return turns < _DRAIN_TURNS
 
     def _is_quiet(self, sidecar: Sidecar, store: Store) -> bool:
-        if not sidecar.is_owner or self.broker.queues.get(DLQ) or store.next_due_ms() is not None:
+        if not sidecar.is_owner or self.broker.count(DLQ) or store.next_due_ms() is not None:
             return False
         return store.open().unfinished is None
 

@@ -238,6 +238,7 @@ class MemoryLink:
         self._prefetch = 0
         self._next_handle = 0
         self._begun: Sequence[Resend] | None = None
+        self._begin_next: Callable[[], None] = lambda: None
         self._session: Session | None = None
 
     def open(self, token_queue: str | None) -> None:
@@ -347,6 +348,9 @@ class MemoryLink:
     def abandon_sends(self) -> None:
         self._begun = None
 
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        self._begin_next = begin_next
+
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
@@ -360,14 +364,22 @@ class MemoryLink:
         self._begun = None
         self._take_step("sent")
         self._wait_for_room(sends)
-        self._check_sends(sends)
+        refusal = self._check_sends(sends)
+        if isinstance(refusal, SendsRefused):
+            raise refusal
         fault = self.broker.commit_fault()
         if fault in ("lost_before", "killed_before"):
             self._break(fault)
         # Why on the session: the broker may get the request after we have given it up.
-        session.request = lambda: self._commit(session, accepts, sends, token)
+        if refusal is None:
+            session.request = lambda: self._commit(session, accepts, sends, token)
         self._take_step("committing")
+        self._begin_next()
+        self._check_open()
         request, session.request = session.request, None
+        if refusal is not None:
+            raise refusal
+        assert request is not None
         request()
         if fault in ("lost_after", "killed_after"):
             self._break(fault)
@@ -384,7 +396,8 @@ class MemoryLink:
             self.close()
             raise LinkLost("it was held up", {str(queue(name)): _FULL for name in full})
 
-    def _check_sends(self, sends: Sequence[Resend]) -> None:
+    def _check_sends(self, sends: Sequence[Resend]) -> SendsRefused | CommitRefused | None:
+        """Return what the broker refuses: a send at once, a commit only when it was asked for."""
         broker = self.broker
         refusals = {
             index: words
@@ -394,16 +407,17 @@ class MemoryLink:
         for index in refusals:
             broker.watcher.refused(sends[index])
         if refusals:
-            raise SendsRefused(refusals)
+            return SendsRefused(refusals)
         if broker.detects_duplicates and any(
             resend.duplicate_id in broker.seen_duplicate_ids for resend in sends
         ):
-            raise CommitRefused("Duplicate message detected", is_duplicate=True)
+            return CommitRefused("Duplicate message detected", is_duplicate=True)
         words = broker.refuse_commit(sends)
         if words is not None:
             for resend in sends:
                 broker.watcher.refused(resend)
-            raise CommitRefused(words)
+            return CommitRefused(words)
+        return None
 
     def _commit(
         self, session: Session, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -469,6 +483,9 @@ class AckLaterLink(MemoryLink):
 
     Source: `brokers/stomp_artemis_link.py`.
     """
+
+    while_committing = None  # type: ignore[assignment]
+    """It begins nothing ahead."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)

@@ -264,6 +264,7 @@ class MemoryStore:
 
     @contextmanager
     def transaction(self) -> Iterator[MemoryTransaction]:
+        assert self.medium.writer is not self, "transactions don't nest"
         if self.medium.writer is not None:
             raise StoreUnavailable("another process writes for too long")
         before = self._contents

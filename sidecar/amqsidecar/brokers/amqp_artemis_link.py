@@ -12,7 +12,7 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -236,6 +236,10 @@ class AmqpArtemisLink:
         """Undo `begin_sends`; no matter whether anything was begun."""
         if self._cycle is not None:
             self._cycle.abandon_sends()
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each `commit_cycle`, once the broker was asked to commit."""
+        _opened(self._cycle).while_committing = begin_next
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int

@@ -12,7 +12,7 @@ from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import InHand
 from amqsidecar.brokers.amqp_senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp_token import Token
-from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
+from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction, do_nothing
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
@@ -22,7 +22,11 @@ _TOKEN_TIMEOUT_S = 15.0
 
 
 class AmqpCycle:
-    """Begins, abandons and commits; one transaction is open at a time."""
+    """Begins, abandons and commits.
+
+    Attributes:
+        while_committing: called in `commit` once the broker was asked; may begin the next sends.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class AmqpCycle:
         self._crash_point = crash_point
         self._encode = encode
         self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
+        self.while_committing: Callable[[], None] = do_nothing
 
     def begin_sends(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction; if the process dies, nothing of it happened."""
@@ -127,7 +132,7 @@ class AmqpCycle:
             transaction.accept(in_hand)
         if exchange is not None:
             exchange[0].accept(transaction)
-        words = self._coordinator.commit(transaction)
+        words = self._coordinator.commit(transaction, self.while_committing)
         if words is not None:
             # Why: what follows are properties of the message, which do not belong into a log.
             words = words.partition(" Message information")[0]

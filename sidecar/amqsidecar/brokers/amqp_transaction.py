@@ -9,6 +9,7 @@ over another link. It may be sent only after every send was answered (`wire-fact
 Source: AMQP 1.0, part 4 (transactions).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import cproton
@@ -32,6 +33,10 @@ _ACCEPTED = b"\x00\x53\x24\x45"
 # Bound: a commit writes to the broker's disk, which may be slow; not forever.
 _ANSWER_TIMEOUT_S = 60.0
 _STATE_BYTES_MAX = 512
+
+
+def do_nothing() -> None:
+    """Do nothing: what is done while the broker commits, unless there is something to do."""
 
 
 class Transaction:
@@ -134,13 +139,22 @@ class Coordinator:
         lib.pn_delivery_settle(declaring)
         return Transaction(transaction_id)
 
-    def commit(self, transaction: Transaction) -> str | None:
+    def commit(
+        self, transaction: Transaction, meanwhile: Callable[[], None] = do_nothing
+    ) -> str | None:
         """Commit; durable when it returns None, else nothing happened and the words tell why.
+
+        Args:
+            transaction: every send of it was answered.
+            meanwhile: called once the broker was asked.
 
         Raises:
             LinkLost: unknown whether it happened.
         """
-        return self._discharge(transaction, is_failed=False)
+        discharge = self._ask_to_end(transaction, is_failed=False)
+        self._crash_point("committing")
+        meanwhile()
+        return self._answer(discharge)
 
     def abort(self, transaction: Transaction) -> None:
         """Undo all of it.
@@ -148,9 +162,9 @@ class Coordinator:
         Raises:
             LinkLost: no answer in time; the broker undoes it when the connection ends.
         """
-        self._discharge(transaction, is_failed=True)
+        self._answer(self._ask_to_end(transaction, is_failed=True))
 
-    def _discharge(self, transaction: Transaction, *, is_failed: bool) -> str | None:
+    def _ask_to_end(self, transaction: Transaction, *, is_failed: bool) -> Any:
         encoded_id = bytes((0xA0, len(transaction.id))) + transaction.id
         fail = b"\x41" if is_failed else b"\x42"
         message = _VALUE + b"\x00\x53\x32" + _list(encoded_id, fail)
@@ -159,11 +173,13 @@ class Coordinator:
         ):
             raise LinkLost(f"{self._connection.place} takes no discharge")
         self._raise_if_closed()
-        discharge = self._sender.send(message)
+        # Why before: the next one may be wanted while the broker commits this one.
         self.declare_ahead()
+        discharge = self._sender.send(message)
         self._connection.pump(0)
-        if not is_failed:
-            self._crash_point("committing")
+        return discharge
+
+    def _answer(self, discharge: Any) -> str | None:
         if not self._connection.run_until(
             lambda: is_answered(discharge) or self._sender.refusal, _ANSWER_TIMEOUT_S
         ):

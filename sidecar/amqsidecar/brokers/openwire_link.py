@@ -7,7 +7,7 @@ per client id, and releases the id only after it has rolled back what that conne
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from amqsidecar.broker import (
@@ -86,6 +86,8 @@ class OpenWireLink:
         self._waker: Waker | None = None
         self._connection: OpenWireConnection | None = None
         self._transaction_count = 0
+        self._is_committing = False
+        self._begin_next: Callable[[], None] = lambda: None
         self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
@@ -306,8 +308,11 @@ class OpenWireLink:
         """
         self.abandon_sends()
         connection = self._live()
-        connection.last_error = None
-        self._sending = sends
+        if self._is_committing:
+            self._sending = [*self._sending, *sends]
+        else:
+            self._sending = sends
+            connection.last_error = None
         refusals: dict[int, str] = {}
         transaction = self._begin()
         self._put_sends(transaction, sends, refusals)
@@ -323,6 +328,10 @@ class OpenWireLink:
         begun, self._begun = self._begun, None
         if begun is not None and self._connection is not None:
             self._end(begun[1], codec.ROLLBACK)
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each `commit_cycle`, once the broker was asked to commit."""
+        self._begin_next = begin_next
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -357,7 +366,7 @@ class OpenWireLink:
             # Why: the broker has rolled back already, or does so now.
             self._end(transaction, codec.ROLLBACK)
             raise self._refusal(sends, connection.last_error or reason)
-        self._sending = ()
+        self._sending = () if self._begun is None else self._begun[0]
         self._token.exchanged()
         self._consumers.settled(handles)
 
@@ -376,6 +385,11 @@ class OpenWireLink:
         number = self._ask_to_end(transaction, codec.COMMIT_ONE_PHASE)
         connection.flush()
         self._crash_point("committing")
+        self._is_committing = True
+        try:
+            self._begin_next()
+        finally:
+            self._is_committing = False
         return connection.answers([number])[0]
 
     def _end(self, transaction: bytes, operation: int) -> codec.Throwable | None:

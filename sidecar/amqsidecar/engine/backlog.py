@@ -89,6 +89,11 @@ class BacklogGate:
         self._taken[key] += 1
         return True
 
+    def is_over(self, source: Destination) -> bool:
+        """Tell whether it is known that nothing of this source is backlog any more."""
+        key = str(source)
+        return self._remaining.get(key) == 0 and key not in self._recounts
+
     def _set(self, key: str, count: int) -> int:
         self._remaining[key] = self._counted[key] = count
         return count

@@ -4,17 +4,22 @@ One cycle is one durable store transaction followed by one broker transaction th
 token. What it takes counts only once the broker has committed; what it sends is removed only then.
 A cycle that the broker refuses is undone and cut smaller until the offender stands alone.
 
+While the broker commits a cycle the next one is begun, up to its last step: its store transaction,
+which finishes the one before it, becomes durable only once the broker has committed that one.
+
 What is in hand when the process dies is still the broker's; what the store wrote for the cycle in
 flight is finished or undone at the next start, as the token says.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from itertools import takewhile
 from zlib import crc32
 
 import msgspec
 
-from amqsidecar.broker import Delivery, Link, Resend
+from amqsidecar.broker import CommitsInBackground, Delivery, Link, Resend
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -73,6 +78,40 @@ Observer = Callable[[Sequence[AnyEvent], CycleStats | None], None]
 """Told of events after they became true; statistics come with those of a cycle."""
 
 
+class _Cycle:
+    """A cycle from its begin to the broker's answer.
+
+    Attributes:
+        number: that its token carries.
+        now_ms: when it was begun, and what is due by then.
+        store: the transaction of the store, until it is kept or given up.
+        deliveries, sent: what it takes and what it sends; `resends` in the same order as `sent`.
+        events: what happens with it; `blocked` happens also without it.
+        has_ended_another: it writes how the cycle before it ended.
+    """
+
+    def __init__(self, number: int, now_ms: int, started_s: float) -> None:
+        self.number = number
+        self.now_ms = now_ms
+        self.started_s = started_s
+        self.store = ExitStack()
+        self.deliveries: list[Delivery] = []
+        self.sent: list[DueRow] = []
+        self.resends: list[Resend] = []
+        self.events: list[AnyEvent] = []
+        self.blocked: list[AnyEvent] = []
+        self.has_ended_another = False
+
+    @property
+    def does_something(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.deliveries or self.sent)
+
+
+class _GivenUp(Exception):
+    """Ends a store transaction that is not to be kept."""
+
+
 class CycleEngine:
     """Runs cycles over one link and one store; belongs to one thread."""
 
@@ -111,6 +150,11 @@ class CycleEngine:
         self._take_limit = limits.max_taken
         self._only_sends_next = False
         self._refusals: dict[int, int] = {}
+        self._committing: _Cycle | None = None
+        self._ahead: _Cycle | None = None
+        self._ahead_until_s = 0.0
+        if isinstance(link, CommitsInBackground):
+            link.while_committing(self._begin_ahead)
 
     # ------------------------------------------------------------------ ownership and recovery
 
@@ -227,10 +271,11 @@ class CycleEngine:
     # ------------------------------------------------------------------ turns
 
     def turn(self, max_wait_s: float) -> bool:
-        """Do one cycle, or wait until there may be something to do.
+        """Do a cycle and those begun ahead, or wait until there may be something to do.
 
         Args:
-            max_wait_s: how long to wait at most when nothing is due and nothing has arrived.
+            max_wait_s: how long to wait at most when nothing is due and nothing has arrived; and
+                how long cycles are begun ahead.
 
         Returns:
             Whether a cycle ran.
@@ -242,10 +287,9 @@ class CycleEngine:
         """
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()
-        if next_due_ms is not None and next_due_ms <= now_ms:
-            return self._run_cycle(now_ms)
-        if self._gather():
-            return self._run_cycle(now_ms)
+        if (next_due_ms is not None and next_due_ms <= now_ms) or self._gather():
+            self._ahead_until_s = self._clock.monotonic_s() + max_wait_s
+            return self._run_cycles(now_ms)
         if self._owes is not None:
             self.settle_up()
             return False
@@ -268,104 +312,189 @@ class CycleEngine:
         self._crash_point("finished")
 
     def _pay(self, tx: StoreTransaction) -> None:
-        if self._owes is None:
-            return
-        kind, cycle = self._owes
-        if kind == "finish":
-            tx.finish_cycle(cycle)
-        else:
-            tx.undo_cycle(cycle)
+        if self._owes is not None:
+            _end(tx, *self._owes)
 
-    def _gather(self) -> list[Delivery]:
+    def _gather(self) -> bool:
+        """Take into hand what has arrived; return whether something is there."""
         room = self._limits.max_taken - len(self._in_hand)
         if room > 0:
             self._in_hand.extend(self._link.receive(room))
-        return self._in_hand[: self._take_limit]
+        return bool(self._in_hand)
 
-    def _run_cycle(self, now_ms: int) -> bool:
-        started_s = self._clock.monotonic_s()
+    def _run_cycles(self, now_ms: int) -> bool:
         takes, send_limit = True, self._send_limit
         if self._send_limit < self._limits.max_sent:
             # Why: on Artemis a refused commit counts as a failed delivery of what it would have
             # accepted, so suspects are sent in cycles of their own.
-            takes = not self._only_sends_next and bool(self._gather())
+            takes = not self._only_sends_next and self._gather()
             self._only_sends_next = takes
             send_limit = 0 if takes else self._send_limit
-        cycle = self._cycle + 1
-        begun = self._write_cycle(cycle, now_ms, takes=takes, send_limit=send_limit)
-        if begun is None:
-            return False
-        deliveries, sent, resends, events = begun
-        self._crash_point("stored")
+        cycle: _Cycle | None
+        cycle = _Cycle(self._cycle + 1, now_ms, self._clock.monotonic_s())
         try:
-            self._link.commit_cycle(deliveries, resends, cycle)
+            self._begin(cycle, self._owes, takes=takes, send_limit=send_limit)
         except LinkLost as lost:
-            self._suspect(sent, lost, now_ms)
+            self._suspect(cycle.sent, lost, now_ms)
             raise
-        except SendsRefused as refused:
-            self._fail(cycle)
-            self._refuse(sent, refused, now_ms)
-            return True
-        except CommitRefused as refused:
-            self._fail(cycle)
-            self._narrow(deliveries, sent, refused, now_ms)
-            return True
-        self._crash_point("committed")
-        self._succeed(cycle, deliveries, sent)
-        duration_s = self._clock.monotonic_s() - started_s
-        self._observe(events, CycleStats(len(deliveries), len(sent), duration_s))
-        return True
+        has_run = False
+        try:
+            while cycle is not None and self._keep(cycle):
+                has_run = True
+                cycle = self._commit(cycle)
+        finally:
+            self._give_up_ahead()
+        return has_run
 
-    def _write_cycle(
-        self, cycle: int, now_ms: int, *, takes: bool, send_limit: int
-    ) -> tuple[list[Delivery], list[DueRow], list[Resend], list[AnyEvent]] | None:
-        """Write the cycle into the store and begin its sends; None = there is nothing to do.
+    def _begin(
+        self, cycle: _Cycle, owes: tuple[str, int] | None, *, takes: bool, send_limit: int
+    ) -> None:
+        """Write the cycle into the store, not yet durable, and begin its sends.
 
         The sends go out first, so that the broker works on them while we decide and write; nobody
         sees them before the commit, and they are abandoned if the store refuses.
         """
-        deliveries: list[Delivery] = []
-        sent: list[DueRow] = []
-        blocked: list[AnyEvent] = []
+        now_ms, is_ahead = cycle.now_ms, cycle is self._ahead
         try:
-            with self._store.transaction() as tx:
-                self._pay(tx)
+            with ExitStack() as stack:
+                tx = stack.enter_context(self._store.transaction())
+                if owes is not None:
+                    _end(tx, *owes)
+                    cycle.has_ended_another = True
                 # Why not `send_limit` rows: those that can't go now would hide those that can.
                 due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
                 is_full = len(due) == self._limits.max_sent
-                sendable = self._dispatch.choose(tx, due, now_ms, blocked, hides_others=is_full)
-                sent = sendable[:send_limit]
-                resends = [self._resend(row) for row in sent]
-                if resends:
-                    self._link.begin_sends(resends)
-                if takes:
-                    deliveries = self._gather()
-                if deliveries:
+                sendable = self._dispatch.choose(
+                    tx, due, now_ms, cycle.blocked, hides_others=is_full
+                )
+                cycle.sent = sendable[:send_limit]
+                cycle.resends = [self._resend(row) for row in cycle.sent]
+                if cycle.resends:
+                    self._link.begin_sends(cycle.resends)
+                deliveries: list[Delivery] = []
+                if takes and self._gather():
+                    deliveries = self._in_hand[: self._take_limit]
                     self._crash_point("gathered")
+                if is_ahead:
+                    # Why: nobody knows yet what the other cycle leaves of a backlog.
+                    deliveries = list(takewhile(self._is_no_backlog, deliveries))
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
-                taken, events = self._decide(deliveries, self._clock.now_ms())
-                events.extend([_sent_event(row, now_ms) for row in sent])
-                if blocked:
-                    tx.record(blocked)
+                taken, cycle.events = self._decide(deliveries, self._clock.now_ms())
+                cycle.events.extend([_sent_event(row, now_ms) for row in cycle.sent])
+                if cycle.blocked:
+                    tx.record(cycle.blocked)
                 for source, count in self._backlog.counted.items():
                     tx.set_hold(source, count)
-                if deliveries or sent:
-                    tx.record_cycle(cycle, taken, sent, events, self._backlog.taken)
-        except LinkLost as lost:
+                if deliveries or cycle.sent:
+                    # Why not: what was taken of a backlog by now was so by the other cycle.
+                    holds = {} if is_ahead else self._backlog.taken
+                    tx.record_cycle(cycle.number, taken, cycle.sent, cycle.events, holds)
+                cycle.store = stack.pop_all()
+        except LinkLost:
             self._backlog.rollback()
-            self._suspect(sent, lost, now_ms)
             raise
         except BaseException:
             self._backlog.rollback()
             self._link.abandon_sends()
             raise
-        had_owed, self._owes = self._owes is not None, None
-        if had_owed:
+        cycle.deliveries = deliveries
+        del self._in_hand[: len(deliveries)]
+
+    def _keep(self, cycle: _Cycle) -> bool:
+        """Make what was written durable; return whether there is anything to commit."""
+        try:
+            cycle.store.close()
+        except BaseException:
+            self._give_back(cycle)
+            self._backlog.rollback()
+            self._link.abandon_sends()
+            raise
+        if cycle.has_ended_another:
+            self._owes = None
             self._crash_point("finished")
-        if blocked:
-            self._observe(blocked, None)
-        return (deliveries, sent, resends, events) if deliveries or sent else None
+        if cycle.blocked:
+            self._observe(cycle.blocked, None)
+        return cycle.does_something
+
+    def _give_back(self, cycle: _Cycle) -> None:
+        self._in_hand[:0] = cycle.deliveries
+
+    def _commit(self, cycle: _Cycle) -> _Cycle | None:
+        """Let the broker commit a cycle that the store has; return the one that was begun ahead."""
+        self._crash_point("stored")
+        try:
+            self._ask_to_commit(cycle)
+        except LinkLost as lost:
+            begun = [] if self._ahead is None else self._ahead.sent
+            self._suspect([*cycle.sent, *begun], lost, cycle.now_ms)
+            raise
+        except SendsRefused as refused:
+            self._fail(cycle)
+            self._refuse(cycle.sent, refused, cycle.now_ms)
+            return None
+        except CommitRefused as refused:
+            self._fail(cycle)
+            self._narrow(cycle.deliveries, cycle.sent, refused, cycle.now_ms)
+            return None
+        self._crash_point("committed")
+        self._succeed(cycle)
+        duration_s = self._clock.monotonic_s() - cycle.started_s
+        stats = CycleStats(len(cycle.deliveries), len(cycle.sent), duration_s)
+        self._observe(cycle.events, stats)
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def _ask_to_commit(self, cycle: _Cycle) -> None:
+        self._committing = cycle
+        try:
+            self._link.commit_cycle(cycle.deliveries, cycle.resends, cycle.number)
+        finally:
+            self._committing = None
+
+    # ------------------------------------------------------------------ the next cycle
+
+    def _begin_ahead(self) -> None:
+        """Begin the next cycle as if the one that the broker commits now were committed.
+
+        Only where nothing is amiss: whatever went wrong before is looked at in cycles of its own.
+        """
+        before = self._committing
+        if before is None or not self._is_calm or self._clock.monotonic_s() > self._ahead_until_s:
+            return
+        now_ms = self._clock.now_ms()
+        next_due_ms = self._store.next_due_ms()
+        if not self._gather() and (next_due_ms is None or next_due_ms > now_ms):
+            return
+        cycle = self._ahead = _Cycle(before.number + 1, now_ms, self._clock.monotonic_s())
+        owes = ("finish", before.number)
+        self._begin(cycle, owes, takes=True, send_limit=self._limits.max_sent)
+        if not cycle.does_something:
+            self._give_up_ahead()
+            self._link.abandon_sends()
+
+    @property
+    def _is_calm(self) -> bool:
+        return (
+            self._send_limit == self._limits.max_sent
+            and self._take_limit == self._limits.max_taken
+            and not len(self._blockages)
+            and not self._refusals
+            and not self._losses.is_careful(self._limits.max_sent)
+        )
+
+    def _is_no_backlog(self, delivery: Delivery) -> bool:
+        return self._backlog.is_over(delivery.source)
+
+    def _give_up_ahead(self) -> bool:
+        """Undo in the store what was begun ahead; return whether anything was."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return False
+        with suppress(_GivenUp), ahead.store:
+            raise _GivenUp
+        self._give_back(ahead)
+        return True
 
     def _decide(
         self, deliveries: Sequence[Delivery], now_ms: int
@@ -399,24 +528,26 @@ class CycleEngine:
 
     # ------------------------------------------------------------------ how it ended
 
-    def _succeed(self, cycle: int, deliveries: Sequence[Delivery], sent: Sequence[DueRow]) -> None:
-        self._cycle = cycle
-        self._owes = ("finish", cycle)
+    def _succeed(self, cycle: _Cycle) -> None:
+        self._cycle = cycle.number
+        self._owes = ("finish", cycle.number)
         self._backlog.commit()
-        del self._in_hand[: len(deliveries)]
         if len(self._blockages) or self._refusals:
-            for row in sent:
+            for row in cycle.sent:
                 self._blockages.clear(row.destination)
                 self._refusals.pop(row.id, None)
-        if sent:
-            self._losses.forget([row.id for row in sent])
-            self._losses.note_taken(row.destination for row in sent)
+        if cycle.sent:
+            self._losses.forget([row.id for row in cycle.sent])
+            self._losses.note_taken(row.destination for row in cycle.sent)
             self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
-        if deliveries:
+        if cycle.deliveries:
             self._take_limit = min(self._take_limit * 2, self._limits.max_taken)
 
-    def _fail(self, cycle: int) -> None:
-        self._owes = ("undo", cycle)
+    def _fail(self, cycle: _Cycle) -> None:
+        self._owes = ("undo", cycle.number)
+        if self._give_up_ahead():
+            self._link.abandon_sends()
+        self._give_back(cycle)
         self._backlog.rollback()
 
     def _suspect(self, sent: Sequence[DueRow], lost: LinkLost, now_ms: int) -> None:
@@ -540,6 +671,13 @@ class CycleEngine:
             raise LinkLost(otherwise) from refused
         self._cycle = cycle
         self._owes = ("finish", cycle)
+
+
+def _end(tx: StoreTransaction, how: str, cycle: int) -> None:
+    if how == "finish":
+        tx.finish_cycle(cycle)
+    else:
+        tx.undo_cycle(cycle)
 
 
 def _sent_event(row: DueRow, now_ms: int) -> AnyEvent:

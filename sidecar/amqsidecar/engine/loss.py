@@ -106,6 +106,10 @@ class Losses:
         """Whether there is any such row."""
         return bool(self._guilts)
 
+    def is_careful(self, most: int) -> bool:
+        """Tell whether a row has to be sent alone, or a destination gets fewer than so many."""
+        return self.has_suspects or any(share.most < most for share in self._shares.values())
+
     def is_guilty(self, row_id: int) -> bool:
         """Tell whether a row has ended so many links that it is to be parked."""
         return self._guilts.get(row_id, 0) >= GUILT_BEFORE_PARKING
