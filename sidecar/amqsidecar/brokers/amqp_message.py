@@ -6,7 +6,7 @@ where the broker does not overwrite it (`JMS_AMQP_MA_x-opt-ORIG-ADDRESS` of a Co
 becomes such an annotation), so when both are there they have to agree (`spec-artemis.md` 5).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -43,6 +43,8 @@ ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost
 # Bound: longer ones are read anew each time, so that strangers can't fill our memory with them.
 _REMEMBERED_SECTION_BYTES: Final = 8 * 1024
 _REMEMBERED_HEADER_BYTES: Final = 64
+# Why so short: those of Core and OpenWire clients are, and the same on each message.
+_REMEMBERED_ANNOTATIONS_BYTES: Final = 128
 _ORIGIN_BYTES_MAX: Final = 2 * 1024
 _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 _ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
@@ -76,13 +78,21 @@ def _name(key: bytes) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _pairs(section: bytes | None) -> dict[str, bytes]:
+def _pairs(section: bytes | None) -> Mapping[str, bytes]:
     """Return a map section as key text to encoded value."""
     if section is None:
         return {}
     items = amqp.pairs(section)
     name = _name if len(section) <= _REMEMBERED_SECTION_BYTES else _name.__wrapped__
     return dict(zip(map(name, items[::2]), items[1::2], strict=True))
+
+
+def _annotations_of(section: bytes | None) -> Mapping[str, bytes]:
+    is_short = section is None or len(section) <= _REMEMBERED_ANNOTATIONS_BYTES
+    return _remembered_pairs(section) if is_short else _pairs(section)
+
+
+_remembered_pairs = lru_cache(maxsize=256)(_pairs)
 
 
 def read_provenance(message: bytes, *, expires: bool, read_origin: OriginReader) -> Provenance:
@@ -103,7 +113,7 @@ def read_provenance(message: bytes, *, expires: bool, read_origin: OriginReader)
 
 def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -> Provenance:
     sections = amqp.split(message)
-    annotations = _pairs(sections.get(amqp.MESSAGE_ANNOTATIONS))
+    annotations = _annotations_of(sections.get(amqp.MESSAGE_ANNOTATIONS))
     properties = _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
     annotated, origin = _origins(annotations, properties)
     destination: Destination | None = None
@@ -133,7 +143,7 @@ def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -
 
 
 def _origins(
-    annotations: dict[str, bytes], properties: dict[str, bytes]
+    annotations: Mapping[str, bytes], properties: Mapping[str, bytes]
 ) -> tuple[Origin | None, Origin | None]:
     """Return the origin that the annotations name, and the one that the properties name."""
     annotated = found = None
@@ -255,13 +265,9 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
         sections[amqp.HEADER] = edit(header, expires_in_ms)
     elif expires_in_ms:
         sections[amqp.HEADER] = _header(amqp.make_list(amqp.HEADER, []), expires_in_ms)
-    annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
-    if annotations is not None or resend.deliver_at_ms:
-        fate: Callable[[bytes], str] = _annotation_fate
-        if annotations is not None and len(annotations) > _REMEMBERED_SECTION_BYTES:
-            fate = _annotation_fate.__wrapped__
-        items = [] if annotations is None else amqp.pairs(annotations)
-        _replace(sections, amqp.MESSAGE_ANNOTATIONS, _annotations(items, resend, fate))
+    sections[amqp.MESSAGE_ANNOTATIONS] = _annotations(
+        sections.get(amqp.MESSAGE_ANNOTATIONS, b""), resend
+    )
     message_id = _message_id(sections.get(amqp.PROPERTIES))
     properties = sections.get(amqp.PROPERTIES)
     if properties is not None or expires_in_ms:
@@ -276,13 +282,6 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
         amqp.APPLICATION_PROPERTIES, _application_properties(pairs, fates, resend, message_id)
     )
     return amqp.join(sections)
-
-
-def _replace(sections: dict[int, bytes], code: int, items: list[bytes]) -> None:
-    if items:
-        sections[code] = amqp.make_map(code, items)
-    else:
-        del sections[code]
 
 
 @lru_cache(maxsize=256)
@@ -310,22 +309,34 @@ def _properties(items: list[bytes], address: str, expires_at_ms: int) -> bytes:
 _encoded_name = lru_cache(maxsize=4096)(amqp.string)
 
 
-def _annotations(
-    items: list[bytes], resend: Resend, fate_of: Callable[[bytes], str]
-) -> list[bytes]:
+def _annotations(section: bytes, resend: Resend) -> bytes:
+    """Return the section of annotations to send; empty when there are none."""
+    is_short = len(section) <= _REMEMBERED_ANNOTATIONS_BYTES
+    edit = _edited_annotations if is_short else _edited_annotations.__wrapped__
+    is_topic = resend.destination.kind is DestinationKind.TOPIC
+    edited = edit(section, resend.is_final, is_topic)
+    if resend.deliver_at_ms:
+        items = amqp.pairs(edited) if edited else []
+        items += (_KEY_DELIVERY_TIME, amqp.long(resend.deliver_at_ms))
+        edited = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, items)
+    return edited
+
+
+@lru_cache(maxsize=256)
+def _edited_annotations(section: bytes, is_final: bool, is_topic: bool) -> bytes:
+    is_short = len(section) <= _REMEMBERED_SECTION_BYTES
+    fate_of = _annotation_fate if is_short else _annotation_fate.__wrapped__
+    items = amqp.pairs(section) if section else []
     kept: list[bytes] = []
     for at in range(0, len(items), 2):
         key, value = items[at], items[at + 1]
         fate = fate_of(key)
-        if fate == "always" or (fate == "redelivery" and not resend.is_final):
+        if fate == "always" or (fate == "redelivery" and not is_final):
             continue
-        if fate == "kind" and not resend.is_final:
-            is_topic = resend.destination.kind is DestinationKind.TOPIC
+        if fate == "kind" and not is_final:
             value = amqp.byte(1 if is_topic else 0)
         kept += (key, value)
-    if resend.deliver_at_ms:
-        kept += (_KEY_DELIVERY_TIME, amqp.long(resend.deliver_at_ms))
-    return kept
+    return amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept) if kept else b""
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ Source: AMQP 1.0, part 1 (types, encodings) and part 3.2 (message format).
 """
 
 import struct
+from itertools import repeat
 from typing import TypeAlias
 from uuid import UUID
 
@@ -83,7 +84,7 @@ def split(message: bytes) -> dict[int, bytes]:
 
 def join(sections: dict[int, bytes]) -> bytes:
     """Return the message of sections as `split` made them; the order is that of the codes."""
-    return b"".join([sections[code] for code in _ORDER if code in sections])
+    return b"".join(map(sections.get, _ORDER, repeat(b"")))
 
 
 _ORDER = (
