@@ -1,5 +1,6 @@
 """One connection to one PostgreSQL database: making it, its settings, its limits, its faults."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,13 +25,31 @@ Values = Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
 
 
+class _SilentServerError(psycopg.OperationalError):
+    """The server does not answer, though the connection stands."""
+
+
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that never waits for ever, also where the server hangs and TCP does not."""
 
     limit_s = 60.0
 
-    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        return super().wait(gen, interval, self.limit_s if timeout is None else timeout)
+    def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
+        return super().wait(self._limited(gen), *args, **options)
+
+    def _limited(self, gen: PQGen[RV]) -> PQGen[RV]:
+        """Pass on what psycopg waits for and hears; 0 is that nothing happened for a while."""
+        until_s = time.monotonic() + self.limit_s
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > until_s:
+                    raise _SilentServerError
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            value: RV = end.value
+            return value
 
 
 class PostgresDatabase:
@@ -183,7 +202,7 @@ class PostgresDatabase:
         what = what or ("be written" if self._is_in_transaction else "be read")
         try:
             yield
-        except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - it has no public name
+        except _SilentServerError as error:
             # Why: the answer may come later, and would be taken for that of the next statement.
             self._connected().close()
             raise StoreUnavailable(
