@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.store import Store
+from amqsidecar.store import Store, StoreTransaction
 from bench.ten_million_rows import Model, Scale
 from support.schedule_rows import resent, scheduled, took
 
@@ -82,7 +82,7 @@ class Cycles:
         store = self._opened()
         for _ in range(cycles):
             self._cycle(store)
-        store.close()
+        self._close(store)
         return self.found()
 
     def __enter__(self) -> Self:
@@ -118,16 +118,23 @@ class Cycles:
             began_s = time.monotonic()
             self._cycle(store)
             pause_s = max(0.0, began_s + self._every_s - time.monotonic())
-        store.close()
+        self._close(store)
 
     def _opened(self) -> Store:
         store = self._scale.store()
-        state = store.open()
-        if state.unfinished is not None:
-            with store.transaction() as tx:
-                tx.finish_cycle(state.unfinished.cycle)
-        self._number = store.open().cycle
+        self._before = self._number = store.open().cycle
         return store
+
+    def _close(self, store: Store) -> None:
+        """Finish the last cycle, and let the number be what the token in the broker says."""
+        with store.transaction() as tx:
+            self._finish(tx)
+            tx.set_cycle(self._before)
+        store.close()
+
+    def _finish(self, tx: StoreTransaction) -> None:
+        if self._number > self._before:
+            tx.finish_cycle(self._number)
 
     def _cycle(self, store: Store) -> None:
         now_ms = int(time.time() * 1000)
@@ -136,6 +143,7 @@ class Cycles:
         events: list[AnyEvent] = [event for row in taken for event in (took(row), scheduled(row))]
         cpu_s, began_s = time.thread_time(), time.perf_counter()
         with store.transaction() as tx:
+            self._finish(tx)
             claiming_s, claiming_cpu_s = time.perf_counter(), time.thread_time()
             due = tx.claim_due(EVER_MS, self._batch)
             self._claim_cpu_s += time.thread_time() - claiming_cpu_s
@@ -143,7 +151,6 @@ class Cycles:
             events += [resent(row, now_ms) for row in due]
             self._number += 1
             tx.record_cycle(self._number, taken, due, events)
-            tx.finish_cycle(self._number)
             written_s = time.perf_counter()
         ended_s = time.perf_counter()
         self._cpu_s += time.thread_time() - cpu_s
