@@ -2,6 +2,7 @@
 lost, nothing hangs, and the words say what to do."""
 
 import contextlib
+import random
 import select
 import socket
 import threading
@@ -352,7 +353,24 @@ def test_a_url_that_libpq_cant_read_is_not_repeated(dsn: str) -> None:
     assert "sesame" not in str(refused.value)
 
 
-def test_a_full_disk_is_told() -> None:
-    fault = as_store_fault(psycopg.errors.DiskFull("could not extend file"), "the store x", "y")
-    assert isinstance(fault, StoreUnavailable)
-    assert "the disk of the server is full; make room, nothing was changed" in str(fault)
+def test_no_text_of_a_message_stops_a_cycle(store: EmptiedStore) -> None:
+    """What a message brings along may be of any length and hold any character."""
+    chance = random.Random(1)
+    hostile = "".join(chr(chance.randrange(1, 0x10FFFF)) for _ in range(9_000)) + "\0"
+    texts = dict.fromkeys(
+        ("destination", "source", "redelivery_id", "rule", "cause", "message_id"), hostile
+    )
+    row = taken_row(1, **{**texts, "destination": f"queue://{hostile}"})
+    with store.transaction() as tx:
+        tx.record_cycle(1, [row], [], [took(row)])
+        tx.finish_cycle(1)
+        assert [due.id for due in tx.claim_due(10_000, 1)] == [1]
+    for row_filter in (
+        RowFilter(destination=row.destination),
+        RowFilter(redelivery_id=hostile),
+        RowFilter(cause_contains=hostile[5_000:]),
+    ):
+        assert store.count_rows(row_filter) == len(store.list_rows(row_filter, 9)) == 1
+    assert store.cancel(ALL, 5, "ann", ".final") == 1
+    assert len(store.history(hostile)) == 2
+    assert [tally.count for tally in store.tallies()] == [1]

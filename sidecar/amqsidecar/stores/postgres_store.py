@@ -25,7 +25,7 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores import acts
-from amqsidecar.stores.packing import storable, unpack_events
+from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
 from amqsidecar.stores.postgres_lease import Lease
@@ -35,6 +35,7 @@ from amqsidecar.stores.postgres_rows import (
     conditions_of,
     filter_values,
     filtered,
+    pg_text,
     tallied_values,
 )
 from amqsidecar.stores.postgres_schema import MIGRATIONS, Schema
@@ -277,14 +278,14 @@ class PostgresStore:
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
         """Return all events of a message over all its deaths, oldest first."""
-        told = storable(redelivery_id)
+        told = pg_text(redelivery_id)
         return [
             event
             for packing, body in self._database.query(
                 "blocks_of_message", key=event_key(redelivery_id)
             )
             for event in unpack_events(packing, body)
-            if event.redelivery_id == told
+            if pg_text(event.redelivery_id) == told
         ]
 
     def size_bytes(self) -> int:
