@@ -10,6 +10,7 @@ import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.stores import postgres_database
 from amqsidecar.stores.postgres_schema import MIGRATIONS
 from amqsidecar.stores.postgres_store import PostgresStore
 from support.schedule_rows import taken_row
@@ -122,6 +123,39 @@ def test_a_crashed_migration_leaves_the_schema_as_it_was(make: MakeStore, newer:
     assert schema_of(old) == (1, 1)
     assert "priority" not in columns(old)
     run_cycle(old, 1)
+
+
+def test_who_only_looks_changes_no_schema(make: MakeStore, newer: Path) -> None:
+    make().open()
+    with pytest.raises(StoreUnavailable, match="the service brings it there when it starts"):
+        make(migrations=newer, read_only=True).open()
+
+
+def test_what_breaks_older_programs_waits_also_for_who_is_just_busy(
+    make: MakeStore, newer: Path
+) -> None:
+    old = make()
+    old.open()
+    run_cycle(old, 1)
+    with old.transaction() as tx:
+        tx.claim_due(10_000, 9)
+        (newer / "0002_pre_priority.sql").write_text("SELECT 1;\n")
+        new = service(make, migrations=newer)
+        assert schema_of(new) == (2, 1)
+    make(migrations=newer).open()
+    assert schema_of(new) == (2, 2)
+
+
+def test_a_migration_may_take_longer_than_a_statement(
+    make: MakeStore, newer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_database, "_GRACE_S", 0.1)
+    make().open()
+    (newer / "0002_pre_priority.sql").write_text("SELECT pg_sleep(1.5);\n")
+    store = service(make, migrations=newer, statement_timeout_s=0.5)
+    assert schema_of(store)[0] == 2
+    with pytest.raises(StoreUnavailable):
+        store._database.run("SELECT pg_sleep(1.5)")
 
 
 def test_a_migration_that_has_to_wait_gives_up_and_holds_nobody_up(

@@ -1,5 +1,6 @@
 """One connection to one PostgreSQL database: making it, its settings, its limits, its faults."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -258,6 +259,16 @@ class PostgresDatabase:
         with self.mapped():
             cursor = self._connected().execute(text, values or None)
             return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """Wait for answers as long as it takes."""
+        connection = self._connected()
+        connection.limit_s = math.inf
+        try:
+            yield
+        finally:
+            connection.limit_s = self._limit_s
 
     def advisory_lock(self, purpose: str) -> int:
         """Return the number of a lock that everybody on our schema knows."""

@@ -6,6 +6,7 @@ is an instance any more. Each file runs in one transaction with the note that it
 """
 
 import re
+from contextlib import suppress
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -53,13 +54,20 @@ class Schema:
             raise StoreUnavailable(
                 f"{self._database.place} is empty; the service fills it when it starts"
             )
-        if found is None or (found[0] < self.version and not read_only):
+        if found is not None and found[0] < self.version and read_only:
+            raise StoreUnavailable(
+                f"{self._database.place} has the version {found[0]} still, this amqsidecar needs "
+                f"{self.version}; the service brings it there when it starts"
+            )
+        if found is None or found[0] < self.version:
             self._migrate()
             found = self._read() or (0, 0)
         version, oldest_program = found
         self._check(oldest_program)
         if not read_only and any(oldest_program < number <= version for number, _ in self._post):
-            self._tidy(lease_s)
+            # Why: nobody needs it now, and who opens the store next tries again.
+            with suppress(StoreUnavailable):
+                self._tidy(lease_s)
 
     def guard(self) -> None:
         """Let no other program take away what this one needs until the transaction ends.
@@ -122,8 +130,9 @@ class Schema:
                     database.run("UPDATE schema_version SET oldest_program = %s", number)
 
     def _apply(self, file: Traversable) -> None:
-        # Why so long: an index on many rows takes its time; why not longer for a lock: others queue
-        # up behind who waits for a whole table.
-        self._database.run("SET LOCAL statement_timeout = 0")
-        self._database.run("SET LOCAL lock_timeout = '2s'")
-        self._database.run(file.read_text(encoding="utf-8"))
+        database = self._database
+        # Why: an index on many rows takes its time, but others queue up behind a lock on a table.
+        database.run("SET LOCAL statement_timeout = 0")
+        database.run("SET LOCAL lock_timeout = '2s'")
+        with database.patience():
+            database.run(file.read_text(encoding="utf-8"))

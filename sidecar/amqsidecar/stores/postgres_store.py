@@ -2,8 +2,8 @@
 
 Each sidecar is one instance, by a lease (`postgres_lease.py`); rows belong to nobody, and whoever
 is free sends what is due (`PostgresTransaction.claim_due`). Transactions are READ COMMITTED and
-short but for those of a cycle, which nobody waits for. Reads are single statements, so each sees
-one moment.
+short but for those of a cycle; those are waited for only by who takes of the same backlog. Reads
+are single statements, so each sees one moment.
 """
 
 import time
