@@ -12,9 +12,9 @@ class Lease:
     """Makes one process the holder of one instance.
 
     An instance is free when nobody holds it, when the holder's backend is gone, or when it was not
-    renewed for `lease_s`. Each holder is a number of its own, and each write of a cycle asks for
-    it, so one that was stalled and overtaken can't write any more. Who owns the messages is decided
-    by the token in the broker all the same.
+    renewed for as long as its holder said (`lease_s`). Each holder is a number of its own, and each
+    write of a cycle asks for it, so one that was stalled and overtaken can't write any more. Who
+    owns the messages is decided by the token in the broker all the same.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ left(redelivery_id, 200) = %(key)s
 -- Nobody is this instance now. A backend that is gone proves it, unless the whole server went.
 (
     holder IS NULL
-    OR renewed_at < clock_timestamp() - %(lease_s)s * interval '1 second'
+    OR renewed_at < clock_timestamp() - lease_s * interval '1 second'
     OR (
         renewed_at > pg_postmaster_start_time()
         AND NOT EXISTS (
@@ -50,7 +50,8 @@ left(redelivery_id, 200) = %(key)s
 
 -- fragment: held
 -- What a holder writes of itself.
-holder = %(holder)s, program = %(program)s, renewed_at = clock_timestamp(),
+holder = %(holder)s, program = %(program)s, lease_s = %(lease_s)s,
+renewed_at = clock_timestamp(),
 backend_pid = pg_backend_pid(),
 backend_start = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())
 

@@ -39,7 +39,7 @@ class Schema:
         self._post = [(number, file) for number, kind, file in files if kind == "post"]
         self.version = max(number for number, _ in self._pre)
 
-    def prepare(self, *, read_only: bool, lease_s: float) -> None:
+    def prepare(self, *, read_only: bool) -> None:
         """Bring the schema up to this program's version, and tidy up after older programs.
 
         Promise: safe to call again, and by several processes at once. If the process dies inside,
@@ -67,7 +67,7 @@ class Schema:
         if not read_only and any(oldest_program < number <= version for number, _ in self._post):
             # Why: nobody needs it now, and who opens the store next tries again.
             with suppress(StoreUnavailable):
-                self._tidy(lease_s)
+                self._tidy()
 
     def guard(self) -> None:
         """Let no other program take away what this one needs until the transaction ends.
@@ -114,7 +114,7 @@ class Schema:
         if not database.run("SELECT 1 FROM pg_namespace WHERE nspname = %s", self._name):
             database.run(f'CREATE SCHEMA "{self._name}"')
 
-    def _tidy(self, lease_s: float) -> None:
+    def _tidy(self) -> None:
         """Run what older programs would not survive, if none is an instance now."""
         database = self._database
         with database.transaction():
@@ -123,7 +123,7 @@ class Schema:
             version, oldest_program = database.run(
                 "SELECT version, oldest_program FROM schema_version FOR UPDATE"
             )[0]
-            (alive,) = database.query("oldest_program", lease_s=lease_s)[0]
+            (alive,) = database.query("oldest_program")[0]
             for number, file in self._post:
                 if oldest_program < number <= version and (alive is None or alive >= number):
                     self._apply(file)

@@ -85,7 +85,6 @@ class PostgresStore:
         migrations: Traversable = MIGRATIONS,
     ) -> None:
         self._read_only = read_only
-        self._lease_s = lease_s
         self._database = PostgresDatabase(
             checked_dsn(dsn),
             schema=schema,
@@ -121,7 +120,7 @@ class PostgresStore:
         self.close()
         self._database.open()
         try:
-            self._schema.prepare(read_only=self._read_only, lease_s=self._lease_s)
+            self._schema.prepare(read_only=self._read_only)
             if self._is_for_service:
                 self._lease.acquire(self._schema)
             else:
@@ -153,7 +152,7 @@ class PostgresStore:
 
     def abandoned(self) -> list[str]:
         """Return instances that nobody is and whose last cycle nobody has settled."""
-        return [name for (name,) in self._database.query("abandoned", lease_s=self._lease_s)]
+        return [name for (name,) in self._database.query("abandoned")]
 
     def instances(self) -> list[InstanceView]:
         """Return all instances, the oldest first."""
@@ -167,7 +166,7 @@ class PostgresStore:
                 unfinished_cycle=unfinished_cycle,
             )
             for name, uid, is_held, seen_seconds_ago, cycle, unfinished_cycle in (
-                self._database.query("list_instances", lease_s=self._lease_s)
+                self._database.query("list_instances")
             )
         ]
 

@@ -22,6 +22,7 @@ CREATE TABLE instance (
     holder text,
     backend_pid integer,
     backend_start timestamptz,
+    lease_s double precision NOT NULL DEFAULT 0,
     renewed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 10);
 
