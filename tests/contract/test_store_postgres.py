@@ -200,6 +200,14 @@ def test_a_sign_of_life_keeps_an_instance(make: MakeStore) -> None:
     eventually(kept_for_long, what="more than two leases pass")
 
 
+def test_how_long_a_lease_is_says_its_holder(make: MakeStore) -> None:
+    first = make()
+    name = first.open().instance
+    age = "SELECT clock_timestamp() - renewed_at > interval '0.2 s' FROM instance WHERE name = %s"
+    eventually(lambda: first._database.run(age, name) == [(True,)], what="it is silent for a while")
+    assert make(lease_s=0.1).open().instance != name
+
+
 def test_abandoned_is_who_is_gone_with_an_unfinished_cycle(make: MakeStore) -> None:
     alive, gone, clean, looker = make(), make(), make(), make(is_for_service=False)
     for store in (alive, gone, clean):

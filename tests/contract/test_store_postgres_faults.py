@@ -214,6 +214,23 @@ def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
         store.close()
 
 
+def test_after_a_restart_of_the_server_each_is_who_it_was() -> None:
+    """All connections are gone then, which says nothing of those who had them."""
+    with PostgresServer() as server:
+        first, other = (PostgresStore(server.url(), clock=VirtualClock()) for _ in range(2))
+        first.lock_for_service()
+        other.lock_for_service()
+        name = first.open().instance
+        server.restart()
+        assert other.open().instance != name
+        with pytest.raises(StoreUnavailable):
+            first.next_due_ms()
+        first.close()
+        assert first.open().instance == name
+        first.close()
+        other.close()
+
+
 def test_a_statement_that_takes_too_long_is_ended(store: EmptiedStore) -> None:
     store._database.run("SET statement_timeout = 50")
     with pytest.raises(StoreUnavailable, match="it took too long"):
