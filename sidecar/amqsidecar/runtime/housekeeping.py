@@ -14,7 +14,7 @@ from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
 
 GAUGES_EVERY_S = 5.0
-RETENTION_EVERY_S = 60.0
+RETENTION_EVERY_S = 15.0
 FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
 WORK_S = 10.0
@@ -114,4 +114,4 @@ class Housekeeping:
             if portion < whole or now_s >= ends_s:
                 return done
             # Why: a lock that is free for a moment only is hardly ever got by a cycle.
-            self._sleep(max(0.001, now_s - began_s))
+            self._sleep(max(0.03, now_s - began_s))

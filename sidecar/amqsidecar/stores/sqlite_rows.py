@@ -1,6 +1,6 @@
 """How the SQLite store reads rows, and which of them count."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -17,6 +17,8 @@ from amqsidecar.stores.sqlite_database import SqliteDatabase
 STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 LAST_ID = 2**63 - 1
+
+_SCANNED_ROWS = 20_000  # So many are looked at before somebody may hear of it, or end it.
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,3 +133,30 @@ def filtered(
     source, values = filter_values(database, row_filter)
     values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
     return database.query(f"list_{source}", values).fetchall()
+
+
+def chunks_of_ids(
+    database: SqliteDatabase, row_filter: RowFilter, size: int
+) -> Iterator[tuple[int, ...]]:
+    """Return the numbers of the rows that a filter hits now, at most so many at a time, or none.
+
+    Looking for them needs no write lock, and takes many steps where few of many are hit.
+    """
+    if row_filter.ids is not None:
+        numbers = sorted(set(row_filter.ids))
+        for start in range(0, len(numbers), size):
+            yield tuple(numbers[start : start + size])
+        return
+    after_id = 0
+    with database.mapped("be read"):
+        until_id: int = database.query("newest_id").fetchone()[0]
+    while after_id < until_id:
+        with database.snapshot():
+            end_id = until_id
+            if filter_values(database, row_filter)[0] == "all":
+                values = (after_id, _SCANNED_ROWS)
+                end_id = min(until_id, database.query("window_end", values).fetchone()[0])
+            rows = filtered(database, row_filter, size, after_id, end_id)
+        ids = tuple(row[0] for row in rows)
+        after_id = ids[-1] if len(ids) == size else end_id
+        yield ids

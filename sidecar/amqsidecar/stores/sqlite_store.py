@@ -29,6 +29,7 @@ from amqsidecar.stores.sqlite_events import forget_events
 from amqsidecar.stores.sqlite_rows import (
     LAST_ID,
     STATES,
+    chunks_of_ids,
     filter_values,
     filtered,
     json_ids,
@@ -40,7 +41,6 @@ from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 
 BUSY_TIMEOUT_MS = 10_000
 CHUNK_ROWS = 500  # An operator's action holds the write lock for some ten milliseconds at a time.
-_SCANNED_ROWS = 20_000  # So many are looked at between two words about the progress.
 
 _RESERVED_IDS = 16_384
 # Why so few: where the end of the file is free, each page costs the more the more are free, up to
@@ -347,7 +347,7 @@ class SqliteStore:
     def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
         """Change rows chunk by chunk, leaving the write lock to others in between."""
         total, pause_s = 0, 0.0
-        for ids in self._chunks(row_filter):
+        for ids in chunks_of_ids(self._database, row_filter, CHUNK_ROWS):
             if not ids:
                 progress(0, 0)
                 continue
@@ -358,35 +358,12 @@ class SqliteStore:
                 chunk = msgspec.structs.replace(row_filter, ids=ids)
                 rows = filtered(self._database, chunk, CHUNK_ROWS, 0, LAST_ID)
                 matched, changed = transaction.change_rows(rows, action)
-            # Why: SQLite's lock is not fair; others get it for as long as we had it.
-            pause_s = max(0.001, min(0.1, self._clock.monotonic_s() - began_s))
+            # Why: SQLite's lock is not fair; others get it for as long as we had it, and for longer
+            # than they wait before they ask again.
+            pause_s = max(0.03, min(1.0, self._clock.monotonic_s() - began_s))
             progress(matched, changed)
             total += changed
         return total
-
-    def _chunks(self, row_filter: RowFilter) -> Iterator[tuple[int, ...]]:
-        """Return the numbers of the rows that a filter hits now, some at a time, or none.
-
-        Looking for them needs no write lock, and takes many steps where few of many are hit.
-        """
-        if row_filter.ids is not None:
-            numbers = sorted(set(row_filter.ids))
-            for start in range(0, len(numbers), CHUNK_ROWS):
-                yield tuple(numbers[start : start + CHUNK_ROWS])
-            return
-        database, after_id = self._database, 0
-        with database.mapped("be read"):
-            until_id: int = database.query("newest_id").fetchone()[0]
-        while after_id < until_id:
-            with database.snapshot():
-                end_id = until_id
-                if filter_values(database, row_filter)[0] == "all":
-                    values = (after_id, _SCANNED_ROWS)
-                    end_id = database.query("window_end", values).fetchone()[0]
-                rows = filtered(database, row_filter, CHUNK_ROWS, after_id, min(end_id, until_id))
-            ids = tuple(row[0] for row in rows)
-            after_id = ids[-1] if len(ids) == CHUNK_ROWS else end_id
-            yield ids
 
     # Retention.
 
