@@ -3,6 +3,7 @@
 The loader, `SqliteScale`, is all that is specific to one kind of store.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -67,6 +68,9 @@ class SqliteScale:
         yield store
         run(statement)
         store.close()
+        # Why: or the next cycle's sync would wait for all that was loaded.
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 class Model(NamedTuple):
