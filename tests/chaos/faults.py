@@ -260,6 +260,11 @@ _SHARED_ONLY = {
 # Why: a second one is no heir there, the proxy doesn't know whose connection it is, the store is
 # not on the small disk.
 _ALONE_ONLY = {"stop the sidecar", "stop the sidecar, start an heir", "full disk"}
+# Why the heir: it is refused as long as somebody has the store; where there is none, two may run.
+_STORE_ONLY = {
+    *("full disk", "kill at stored", "kill at finished"),
+    "stop the sidecar, start an heir",
+}
 _AGAIN = ("kill", "kill in a row", "kill the broker")
 SHORT = (
     *("kill in a row", "kill the broker", "full disk"),
@@ -274,6 +279,8 @@ SHORT = (
 def deck(pair: Pair) -> list[str]:
     """Return the names of the faults that a pair gets, before they are shuffled."""
     only_elsewhere = set(_ALONE_ONLY if pair.is_shared else _SHARED_ONLY)
+    if pair.is_held:
+        only_elsewhere |= _STORE_ONLY
     if pair.name != "artemis-stomp":
         only_elsewhere.add(f"kill at {crash_points.ACCEPTING}")
     return [name for name in (*FAULTS, *_AGAIN) if name not in only_elsewhere]

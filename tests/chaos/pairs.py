@@ -75,6 +75,7 @@ class Pair:
         only_texts: whether properties are strings only.
         added: properties that the documents say a redelivery has in addition.
         sidecars: how many there are; more than one share a schedule in PostgreSQL.
+        is_held: whether the broker keeps what waits.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Pair:
     only_texts: bool = False
     added: Sequence[str] = ()
     sidecars: int = 1
+    is_held: bool = False
 
     @property
     def is_shared(self) -> bool:
@@ -170,6 +172,10 @@ PAIRS = (
     Pair(
         *("artemis-shared-amqp", _artemis, "PORT", "qpid", ("rollback", "reject"), ALL_TYPES),
         sidecars=3,
+    ),
+    Pair(
+        *("artemis-held-amqp", _artemis, "PORT", "qpid", ("rollback", "reject"), ALL_TYPES),
+        is_held=True,
     ),
     Pair(
         *("classic6-shared-openwire", _classic(CLASSIC_6), "OPENWIRE_PORT", "openwire", _ALL),

@@ -55,7 +55,7 @@ class Stage:
         policy = folder / "policy.yaml"
         policy.write_text(pair.policy, encoding="utf-8")
         self.database = PostgresServer(fsync=True) if pair.is_shared else None
-        url = f"sqlite:///{self.disk.folder / 'schedule.db'}"
+        url = "broker:" if pair.is_held else f"sqlite:///{self.disk.folder / 'schedule.db'}"
         lease: tuple[str, ...] = ()
         if self.database is not None:
             url, lease = self.database.url(), (f"store.lease_s={LEASE_S}",)
@@ -167,4 +167,6 @@ class Stage:
         return "\n".join(sidecar.log()[-6000:] for sidecar in self.sidecars)
 
     def _resent(self) -> float:
-        return sum(one.metric("amqsidecar_resent_total") for one in self.sidecars)
+        # Why: where the broker keeps what waits, it sends it again by itself.
+        name = "amqsidecar_scheduled_total" if self.pair.is_held else "amqsidecar_resent_total"
+        return sum(one.metric(name) for one in self.sidecars)
