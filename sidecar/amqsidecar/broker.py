@@ -391,6 +391,17 @@ class AsksRoutesAhead(Protocol):
 
 
 @runtime_checkable
+class PrefersSmallCycles(Protocol):
+    """A link that is no faster with more messages in a transaction.
+
+    Attributes:
+        preferred_batch: so many.
+    """
+
+    preferred_batch: int
+
+
+@runtime_checkable
 class CommitsInBackground(Protocol):
     """A link on which the next transaction can be begun while the broker commits one."""
 

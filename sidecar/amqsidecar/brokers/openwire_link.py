@@ -59,9 +59,6 @@ class OpenWireLink:
     `rooms` outlives links.
     """
 
-    preferred_batch = 200
-    """Accepts per transaction; Classic pages 200 messages at a time."""
-
     description: BrokerDescription
 
     def __init__(

@@ -79,6 +79,9 @@ class StompClassicLink:
     to.
     """
 
+    preferred_batch = 200
+    """Accepts per transaction; Classic pages 200 messages at a time."""
+
     description: BrokerDescription
 
     def __init__(

@@ -14,6 +14,7 @@ from amqsidecar.broker import (
     IntakeQueue,
     LeftBehind,
     Link,
+    PrefersSmallCycles,
     WatchesQueues,
 )
 from amqsidecar.clock import Clock
@@ -43,6 +44,9 @@ HELD_ELSEWHERE = (
     "another process, or the broker for a dead one, still holds the token of this instance; "
     "nothing is taken until it is free"
 )
+
+MAX_MESSAGES = 1000
+"""Of one cycle, unless the link or the operator says otherwise."""
 
 CLASSIC_COUNT_LIMIT = 400
 """Classic's browsers see no further (maxBrowsePageSize)."""
@@ -344,8 +348,7 @@ class Service:
     def _max_messages(self, link: Link) -> int:
         if self._settings.max_messages:
             return self._settings.max_messages
-        # Why: on Classic consumers stalled at transactions of more than one page (wire facts 9).
-        return 200 if link.description.kind is BrokerKind.CLASSIC else 1000
+        return link.preferred_batch if isinstance(link, PrefersSmallCycles) else MAX_MESSAGES
 
     def _make_engine(
         self, link: Link, store: Store
