@@ -460,7 +460,9 @@ class CycleEngine:
         Only where nothing is amiss: whatever went wrong before is looked at in cycles of its own.
         """
         before = self._committing
-        if before is None or not self._is_calm or self._clock.monotonic_s() > self._ahead_until_s:
+        if before is None or not self._is_large(before) or not self._is_calm:
+            return
+        if self._clock.monotonic_s() > self._ahead_until_s:
             return
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()
@@ -472,6 +474,15 @@ class CycleEngine:
         if not cycle.does_something:
             self._give_up_ahead()
             self._link.abandon_sends()
+
+    def _is_large(self, cycle: _Cycle) -> bool:
+        """Tell whether there is much to do.
+
+        Why: after small ones, what is due by the time of the commit goes sooner with it than what
+        was begun ahead would.
+        """
+        taken, sent = len(cycle.deliveries), len(cycle.sent)
+        return 4 * taken >= self._limits.max_taken or 4 * sent >= self._limits.max_sent
 
     @property
     def _is_calm(self) -> bool:
