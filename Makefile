@@ -70,6 +70,10 @@ soak: brokers ## watch the memory over a backlog of a million dead letters: MESS
 bench: brokers ## ratios against a Java mover and the in-broker plugin, as a table
 	PYTHONPATH=tests $(BIN)/python tests/bench/bench.py
 
+.PHONY: bench-scale
+bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)
+	PYTHONPATH=tests $(BIN)/python tests/bench/ten_million.py --rows $${ROWS:-10000000}
+
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
