@@ -130,29 +130,30 @@ class NeverEarly(Checker):
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
-        self._taken_ms: dict[str, int] = {}
-        self._latest_ms: dict[str, int] = {}
-        self._in_hand: set[str] = set()
+        # Why by count as well: a dead letter that was taken may come again after the next death of
+        # its message, where accepting is no part of the transaction.
+        self._taken_ms: dict[tuple[str, int], int] = {}
+        self._latest_ms: dict[tuple[str, int], int] = {}
+        self._in_hand: set[tuple[str, int]] = set()
         self._excused: set[str] = set()
 
     def handed(self, message: StoredMessage) -> None:
-        one = message.body.decode()
-        if one in self._in_hand:
+        death = (message.body.decode(), message.redelivery_count)
+        if death in self._taken_ms:
             # Why: perhaps it was decided when it was handed out for the first time.
             return
-        self._taken_ms[one] = self.history.clock.now_ms()
-        self._in_hand.add(one)
-        self._latest_ms.pop(one, None)
-        self._excused.discard(one)
+        self._taken_ms[death] = self.history.clock.now_ms()
+        self._in_hand.add(death)
+        self._excused.discard(death[0])
 
     def accepted(self, message: StoredMessage) -> None:
-        self._in_hand.discard(message.body.decode())
+        self._in_hand.discard((message.body.decode(), message.redelivery_count))
 
     def jumped(self, before_ms: int, after_ms: int) -> None:
-        for one in self._taken_ms:
-            if one in self._in_hand:
-                self._taken_ms[one] = min(self._taken_ms[one], after_ms)
-            self._latest_ms[one] = max(self._latest_ms.get(one, 0), before_ms)
+        for death, taken_ms in self._taken_ms.items():
+            if death in self._in_hand:
+                self._taken_ms[death] = min(taken_ms, after_ms)
+            self._latest_ms[death] = max(self._latest_ms.get(death, 0), before_ms)
 
     def operated(self, action: str, ids: Iterable[str]) -> None:
         if action in ("retry", "cancel"):
@@ -162,8 +163,9 @@ class NeverEarly(Checker):
         one, history = resend.message.decode(), self.history
         if resend.is_final or one in self._excused or one in history.doubted:
             return
-        now_ms = max(history.clock.now_ms(), self._latest_ms.get(one, 0))
-        due_ms = self._taken_ms[one] + history.delay_ms
+        death = (one, resend.redelivery_count - 1)
+        now_ms = max(history.clock.now_ms(), self._latest_ms.get(death, 0))
+        due_ms = self._taken_ms[death] + history.delay_ms
         if now_ms < due_ms:
             self.broken(f"{one} was sent {due_ms - now_ms} ms early")
 
