@@ -490,6 +490,7 @@ class AckLaterLink(MemoryLink):
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)
         self._suspects: frozenset[int] = frozenset()
+        self._expected = -1
 
     def _token_taken(self, token: Token) -> None:
         self._suspects = token.accepted
@@ -507,11 +508,15 @@ class AckLaterLink(MemoryLink):
         named = frozenset(session.in_hand[one.handle][1].number for one in accepts)
         self.broker.put(sends)
         self.broker.tokens.append(Token(token, self._suspects | named))
+        self._expected = token
         self.broker.watcher.committed(token)
 
     def _settle(self, session: Session, accepts: Sequence[Delivery]) -> None:
         self._take_step(ACCEPTING)
-        session.token = self.broker.tokens.pop()
+        # Why the first one: others may have put tokens of their own behind it.
+        if self.broker.tokens[0].cycle != self._expected:
+            raise LinkLost("something else came where the token was sent")
+        session.token = self.broker.tokens.pop(0)
         for delivery in accepts:
             self._take_step("acknowledging")
             self.broker.accept(session, delivery.handle)
