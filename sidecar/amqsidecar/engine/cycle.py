@@ -28,15 +28,14 @@ from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.judge import Judge
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recovery import TokenVerdict, judge_token
+from amqsidecar.engine.sent_event import sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import (
     AnyEvent,
     CycleInDoubt,
     CycleRecovered,
-    DeadLettered,
     DuplicateSuppressed,
-    Resent,
 )
 from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
 from amqsidecar.store import Store, StoreTransaction
@@ -381,7 +380,7 @@ class CycleEngine:
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
                 taken, cycle.events = self._decide(deliveries, self._clock.now_ms())
-                cycle.events.extend([_sent_event(row, now_ms) for row in cycle.sent])
+                cycle.events.extend([sent_event(row, now_ms) for row in cycle.sent])
                 if cycle.blocked:
                     tx.record(cycle.blocked)
                 for source, count in self._backlog.counted.items():
@@ -689,22 +688,3 @@ def _end(tx: StoreTransaction, how: str, cycle: int) -> None:
         tx.finish_cycle(cycle)
     else:
         tx.undo_cycle(cycle)
-
-
-def _sent_event(row: DueRow, now_ms: int) -> AnyEvent:
-    if row.is_final:
-        return DeadLettered(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination,
-            redelivery_count=row.redelivery_count,
-        )
-    return Resent(
-        at_ms=now_ms,
-        id=row.id,
-        redelivery_id=row.redelivery_id,
-        destination=row.destination,
-        redelivery_count=row.redelivery_count,
-        lateness_ms=max(0, now_ms - row.due_at_ms),
-    )

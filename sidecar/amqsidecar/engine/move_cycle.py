@@ -22,9 +22,10 @@ from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING, CycleStats, Observe
 from amqsidecar.engine.judge import Judge, Verdict
 from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.sent_event import sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.event import AnyEvent, DeadLettered, DestinationBlocked, Parked, Resent
+from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import RowState, TakenRow
 
 GUILTY = "the connection ended each time when it was sent, and does not without it"
@@ -200,7 +201,7 @@ class MoveEngine:
         )
         plan.add(item, resend, item.verdict.events)
         if row.is_final or not is_delayed:
-            plan.events.append(_sent_event(row, now_ms))
+            plan.events.append(sent_event(row, now_ms))
 
     def _problems_of(self, row: TakenRow, *, is_delayed: bool) -> tuple[str | None, str | None]:
         """Return why nothing can be sent there now, and why it can't wait there at all."""
@@ -392,22 +393,3 @@ class MoveEngine:
                 )
             )
         return blockage.until_ms
-
-
-def _sent_event(row: TakenRow, now_ms: int) -> AnyEvent:
-    if row.is_final:
-        return DeadLettered(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination,
-            redelivery_count=row.redelivery_count,
-        )
-    return Resent(
-        at_ms=now_ms,
-        id=row.id,
-        redelivery_id=row.redelivery_id,
-        destination=row.destination,
-        redelivery_count=row.redelivery_count,
-        lateness_ms=max(0, now_ms - row.due_at_ms),
-    )
