@@ -17,10 +17,10 @@ from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
-from amqsidecar.engine.cycle import CycleStats
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.engine.telling import CycleStats
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.http.server import HttpServer
 from amqsidecar.links import LinkMaker

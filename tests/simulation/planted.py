@@ -18,6 +18,7 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.dispatch import Dispatch
 from amqsidecar.engine.judge import Judge, Verdict
 from amqsidecar.engine.loss import GUILT_BEFORE_PARKING
+from amqsidecar.engine.recovery import Recovery
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.schedule import TakenRow
 from support.memory_broker import AckLaterLink, MemoryBroker, MemoryLink, Session, Token
@@ -150,17 +151,17 @@ def _settle_always(patch: Patch, end: str) -> None:
     """Settle an interrupted cycle always in the same way, whatever the token says."""
 
     def settle_always(
-        engine: CycleEngine, tx: MemoryTransaction, state: Any, token: Any, *values: Any
+        recovery: Recovery, tx: MemoryTransaction, state: Any, token: Any, *values: Any
     ) -> int:
         if state.unfinished is None:
-            return settle(engine, tx, state, token, *values)
+            return settle(recovery, tx, state, token, *values)
         getattr(tx, end)(state.unfinished.cycle)
         cycle: int = state.cycle if token is None else token
         tx.set_cycle(cycle)
         return cycle
 
-    settle = CycleEngine._settle
-    patch.setattr(CycleEngine, "_settle", settle_always)
+    settle = Recovery._settle
+    patch.setattr(Recovery, "_settle", settle_always)
 
 
 def lost_answer_counts_as_not_committed(patch: Patch) -> None:

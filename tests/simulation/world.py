@@ -9,9 +9,10 @@ from pathlib import Path
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
-from amqsidecar.engine.cycle import CycleEngine, CycleStats, Limits
+from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.telling import CycleStats
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from simulation.rules import DLQ, CountingRules

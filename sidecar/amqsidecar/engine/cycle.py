@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import takewhile
-from zlib import crc32
 
 import msgspec
 
@@ -27,14 +26,12 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.judge import Judge
 from amqsidecar.engine.loss import Losses
-from amqsidecar.engine.recovery import TokenVerdict, judge_token
-from amqsidecar.engine.sent_event import sent_event
+from amqsidecar.engine.recovery import Recovery
+from amqsidecar.engine.telling import CycleStats, Observer, sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import (
     AnyEvent,
-    CycleInDoubt,
-    CycleRecovered,
     DuplicateSuppressed,
 )
 from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
@@ -47,20 +44,6 @@ REFUSALS_BEFORE_PARKING = 3
 """A message that was refused so often while later ones got through is at fault itself."""
 
 
-class CycleStats(msgspec.Struct, frozen=True):
-    """What one committed cycle did.
-
-    Attributes:
-        taken: dead letters accepted.
-        sent: messages sent.
-        duration_s: from the first decision to the broker's commit.
-    """
-
-    taken: int
-    sent: int
-    duration_s: float
-
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one cycle.
 
@@ -71,10 +54,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_taken: int
     max_sent: int
-
-
-Observer = Callable[[Sequence[AnyEvent], CycleStats | None], None]
-"""Told of events after they became true; statistics come with those of a cycle."""
 
 
 class _Cycle:
@@ -140,6 +119,7 @@ class CycleEngine:
         self._losses = losses if losses is not None else Losses()
         self._crash_point = crash_point
         self._wake_at = wake_at
+        self._recovery = Recovery(link, store, clock, observe)
         self._dispatch = Dispatch(link, judge.is_intake, self._blockages, self._losses, clock)
         self._cycle = 0
         self._uid = ""
@@ -155,8 +135,6 @@ class CycleEngine:
         if isinstance(link, CommitsInBackground):
             link.while_committing(self._begin_ahead)
 
-    # ------------------------------------------------------------------ ownership and recovery
-
     def recover(self, state: StoreState, wait_s: float) -> bool:
         """Become the owner of the instance and settle its last cycle by the token.
 
@@ -170,102 +148,14 @@ class CycleEngine:
         Raises:
             LinkLost: the connection is gone.
         """
-        token = self._link.take_token(wait_s if state.token_created else min(wait_s, 1.0))
-        if token is None and not state.token_created and self._link.token_exists():
-            # Why: a second token would take the queue from whoever runs under the same name.
+        owned = self._recovery.own(state, wait_s)
+        if owned is None:
             return False
-        if token is None and state.token_created:
-            # Why twice: a predecessor's commit in flight may be between its take and its send.
-            if self._link.token_exists() is not False:
-                return False
-            token = self._link.take_token(1.0)
-            if token is None and self._link.token_exists() is not False:
-                return False
-        now_ms = self._clock.now_ms()
-        events: list[AnyEvent] = []
-        self._uid = state.uid
-        with self._store.transaction() as tx:
-            if state.token_created:
-                cycle = self._settle(tx, state, token, now_ms, events)
-            else:
-                cycle = self._leap(token or 0)
-        if events:
-            self._observe(events, None)
-        if token is None:
-            self._link.create_token(cycle)
-            if self._link.take_token(wait_s) != cycle:
-                # Why another number: whoever has the same name was slow to give its token back.
-                return False
-        if not state.token_created:
-            with self._store.transaction() as tx:
-                tx.set_cycle(cycle)
-                tx.set_token_created()
-        self._cycle = cycle
+        self._cycle, self._uid = owned.cycle, owned.uid
         self._backlog.remember(self._store.holds())
-        if token is not None and token < cycle - 1:
+        if owned.token_is_behind:
             self._commit_nothing("the token of another store could not be taken over")
         return True
-
-    def _leap(self, cycle: int) -> int:
-        """Return a number to go on from that no other store of this instance name comes to.
-
-        Without it the next number could be that of a cycle which another store has begun and could
-        not commit: that one would take our token for the proof that it was.
-        """
-        return cycle + 2 + crc32(self._uid.encode())
-
-    def _settle(
-        self,
-        tx: StoreTransaction,
-        state: StoreState,
-        token: int | None,
-        now_ms: int,
-        events: list[AnyEvent],
-    ) -> int:
-        """Finish, undo or doubt the store's last cycle; return the number to go on from."""
-        verdict = judge_token(state, token)
-        unfinished = state.unfinished
-        cycle = max(state.cycle, token or 0)
-        if verdict is TokenVerdict.IN_DOUBT:
-            if unfinished is not None:
-                tx.settle_in_doubt(unfinished.cycle)
-                cycle = max(cycle, unfinished.cycle)
-            said = "the token is missing" if token is None else f"the token says {token}"
-            events.append(
-                CycleInDoubt(
-                    at_ms=now_ms,
-                    cycle=state.cycle if unfinished is None else unfinished.cycle,
-                    taken_count=0 if unfinished is None else unfinished.taken_count,
-                    sent_count=0 if unfinished is None else unfinished.sent_count,
-                    reason=f"{said}, the store's last finished cycle is {state.cycle}",
-                )
-            )
-            # Why: perhaps an older state of the store was brought back; the broker's duplicate
-            # detection may know row numbers that are about to be used for other messages.
-            if token is not None:
-                self._uid = tx.renew_uid()
-                cycle = self._leap(cycle)
-            else:
-                tx.skip_ids()
-            tx.set_cycle(cycle)
-        elif unfinished is not None:
-            committed = verdict is TokenVerdict.COMMITTED
-            if committed:
-                tx.finish_cycle(unfinished.cycle)
-            else:
-                tx.undo_cycle(unfinished.cycle)
-            events.append(
-                CycleRecovered(
-                    at_ms=now_ms,
-                    cycle=unfinished.cycle,
-                    verdict="committed" if committed else "rolled_back",
-                    taken_count=unfinished.taken_count,
-                    sent_count=unfinished.sent_count,
-                )
-            )
-        if events:
-            tx.record(events)
-        return cycle
 
     # ------------------------------------------------------------------ turns
 

@@ -18,11 +18,11 @@ from amqsidecar.broker import AsksRoutesAhead, Delivery, KeepsDelayed, Link, Res
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING, CycleStats, Observer
+from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING
 from amqsidecar.engine.judge import Judge, Verdict
 from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.loss import Losses
-from amqsidecar.engine.sent_event import sent_event
+from amqsidecar.engine.telling import CycleStats, Observer, sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked

@@ -1,8 +1,16 @@
-"""How an interrupted cycle ended, as the token tells."""
+"""Who owns an instance, and how its interrupted cycle ended, as the token tells."""
 
 from enum import Enum, auto
+from zlib import crc32
 
+import msgspec
+
+from amqsidecar.broker import Link
+from amqsidecar.clock import Clock
+from amqsidecar.engine.telling import Observer
+from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import StoreState
+from amqsidecar.store import Store, StoreTransaction
 
 TOKEN_QUEUE_PREFIX = "amqsidecar.token."  # noqa: S105 - the name of a queue
 """Followed by the name of an instance."""
@@ -31,3 +39,139 @@ def judge_token(state: StoreState, token: int | None) -> TokenVerdict:
     if token == state.cycle:
         return TokenVerdict.ROLLED_BACK
     return TokenVerdict.IN_DOUBT
+
+
+class Owned(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that is ours.
+
+    Attributes:
+        cycle: the last finished one, from which to go on.
+        uid: of the store; see `StoreState`.
+        token_is_behind: the token in hand has a lower number than the cycle before that.
+    """
+
+    cycle: int
+    uid: str
+    token_is_behind: bool
+
+
+class Recovery:
+    """Becomes the owner of an instance and settles its last cycle."""
+
+    def __init__(self, link: Link, store: Store, clock: Clock, observe: Observer) -> None:
+        self._link = link
+        self._store = store
+        self._clock = clock
+        self._observe = observe
+        self._uid = ""
+
+    def own(self, state: StoreState, wait_s: float) -> Owned | None:
+        """Take the token and settle what it tells of; None = somebody else holds it, try again.
+
+        Args:
+            state: what the store said when it was opened (again).
+            wait_s: how long to wait for the token.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        is_known, token = self._take_token(state, wait_s)
+        if not is_known:
+            return None
+        now_ms = self._clock.now_ms()
+        events: list[AnyEvent] = []
+        self._uid = state.uid
+        with self._store.transaction() as tx:
+            if state.token_created:
+                cycle = self._settle(tx, state, token, now_ms, events)
+            else:
+                cycle = self._leap(token or 0)
+        if events:
+            self._observe(events, None)
+        if token is None:
+            self._link.create_token(cycle)
+            if self._link.take_token(wait_s) != cycle:
+                # Why another number: whoever has the same name was slow to give its token back.
+                return None
+        if not state.token_created:
+            with self._store.transaction() as tx:
+                tx.set_cycle(cycle)
+                tx.set_token_created()
+        is_behind = token is not None and token < cycle - 1
+        return Owned(cycle=cycle, uid=self._uid, token_is_behind=is_behind)
+
+    def _take_token(self, state: StoreState, wait_s: float) -> tuple[bool, int | None]:
+        """Return whether it is known who has the token, and its number; None = there is none."""
+        link = self._link
+        token = link.take_token(wait_s if state.token_created else min(wait_s, 1.0))
+        if token is not None:
+            return True, token
+        if not state.token_created:
+            # Why: a second token would take the queue from whoever runs under the same name.
+            return not link.token_exists(), None
+        # Why twice: a predecessor's commit in flight may be between its take and its send.
+        if link.token_exists() is not False:
+            return False, None
+        token = link.take_token(1.0)
+        return token is not None or link.token_exists() is False, token
+
+    def _leap(self, cycle: int) -> int:
+        """Return a number to go on from that no other store of this instance name comes to.
+
+        Without it the next number could be that of a cycle which another store has begun and could
+        not commit: that one would take our token for the proof that it was.
+        """
+        return cycle + 2 + crc32(self._uid.encode())
+
+    def _settle(
+        self,
+        tx: StoreTransaction,
+        state: StoreState,
+        token: int | None,
+        now_ms: int,
+        events: list[AnyEvent],
+    ) -> int:
+        """Finish, undo or doubt the store's last cycle; return the number to go on from."""
+        verdict = judge_token(state, token)
+        unfinished = state.unfinished
+        cycle = max(state.cycle, token or 0)
+        if verdict is TokenVerdict.IN_DOUBT:
+            if unfinished is not None:
+                tx.settle_in_doubt(unfinished.cycle)
+                cycle = max(cycle, unfinished.cycle)
+            said = "the token is missing" if token is None else f"the token says {token}"
+            events.append(
+                CycleInDoubt(
+                    at_ms=now_ms,
+                    cycle=state.cycle if unfinished is None else unfinished.cycle,
+                    taken_count=0 if unfinished is None else unfinished.taken_count,
+                    sent_count=0 if unfinished is None else unfinished.sent_count,
+                    reason=f"{said}, the store's last finished cycle is {state.cycle}",
+                )
+            )
+            # Why: perhaps an older state of the store was brought back; the broker's duplicate
+            # detection may know row numbers that are about to be used for other messages.
+            if token is not None:
+                self._uid = tx.renew_uid()
+                cycle = self._leap(cycle)
+            else:
+                tx.skip_ids()
+            tx.set_cycle(cycle)
+        elif unfinished is not None:
+            committed = verdict is TokenVerdict.COMMITTED
+            if committed:
+                tx.finish_cycle(unfinished.cycle)
+            else:
+                tx.undo_cycle(unfinished.cycle)
+            events.append(
+                CycleRecovered(
+                    at_ms=now_ms,
+                    cycle=unfinished.cycle,
+                    verdict="committed" if committed else "rolled_back",
+                    taken_count=unfinished.taken_count,
+                    sent_count=unfinished.sent_count,
+                )
+            )
+        if events:
+            tx.record(events)
+        return cycle

@@ -21,13 +21,14 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.engine.cycle import CycleEngine, Limits, Observer
+from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.engine.telling import Observer
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Chance, Decider

@@ -1,7 +1,29 @@
-"""What is told of a message that was sent."""
+"""What engines tell of their cycles: events, and statistics with them."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from amqsidecar.model.event import AnyEvent, DeadLettered, Resent
 from amqsidecar.model.schedule import DueRow, TakenRow
+
+
+class CycleStats(msgspec.Struct, frozen=True):
+    """What one committed cycle did.
+
+    Attributes:
+        taken: dead letters accepted.
+        sent: messages sent.
+        duration_s: from the first decision to the broker's commit.
+    """
+
+    taken: int
+    sent: int
+    duration_s: float
+
+
+Observer = Callable[[Sequence[AnyEvent], CycleStats | None], None]
+"""Told of events after they became true; statistics come with those of a cycle."""
 
 
 def sent_event(row: DueRow | TakenRow, now_ms: int) -> AnyEvent:
