@@ -1,12 +1,11 @@
 """Free loopback ports that stay usable while a broker is down and comes back."""
 
 import fcntl
-import os
 import random
 import socket
-import tempfile
 from contextlib import suppress
-from pathlib import Path
+
+from support.maven import cache_root
 
 # Why: below the range that the kernel gives to outgoing connections. A client that reconnects to a
 # dead broker's port inside that range can be given the same port and end up connected to itself.
@@ -16,7 +15,8 @@ HIGHEST = 31_999
 # Why not the shared one: Hypothesis gives that the same seed in each process.
 _chance = random.SystemRandom()
 _given: set[int] = set()
-_reservations = (Path(tempfile.gettempdir()) / f"amqsidecar-test-ports-{os.getuid()}").open("ab")
+# Why in the cache: who looks for what a test left behind looks into its temporary folder.
+_reservations = (cache_root() / "reserved-ports").open("ab")
 
 
 def free_port() -> int:
