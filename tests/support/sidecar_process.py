@@ -93,9 +93,10 @@ class SidecarProcess:
         return self.log_path.read_text(encoding="utf-8") if self.log_path.exists() else ""
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """Return the log lines of the running process."""
-        text = self.log_path.read_bytes()[self._log_offset :].decode()
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        """Return the log lines of the running process; one that is being written is not there."""
+        text = self.log_path.read_bytes()[self._log_offset :]
+        whole = text[: text.rfind(b"\n") + 1].decode()
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of an HTTP request; status 0 = nothing answers."""
