@@ -43,6 +43,7 @@ from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
+from amqsidecar.runtime.memory import give_large_blocks_back
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
@@ -375,6 +376,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         StoreError: the store can't be opened.
     """
     _require_url(config)
+    give_large_blocks_back()
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     crash_point = _crash_point(environ)

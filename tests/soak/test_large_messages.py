@@ -14,7 +14,7 @@ from support.link_openwire import OpenWireHarness
 MESSAGES = 40
 SIZE_BYTES = 10_000_000
 
-IDLE_MAX_MIB = 330
+IDLE_MAX_MIB = 150
 """After the last one, with what the allocator keeps."""
 
 
