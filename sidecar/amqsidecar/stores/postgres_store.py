@@ -23,8 +23,9 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import Progress, unwatched
+from amqsidecar.store import Progress
 from amqsidecar.stores import acts
+from amqsidecar.stores.acting import ActingStore
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
@@ -54,7 +55,7 @@ _ATTEMPTS = 20  # So often rows are tried that others have locked,
 _PAUSE_S = 0.05  # with such pauses.
 
 
-class PostgresStore:
+class PostgresStore(ActingStore):
     """A `SharedStore` in one schema of one database.
 
     Args:
@@ -291,56 +292,7 @@ class PostgresStore:
         """Return how much space the tables take with all that belongs to them."""
         return int(self._database.query("size_bytes")[0][0])
 
-    # What operators do.
-
-    def retry(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Make rows due now, also held and parked ones; returns how many. In-flight rows are left.
-
-        Promise: done in small transactions, each durable with its events; if the process dies
-        between two, calling it again does the rest.
-        """
-        return self._act(row_filter, acts.retry(now_ms, actor), progress)
-
-    def cancel(
-        self,
-        row_filter: RowFilter,
-        now_ms: int,
-        actor: str,
-        suffix: str,
-        progress: Progress = unwatched,
-    ) -> int:
-        """Send rows to their final dead-letter queue now; returns how many.
-
-        Args:
-            row_filter: which rows; in-flight rows and final ones are left as they are.
-            now_ms: the new due time.
-            actor: who asked.
-            suffix: the final dead-letter queue is the source plus this.
-            progress: told after each step.
-
-        Promise: as `retry`.
-        """
-        return self._act(row_filter, acts.cancel(now_ms, actor, suffix), progress)
-
-    def hold(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Keep waiting rows until a person releases them; returns how many.
-
-        Promise: as `retry`.
-        """
-        return self._act(row_filter, acts.hold(now_ms, actor), progress)
-
-    def release(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Let held rows go at their due time, at once if it has passed; returns how many.
-
-        Promise: as `retry`.
-        """
-        return self._act(row_filter, acts.release(now_ms, actor), progress)
+    # What operators do (`ActingStore`).
 
     def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
         """Change rows chunk by chunk; those that a cycle is just looking at are tried again."""

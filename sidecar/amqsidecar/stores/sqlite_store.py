@@ -20,8 +20,9 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
-from amqsidecar.store import Progress, unwatched
+from amqsidecar.store import Progress
 from amqsidecar.stores import acts
+from amqsidecar.stores.acting import ActingStore
 from amqsidecar.stores.packing import storable, unpack_events, unpack_message
 from amqsidecar.stores.service_lock import ServiceLock
 from amqsidecar.stores.sqlite_database import SqliteDatabase
@@ -68,7 +69,7 @@ def path_of_url(url: str) -> Path:
     return Path("/" + path.lstrip("/")) if path.startswith("/") else Path(path)
 
 
-class SqliteStore:
+class SqliteStore(ActingStore):
     """A `Store` in one file.
 
     Args:
@@ -293,56 +294,7 @@ class SqliteStore:
                 continue
         return total
 
-    # What operators do.
-
-    def retry(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Make rows due now, also held and parked ones; returns how many. In-flight rows are left.
-
-        Promise: done in small transactions, each durable with its events; if the process dies
-        between two, calling it again does the rest.
-        """
-        return self._act(row_filter, acts.retry(now_ms, actor), progress)
-
-    def cancel(
-        self,
-        row_filter: RowFilter,
-        now_ms: int,
-        actor: str,
-        suffix: str,
-        progress: Progress = unwatched,
-    ) -> int:
-        """Send rows to their final dead-letter queue now; returns how many.
-
-        Args:
-            row_filter: which rows; in-flight rows and final ones are left as they are.
-            now_ms: the new due time.
-            actor: who asked.
-            suffix: the final dead-letter queue is the source plus this.
-            progress: told after each step.
-
-        Promise: as `retry`.
-        """
-        return self._act(row_filter, acts.cancel(now_ms, actor, suffix), progress)
-
-    def hold(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Keep waiting rows until a person releases them; returns how many.
-
-        Promise: as `retry`.
-        """
-        return self._act(row_filter, acts.hold(now_ms, actor), progress)
-
-    def release(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Let held rows go at their due time, at once if it has passed; returns how many.
-
-        Promise: as `retry`.
-        """
-        return self._act(row_filter, acts.release(now_ms, actor), progress)
+    # What operators do (`ActingStore`).
 
     def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
         """Change rows chunk by chunk, leaving the write lock to others in between."""
