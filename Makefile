@@ -36,7 +36,7 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/bench tests/chaos tests/soak
+	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/pipeline tests/matrix tests/field tests/bench tests/chaos tests/soak
 
 .PHONY: demo
 demo: brokers ## poison messages on real brokers: watch them die, wait, come back
@@ -74,6 +74,10 @@ bench: brokers ## ratios against a Java mover and the in-broker plugin, as a tab
 bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)
 	PYTHONPATH=tests $(BIN)/python tests/bench/ten_million.py --rows $${ROWS:-10000000}
 
+.PHONY: bench-pipeline
+bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000}
+
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
@@ -92,4 +96,4 @@ field: brokers ## what a newcomer meets on stock brokers, written down from real
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)
 	$(PIN) --extra postgres -o deploy/requirements/runtime.txt pyproject.toml
-	$(PIN) --extra postgres -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
+	$(PIN) --extra postgres --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
