@@ -108,7 +108,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"amqsidecar {__version__}\n"
 
 
-@pytest.mark.parametrize("command", main.COMMANDS)
+GROUPS = ("journal", "pipeline")
+
+
+@pytest.mark.parametrize("command", [name for name in main.COMMANDS if name not in GROUPS])
 def test_every_command_has_help_and_the_common_options(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,13 +7,12 @@ ours.
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperGroup
 
 from amqsidecar import __version__
+from amqsidecar.cli.lazy_group import lazy_group
 from amqsidecar.errors import BrokerError, ConfigError, StoreError
 
 EXIT_DONE: Final = 0
@@ -34,33 +33,14 @@ COMMANDS: Final = {
     "cancel": ("act_commands", "cancel"),
     "hold": ("act_commands", "hold"),
     "release": ("act_commands", "release"),
+    "journal": ("journal_command", "app"),
+    "pipeline": ("pipeline_command", "app"),
 }
 """Each command, and the module and function that it is; imported when it is asked for."""
 
-
-class LazyGroup(TyperGroup):
-    """A group that imports a command when it is asked for."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, in the order of the table."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; None = there is none of that name."""
-        if cmd_name not in COMMANDS:
-            return None
-        if cmd_name not in self.commands:
-            module, function = COMMANDS[cmd_name]
-            single = typer.Typer(add_completion=False, rich_markup_mode=None)
-            found = getattr(import_module(f"amqsidecar.cli.{module}"), function)
-            single.command(cmd_name)(found)
-            self.commands[cmd_name] = typer.main.get_command(single)
-        return self.commands[cmd_name]
-
-
 app = typer.Typer(
     name="amqsidecar",
-    cls=LazyGroup,
+    cls=lazy_group(COMMANDS),
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

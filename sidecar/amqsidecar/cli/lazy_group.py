@@ -1,0 +1,36 @@
+"""Groups of commands whose modules are imported when they are asked for."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+def lazy_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
+    """Return a kind of group that imports a command when it is asked for.
+
+    Args:
+        commands: each command's name, and the module in this package and the function, or the group
+            of commands, that it is; in the order of the help.
+    """
+
+    class LazyGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(commands)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in commands:
+                return None
+            if cmd_name not in self.commands:
+                module, name = commands[cmd_name]
+                found = getattr(import_module(f"amqsidecar.cli.{module}"), name)
+                if not isinstance(found, typer.Typer):
+                    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+                    single.command(cmd_name)(found)
+                    found = single
+                self.commands[cmd_name] = typer.main.get_command(found)
+            return self.commands[cmd_name]
+
+    return LazyGroup

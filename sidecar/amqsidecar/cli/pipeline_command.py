@@ -1,0 +1,27 @@
+"""`amqsidecar pipeline`: the jobs that turn the history into answers, with Spark."""
+
+from typing import Final
+
+import typer
+
+from amqsidecar.cli.lazy_group import lazy_group
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {}
+"""Each job, and the module and function that is its command; imported when it is asked for."""
+
+app = typer.Typer(
+    name="pipeline",
+    cls=lazy_group(COMMANDS),
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Turn the journals of sidecars into answers, with Spark.
+
+    Needs the extra `amqsidecar[pipeline]` and Java 17. Runs on this machine, or on a cluster by
+    `--master` or `spark-submit`.
+    """

@@ -1,0 +1,63 @@
+"""Options that every job has; imports nothing heavy."""
+
+from typing import Annotated
+
+import typer
+
+Events = Annotated[
+    str,
+    typer.Option(
+        "--events",
+        metavar="PATH",
+        help="The history: a table that `ingest` has made, or a journal itself.",
+        show_default=False,
+    ),
+]
+OutputFolder = Annotated[
+    str,
+    typer.Option(
+        "--output-folder",
+        metavar="PATH",
+        help="Where tables and `report.html` are written; what an earlier run left is replaced.",
+        show_default=False,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, such as spark://host:7077; what spark-submit says counts otherwise, "
+        "else all processors of this machine.",
+        show_default=False,
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark. May be repeated.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only messages that were first taken at or after this time, such as "
+        "2026-11-01 or 2026-11-01T08:00:00Z (UTC where no zone is given).",
+        show_default=False,
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        help="The end of the observation: events at or after this time don't count. Without it the "
+        "latest event of the history ends it.",
+        show_default=False,
+    ),
+]
