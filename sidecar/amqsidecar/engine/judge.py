@@ -123,6 +123,7 @@ class Judge:
             redelivery_count=provenance.redelivery_count,
             message_id=provenance.message_id,
             size_bytes=len(delivery.message),
+            persistent=provenance.persistent,
         )
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received)
         if origin is not None and (fault := _fault_of_name(origin)) is not None:

@@ -26,7 +26,11 @@ class Event(
 
 
 class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
-    """A dead letter was taken from the broker for the first time."""
+    """A dead letter was taken from the broker for the first time.
+
+    Attributes:
+        properties: application properties that `journal.properties` names, as text; None = none.
+    """
 
     source: str
     origin: str | None = None
@@ -35,6 +39,8 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
     redelivery_count: int = 0
     message_id: str | None = None
     size_bytes: int = 0
+    persistent: bool = True
+    properties: dict[str, str] | None = None
 
 
 class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):

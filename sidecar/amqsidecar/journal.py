@@ -1,0 +1,155 @@
+"""The journal contract: the history as segments of rows, for analysis outside of the sidecar.
+
+A journal is a folder or an object-store prefix: `stream=<stream>/segment-<first>-<last>.parquet`. A
+stream is the history of one store, numbered by segments from 1 without a gap; a file holds one
+segment as it was written, or several after compaction. `(stream, segment, position)` names an event
+for ever: compaction changes which file it is in and nothing else.
+
+What a segment holds is fixed in the store before its file is written (`Outbox`), so whoever writes
+it, and however often, writes the same rows: each event is in exactly one segment after any crash.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from amqsidecar.model.event import AnyEvent
+
+SCHEMA_VERSION: Final = 1
+"""Of the columns; stands in each file's metadata under `SCHEMA_VERSION_KEY`."""
+
+SCHEMA_VERSION_KEY: Final = "amqsidecar.schema_version"
+
+
+class Kind(StrEnum):
+    """Types of columns, the same in Arrow, Parquet and Spark."""
+
+    STRING = "string"
+    INT32 = "int32"
+    INT64 = "int64"
+    BOOL = "bool"
+    TIMESTAMP_MS = "timestamp_ms"
+    """Milliseconds since the epoch, UTC."""
+    STRING_MAP = "string_map"
+    """String to string; keys never null."""
+
+
+class Column(NamedTuple):
+    """One column.
+
+    Attributes:
+        field: the event's field that it is made of; None = the writer fills it.
+        optional: whether it can be null; columns of other kinds of events always are.
+    """
+
+    name: str
+    kind: Kind
+    field: str | None
+    optional: bool
+    meaning: str
+
+
+COLUMNS: Final[Sequence[Column]] = (
+    Column("stream", Kind.STRING, None, False, "the store whose history it is"),
+    Column("segment", Kind.INT64, None, False, "number in the stream, 1-based, without a gap"),
+    Column("position", Kind.INT32, None, False, "place of the event in its segment, 0-based"),
+    Column("sidecar", Kind.STRING, None, False, "`journal.name` of who wrote it, else the store's instance"),
+    Column("type", Kind.STRING, None, False, "tag of the event, such as `received`"),
+    Column("at", Kind.TIMESTAMP_MS, "at_ms", False, "when the sidecar decided or did it, by its own clock"),
+    Column("row_id", Kind.INT64, "id", False, "number of the row in the store; 0 = concerns no single message"),
+    Column("redelivery_id", Kind.STRING, "redelivery_id", False, "what a message keeps over all its deaths; empty = concerns no single message"),
+    Column("source", Kind.STRING, "source", True, "the dead-letter queue it was taken from"),
+    Column("origin", Kind.STRING, "origin", True, "where it died, such as queue://orders"),
+    Column("destination", Kind.STRING, "destination", True, "where it goes, was sent, or would have gone"),
+    Column("decided_destination", Kind.STRING, "decided_destination", True, "what the broker's rules name, where the sidecar renamed it"),
+    Column("cause_group", Kind.STRING, None, True, "the cause without numbers, ids, addresses and dates (`model/cause.py`); null = the broker gives none"),
+    Column("cause", Kind.STRING, "cause", True, "the broker's words; only with `journal.cause_text`"),
+    Column("expired", Kind.BOOL, "expired", True, "whether its time to live ran out"),
+    Column("persistent", Kind.BOOL, "persistent", True, "whether the producer sent it as persistent"),
+    Column("redelivery_count", Kind.INT64, "redelivery_count", True, "`received`, `returned`: redeliveries so far, 0-based; others: the count that the re-send carries"),
+    Column("message_id", Kind.STRING, "message_id", True, "the id that consumers see"),
+    Column("size_bytes", Kind.INT64, "size_bytes", True, "bytes of the encoded message"),
+    Column("properties", Kind.STRING_MAP, "properties", True, "application properties that `journal.properties` names, as text"),
+    Column("delay_ms", Kind.INT64, "delay_ms", True, "milliseconds that the rules let it wait"),
+    Column("due_at", Kind.TIMESTAMP_MS, "due_at_ms", True, "when it is due"),
+    Column("rule", Kind.STRING, "rule", True, "the rule that decided, with file and line"),
+    Column("expiration_ms", Kind.INT64, "expiration_ms", True, "milliseconds it may stay in the final dead-letter queue; 0 = for ever"),
+    Column("reason", Kind.STRING, "reason", True, "why it was parked, held or blocked, or a cycle was in doubt"),
+    Column("actor", Kind.STRING, "actor", True, "the person who acted"),
+    Column("lateness_ms", Kind.INT64, "lateness_ms", True, "milliseconds between the due time and the cycle that sent it"),
+    Column("retry_at", Kind.TIMESTAMP_MS, "retry_at_ms", True, "until when a blocked destination is left alone"),
+    Column("cycle", Kind.INT64, "cycle", True, "number of the cycle"),
+    Column("taken_count", Kind.INT64, "taken_count", True, "messages that the cycle took"),
+    Column("sent_count", Kind.INT64, "sent_count", True, "messages that the cycle sent"),
+    Column("verdict", Kind.STRING, "verdict", True, "how an interrupted cycle ended: `committed` or `rolled_back`"),
+)  # fmt: skip
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a segment holds, fixed before its file is written.
+
+    Attributes:
+        stream: letters, digits, `_` and `-`.
+        number: 1-based, without a gap.
+        event_count: how many events, at least one.
+    """
+
+    stream: str
+    number: int
+    event_count: int
+
+
+class OutboxLag(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not in the journal yet.
+
+    Attributes:
+        events: how many events of finished cycles and actions have no written segment.
+        oldest_at_ms: the time of the oldest of them; None = there is none.
+    """
+
+    events: int
+    oldest_at_ms: int | None
+
+
+class Outbox(Protocol):
+    """The side of a store that the journal is written from; the store keeps what isn't written yet.
+
+    Several processes may drain one store: what they write of a segment is the same.
+    """
+
+    def keep_for_journal(self) -> None:
+        """From now on the history forgets nothing that is not in a written segment."""
+        ...
+
+    def plan_segment(self, max_events: int) -> Segment | None:
+        """Return the first segment that is not written yet; plan one where there is none.
+
+        Durable before it returns. Events of unfinished cycles are left for a later segment. A
+        segment is whole blocks of events, so one may hold more than `max_events`.
+
+        Returns:
+            None = there are no events to write.
+        """
+        ...
+
+    def segment_events(self, segment: Segment) -> Iterator[Sequence[AnyEvent]]:
+        """Yield the events of a planned or kept segment block by block, always in the same order.
+
+        Raises:
+            StoreUnavailable: some of them are not kept any more.
+        """
+        ...
+
+    def segment_written(self, segment: Segment) -> None:
+        """Its file is there for good. If the process dies before, it is written again, the same."""
+        ...
+
+    def written_segments(self) -> Sequence[Segment]:
+        """Return the written segments of which the store still has all events, by number."""
+        ...
+
+    def outbox_lag(self) -> OutboxLag:
+        """Return what is not written yet; costs no scan of the history."""
+        ...

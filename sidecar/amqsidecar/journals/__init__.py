@@ -1,0 +1,1 @@
+"""The journal as Parquet segments."""

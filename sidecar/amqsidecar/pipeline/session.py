@@ -1,0 +1,45 @@
+"""The Spark session of a job."""
+
+import os
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from amqsidecar.errors import ConfigError, Problem
+
+
+def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSession:
+    """Return a session; under spark-submit the one that it describes.
+
+    Times are UTC in every session: a table must not depend on where it is made.
+
+    Args:
+        job: its name, as the user interface of Spark shows it.
+        master: None = what spark-submit says, else all processors of this machine.
+        conf: settings as `key=value`; they win.
+
+    Raises:
+        ConfigError: a setting is not of this form.
+    """
+    builder = SparkSession.builder.appName(f"amqsidecar {job}")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None:
+        builder = builder.master(master)
+    elif not is_submitted:
+        builder = builder.master("local[*]")
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    if not is_submitted and (master is None or master.startswith("local")):
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+    for item in conf:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError([Problem("--conf", f"{item!r} is not of the form KEY=VALUE")])
+        settings[key.strip()] = value
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
