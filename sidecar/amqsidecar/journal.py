@@ -7,10 +7,15 @@ for ever: compaction changes which file it is in and nothing else.
 
 What a segment holds is fixed in the store before its file is written (`Outbox`), so whoever writes
 it, and however often, writes the same rows: each event is in exactly one segment after any crash.
+
+Compaction writes a file of ten, a hundred or more segments and then removes those that it was made
+of. A process that dies in between leaves both; `current_files` says which ones count.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -85,6 +90,75 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("sent_count", Kind.INT64, "sent_count", True, "messages that the cycle sent"),
     Column("verdict", Kind.STRING, "verdict", True, "how an interrupted cycle ended: `committed` or `rolled_back`"),
 )  # fmt: skip
+
+
+class SegmentFile(NamedTuple):
+    """A file of a stream, by the first and the last segment in it."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the folder of its stream."""
+        return f"segment-{self.first}-{self.last}.parquet"
+
+
+_FILE_NAME: Final = re.compile(r"segment-([1-9][0-9]{0,17})-([1-9][0-9]{0,17})\.parquet")
+_STREAM_FOLDER: Final = re.compile(r"stream=([A-Za-z0-9_-]+)")
+
+
+def stream_folder(stream: str) -> str:
+    """Return the name of a stream's folder in the journal."""
+    return f"stream={stream}"
+
+
+def stream_of(folder_name: str) -> str | None:
+    """Return the stream that a folder of the journal is of; None = it is none of a stream."""
+    match = _STREAM_FOLDER.fullmatch(folder_name)
+    return None if match is None else match[1]
+
+
+def segment_file(name: str) -> SegmentFile | None:
+    """Return what a name of a file says; None = it is no file of segments."""
+    match = _FILE_NAME.fullmatch(name)
+    if match is None or int(match[1]) > int(match[2]):
+        return None
+    return SegmentFile(int(match[1]), int(match[2]))
+
+
+def current_files(names: Iterable[str]) -> list[SegmentFile]:
+    """Return the files of one stream that count, by segment; each segment is in one of them.
+
+    Of two files the one whose range holds the other's counts: it was made of it. Names that are
+    none of segment files are left out.
+
+    Raises:
+        ValueError: two ranges overlap and none holds the other, which compaction never leaves.
+
+    Example:
+        >>> [file.name for file in current_files(["segment-2-2.parquet", "segment-1-10.parquet"])]
+        ['segment-1-10.parquet']
+    """
+    found = {file for name in names if (file := segment_file(name)) is not None}
+    current: list[SegmentFile] = []
+    for file in sorted(found, key=lambda file: (file.first, -file.last)):
+        if not current or file.first > current[-1].last:
+            current.append(file)
+        elif file.last > current[-1].last:
+            raise ValueError(
+                f"{current[-1].name} and {file.name} overlap, and none holds the other"
+            )
+    return current
+
+
+def gaps(files: Sequence[SegmentFile]) -> list[tuple[int, int]]:
+    """Return the first and last number of each run of segments missing between current files."""
+    return [
+        (before.last + 1, after.first - 1)
+        for before, after in pairwise(files)
+        if before.last + 1 < after.first
+    ]
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
