@@ -11,9 +11,10 @@ SidecarError                      never raised itself
 │   │   └── DiscoveryRefused      ... of the question which dead-letter queues there are
 │   ├── RemoteProtocolError       the broker sent what its protocol does not allow
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
-└── StoreError
-    ├── StoreUnavailable          transient: the store can't be reached or is full
-    └── SchemaMismatch            the store was written by a version that this one doesn't know
+├── StoreError
+│   ├── StoreUnavailable          transient: the store can't be reached or is full
+│   └── SchemaMismatch            the store was written by a version that this one doesn't know
+└── JournalError                  the journal's files can't be read or written, or are damaged
 """
 
 from collections.abc import Mapping, Sequence
@@ -136,3 +137,7 @@ class StoreUnavailable(StoreError):
 
 class SchemaMismatch(StoreError):
     """The store was written by a version of amqsidecar that this one doesn't know."""
+
+
+class JournalError(SidecarError):
+    """The journal's files can't be read or written, or are damaged."""

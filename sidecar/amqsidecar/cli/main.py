@@ -1,7 +1,7 @@
 """The command `amqsidecar`: finds the command that is asked for, and turns errors into exit codes.
 
-0 done · 2 wrong usage · 78 wrong configuration · 69 broker or store not reachable · 70 a fault of
-ours.
+0 done · 2 wrong usage · 78 wrong configuration · 69 broker, store or journal not reachable ·
+70 a fault of ours.
 """
 
 import os
@@ -13,7 +13,7 @@ import typer
 
 from amqsidecar import __version__
 from amqsidecar.cli.lazy_group import lazy_group
-from amqsidecar.errors import BrokerError, ConfigError, StoreError
+from amqsidecar.errors import BrokerError, ConfigError, JournalError, StoreError
 
 EXIT_DONE: Final = 0
 EXIT_USAGE: Final = 2
@@ -65,8 +65,8 @@ def amqsidecar(
 ) -> None:
     """Redelivers the dead letters of ActiveMQ Classic and Artemis by the broker's own rules.
 
-    Exit codes: 0 done, 2 wrong usage, 78 wrong configuration, 69 broker or store not reachable,
-    70 a fault of amqsidecar.
+    Exit codes: 0 done, 2 wrong usage, 78 wrong configuration, 69 broker, store or journal not
+    reachable, 70 a fault of amqsidecar.
     """
 
 
@@ -84,7 +84,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _say("wrong configuration:", *(f"  {problem}" for problem in error.problems))
         return EXIT_CONFIG
-    except (BrokerError, StoreError) as error:
+    except (BrokerError, JournalError, StoreError) as error:
         _say(str(error))
         return EXIT_UNAVAILABLE
     except Exception as error:  # noqa: BLE001 - the last place where a fault can be told
