@@ -191,17 +191,27 @@ class Outbox(Protocol):
     """The side of a store that the journal is written from; the store keeps what isn't written yet.
 
     Several processes may drain one store: what they write of a segment is the same.
+
+    A store of the past (a restored backup) begins a new stream when its uid is renewed, after the
+    segment that it had planned. So its numbers never come again for other events; and what a lost
+    later state had written stays in the old stream: that happened, too. Only the events that were
+    in the backup without a segment may be in both streams.
     """
 
-    def keep_for_journal(self) -> None:
-        """From now on the history forgets nothing that is not in a written segment."""
+    def keep_for_journal(self, is_on: bool) -> None:
+        """From now on the history forgets nothing that is not in a written segment, or no longer.
+
+        Durable, and kept by all processes. Events of a planned segment are never forgotten before
+        it is written: it may be in the journal already.
+        """
         ...
 
     def plan_segment(self, max_events: int) -> Segment | None:
         """Return the first segment that is not written yet; plan one where there is none.
 
         Durable before it returns. Events of unfinished cycles are left for a later segment. A
-        segment is whole blocks of events, so one may hold more than `max_events`.
+        segment is whole blocks of events, at least one, so that one may hold more than
+        `max_events`.
 
         Returns:
             None = there are no events to write.
@@ -221,7 +231,7 @@ class Outbox(Protocol):
         ...
 
     def written_segments(self) -> Sequence[Segment]:
-        """Return the written segments of which the store still has all events, by number."""
+        """Return the written segments of which the store still has all events, as written."""
         ...
 
     def outbox_lag(self) -> OutboxLag:
