@@ -1,0 +1,225 @@
+"""Reports of jobs: one HTML file each that needs nothing else, neither network nor script."""
+
+import base64
+import hashlib
+import html
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Final
+
+import altair
+import pandas
+from lxml import etree
+from pyspark.sql import SparkSession
+
+from amqsidecar.pipeline.report_chart import draw, printable
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --page: #fff; --ink: #1b1f24; --faint: #59636e; --line: #d1d9e0; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #14181d; --ink: #e8ebee; --faint: #9aa4af; --line: #3a434d; }
+}
+body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
+  margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; overflow-wrap: anywhere; }
+h2 { border-top: 1px solid var(--line); margin-top: 2.5rem; padding-top: 1rem; }
+p { max-width: 45rem; overflow-wrap: anywhere; white-space: pre-line; }
+dl { display: grid; gap: 0 1.5rem; grid-template-columns: max-content 1fr; }
+dt, caption, figcaption { color: var(--faint); }
+dd { margin: 0; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; margin: 1.5rem 0; }
+.wide:focus-visible { outline: 2px solid; }
+table { border-collapse: collapse; }
+caption, figcaption { font-weight: 600; padding: 0.3rem 0; text-align: left; }
+th, td { border-bottom: 1px solid var(--line); padding: 0.25rem 1rem 0.25rem 0; text-align: left;
+  vertical-align: top; overflow-wrap: break-word; max-width: 40rem; }
+tbody th { font-weight: inherit; }
+.number { font-variant-numeric: tabular-nums; text-align: right; }
+td.number, time { white-space: nowrap; }
+figure { margin: 1.5rem 0; }
+svg { height: auto; max-width: 100%; }
+@media print {
+  body { margin: 0; max-width: none; }
+  .wide { overflow: visible; }
+  figure, tr { break-inside: avoid; }
+  h2 { break-after: avoid; }
+}
+"""
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'"
+)
+_MISSING: Final = "–"
+
+
+class Report:
+    """A page that is built from above to below and then written; the same input, the same bytes.
+
+    What it is given is text, never markup: message texts come from anyone.
+
+    Args:
+        facts: what was read, until when, with which options: name to value, in this order.
+    """
+
+    def __init__(self, title: str, facts: Mapping[str, str]) -> None:
+        self._title = title
+        pairs = "".join(f"<dt>{_text(key)}</dt><dd>{_text(one)}</dd>" for key, one in facts.items())
+        self._parts = [f"<h1>{_text(title)}</h1>", f"<dl>{pairs}</dl>" if pairs else ""]
+        self._charts = 0
+
+    def heading(self, text: str) -> None:
+        """Begin a section."""
+        self._parts.append(f"<h2>{_text(text)}</h2>")
+
+    def text(self, paragraph: str) -> None:
+        """Add a paragraph; lines stay lines."""
+        self._parts.append(f"<p>{_text(paragraph)}</p>")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str) -> None:
+        """Add a table; its first column names the rows.
+
+        Numbers stand right, with separators for thousands; None and NaN are a dash; times are shown
+        in UTC, and one without a zone is local time, as Spark collects it.
+        """
+        lines = [list(row) for row in rows]
+        if any(len(line) != len(columns) for line in lines):
+            raise ValueError(f"{caption}: each row needs {len(columns)} values")
+        numeric = [_is_numeric([row[at] for row in lines]) for at in range(len(columns))]
+        kinds = [' class="number"' if one else "" for one in numeric]
+        head = "".join(
+            f'<th scope="col"{kind}>{_text(name)}</th>'
+            for name, kind in zip(columns, kinds, strict=True)
+        )
+        body = "".join(_row(row, kinds) for row in lines)
+        if not lines:
+            body = f'<tr><td colspan="{len(columns)}">nothing</td></tr>'
+        # Why a region with a tab stop: a table that is too wide is scrolled with the keyboard.
+        self._parts.append(
+            f'<div class="wide" role="region" tabindex="0" aria-label="{_text(caption)}">'
+            f"<table><caption>{_text(caption)}</caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+    def chart(self, chart: altair.TopLevelMixin, caption: str) -> None:
+        """Add a plot; its `description` tells who can't see it what it shows."""
+        self._charts += 1
+        name = f"chart-{self._charts}"
+        svg, description = draw(chart, name)
+        svg.set("role", "img")
+        svg.set("aria-labelledby", f"{name}-title {name}-desc")
+        for at, (kind, words) in enumerate((("title", caption), ("desc", description))):
+            said = etree.Element(kind, id=f"{name}-{kind}")
+            said.text = printable(words)
+            svg.insert(at, said)
+        drawn = etree.tostring(svg, encoding="unicode", method="html")
+        self._parts.append(f"<figure>{drawn}<figcaption>{_text(caption)}</figcaption></figure>")
+
+    def write(self, path: str) -> None:
+        """Write the page, whole or not at all; what was there is replaced.
+
+        Args:
+            path: as Spark understands it where a session is active, so that a report lies where the
+                job's tables lie; a file of this machine otherwise.
+        """
+        page = self._page().encode()
+        session = SparkSession.getActiveSession()
+        if session is None:
+            _write_file(Path(path), page)
+        else:
+            _write_by_hadoop(session, path, page)
+
+    def _page(self) -> str:
+        parts = "\n".join(part for part in self._parts if part)
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{html.escape(_POLICY)}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta name="referrer" content="no-referrer">\n'
+            f"<title>{_text(self._title)}</title>\n<style>{_STYLE}</style></head>\n"
+            f"<body><main>\n{parts}\n<p>Times are UTC.</p>\n</main></body></html>\n"
+        )
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _row(row: Sequence[object], kinds: Sequence[str]) -> str:
+    cells = [
+        f'<th scope="row"{kind}>{_cell(value)}</th>'
+        if at == 0
+        else f"<td{kind}>{_cell(value)}</td>"
+        for at, (value, kind) in enumerate(zip(row, kinds, strict=True))
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, Real | datetime) and bool(pandas.isna(value)))
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    present = [value for value in values if not _is_missing(value)]
+    return bool(present) and all(
+        isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in present
+    )
+
+
+def _cell(value: object) -> str:
+    if _is_missing(value):
+        return _MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
+    if isinstance(value, Real | Decimal):
+        number = float(value)
+        return f"{number:,.0f}" if abs(number) >= 10_000 else f"{number:,.4g}"
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC)
+        digits = "milliseconds" if moment.microsecond else "seconds"
+        shown = moment.replace(tzinfo=None).isoformat(" ", digits)
+        return f'<time datetime="{shown.replace(" ", "T")}Z">{shown} UTC</time>'
+    return _text(str(value))
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
+    # Why not fsspec: where Spark writes tables its own file systems and their credentials are set.
+    java: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark has no public way to Hadoop's files
+    configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  as above
+    hadoop = java.org.apache.hadoop.fs
+    files = hadoop.Path(path).getFileSystem(configuration)
+    target = files.makeQualified(hadoop.Path(path))
+    unfinished = hadoop.Path(target.getParent(), f".{target.getName()}.unfinished")
+    stream = files.create(unfinished, True)
+    try:
+        stream.write(bytearray(content))
+    finally:
+        stream.close()
+    context = hadoop.FileContext.getFileContext(files.getUri(), configuration)
+    options = java.org.apache.hadoop.fs.Options.Rename
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  as above
+    overwrite = gateway.new_array(options, 1)
+    overwrite[0] = options.OVERWRITE
+    context.rename(unfinished, target, overwrite)
