@@ -1,0 +1,234 @@
+"""The files of journals: which there are, which of them hold which segments, and whether they may.
+
+Several files can hold one segment: a compaction that was interrupted leaves both the old ones and
+the new one, and a journal may have been copied. What they hold is the same, so any one will do.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import fsspec
+import fsspec.core
+import pyarrow
+from pyarrow import parquet
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.journal import (
+    COLUMNS,
+    SCHEMA_VERSION,
+    SCHEMA_VERSION_KEY,
+    segment_file,
+    stream_of,
+)
+
+
+class JournalFile(NamedTuple):
+    """One file by what its name says.
+
+    Attributes:
+        url: as Spark and fsspec take it.
+        first: number of the first segment that it holds.
+        last: number of the last one.
+        size_bytes: 0 = not known.
+    """
+
+    url: str
+    stream: str
+    first: int
+    last: int
+    size_bytes: int
+
+
+class Slice(NamedTuple):
+    """What is read of one file: the segments from `first` to `last`."""
+
+    file: JournalFile
+    first: int
+    last: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all that the file holds."""
+        return (self.first, self.last) == (self.file.first, self.file.last)
+
+
+class Gap(NamedTuple):
+    """Segments that no file holds, from `first` to `last`."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+
+
+def list_streams(paths: Iterable[str]) -> dict[str, list[JournalFile]]:
+    """Return the files of journals by stream; streams without a file are left out.
+
+    Args:
+        paths: folders, or URLs of object stores.
+
+    Raises:
+        ConfigError: one is not there, can't be listed, or has a foreign Parquet file in it.
+    """
+    streams: dict[str, list[JournalFile]] = {}
+    for path in paths:
+        for file in _list_journal(path):
+            streams.setdefault(file.stream, []).append(file)
+    return streams
+
+
+def folder_of(path: str) -> tuple[Any, str, str]:
+    """Return the file system of a folder, its path there, and its URL as Spark takes it.
+
+    A path without a scheme is one of this machine, whatever Spark's default file system is.
+
+    Raises:
+        ConfigError: there is no such kind of URL, or what reads it is not installed.
+    """
+    try:
+        system, inner = fsspec.core.url_to_fs(path)
+    except (ValueError, ImportError) as error:
+        raise ConfigError([Problem(path, f"can't be read: {error}")]) from error
+    is_local = "file" in (system.protocol if isinstance(system.protocol, tuple) else ())
+    return system, inner, f"file://{inner}" if is_local else path.rstrip("/")
+
+
+def _list_journal(path: str) -> list[JournalFile]:
+    system, root, url = folder_of(path)
+    try:
+        system.invalidate_cache(root)
+        folders = [
+            (name, stream)
+            for entry in system.ls(root, detail=True)
+            if (stream := stream_of(name := _last_name(entry))) is not None
+        ]
+        return [
+            _journal_file(entry, stream, f"{url}/{folder}")
+            for folder, stream in sorted(folders)
+            for entry in sorted(system.ls(f"{root}/{folder}", detail=True), key=_last_name)
+            if _is_visible_parquet(_last_name(entry))
+        ]
+    except FileNotFoundError as error:
+        raise ConfigError(
+            [Problem(path, "is not there; expected the folder of a journal")]
+        ) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError([Problem(path, f"can't be listed: {reason}")]) from error
+
+
+def _last_name(entry: dict[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rpartition("/")[2]
+
+
+def _is_visible_parquet(name: str) -> bool:
+    """Tell whether it claims to be data; a file that is being written begins with a dot."""
+    return name.endswith(".parquet") and not name.startswith((".", "_"))
+
+
+def _journal_file(entry: dict[str, Any], stream: str, folder_url: str) -> JournalFile:
+    name = _last_name(entry)
+    found = segment_file(name)
+    if found is None:
+        what = "is no segment of a journal: expected segment-<first>-<last>.parquet; move it away"
+        raise ConfigError([Problem(f"{folder_url}/{name}", what)])
+    return JournalFile(
+        url=f"{folder_url}/{name}",
+        stream=stream,
+        first=found.first,
+        last=found.last,
+        size_bytes=int(entry.get("size") or 0),
+    )
+
+
+def cover(files: Sequence[JournalFile], first: int, last: int) -> tuple[list[Slice], list[Gap]]:
+    """Return what to read so that each segment from `first` to `last` is read once, and what lacks.
+
+    Of several files that hold the next segment the one that reaches furthest is taken.
+    """
+    slices: list[Slice] = []
+    gaps: list[Gap] = []
+    following = sorted(files, key=lambda file: file.first, reverse=True)
+    best: JournalFile | None = None
+    while first <= last:
+        while following and following[-1].first <= first:
+            candidate = following.pop()
+            if best is None or candidate.last > best.last:
+                best = candidate
+        if best is not None and best.last >= first:
+            slices.append(Slice(best, first, min(best.last, last)))
+            first = best.last + 1
+        else:
+            end = min(following[-1].first - 1 if following else last, last)
+            gaps.append(Gap(first, end))
+            first = end + 1
+    return slices, gaps
+
+
+@contextmanager
+def opened(file: JournalFile) -> Iterator[parquet.ParquetFile]:
+    """Open a file whose end says that it is the segment that its name says.
+
+    Raises:
+        ConfigError: it is torn, foreign, of an unknown version, or not what its name says.
+        FileNotFoundError: it is gone.
+    """
+    with fsspec.open(file.url, "rb") as handle:
+        try:
+            content = parquet.ParquetFile(handle)
+        except pyarrow.ArrowInvalid as error:
+            what = f"is torn, or no Parquet file: {error}"
+            raise ConfigError([Problem(file.url, what)]) from error
+        footer = content.metadata
+        problem = _version_problem(footer) or _column_problem(footer) or _name_problem(file, footer)
+        if problem is not None:
+            raise ConfigError([Problem(file.url, problem)])
+        yield content
+
+
+def _version_problem(footer: parquet.FileMetaData) -> str | None:
+    version = (footer.metadata or {}).get(SCHEMA_VERSION_KEY.encode())
+    if version is None:
+        return f"is foreign: its metadata have no {SCHEMA_VERSION_KEY}; move it away"
+    if version != str(SCHEMA_VERSION).encode():
+        return (
+            f"has columns of version {version.decode(errors='replace')}, and this amqsidecar knows "
+            f"version {SCHEMA_VERSION} only: read it with a newer one"
+        )
+    return None
+
+
+def _column_problem(footer: parquet.FileMetaData) -> str | None:
+    there = set(footer.schema.to_arrow_schema().names)
+    lacking = [column.name for column in COLUMNS if column.name not in there]
+    return f"lacks columns: {', '.join(lacking)}" if lacking else None
+
+
+def _name_problem(file: JournalFile, footer: parquet.FileMetaData) -> str | None:
+    """Compare name and content, as far as the statistics tell it; a copy would count twice."""
+    said = (file.stream, file.stream, file.first, file.last)
+    streams = list(_bounds(footer, "stream"))
+    segments = list(_bounds(footer, "segment"))
+    if not streams or not segments:
+        return None
+    held = (
+        min(low for low, _ in streams),
+        max(high for _, high in streams),
+        min(low for low, _ in segments),
+        max(high for _, high in segments),
+    )
+    if held == said:
+        return None
+    return f"holds segments {held[2]} to {held[3]} of stream {held[0]}, not what its name says"
+
+
+def _bounds(footer: parquet.FileMetaData, column: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the smallest and the largest value of each row group that tells them."""
+    index = footer.schema.to_arrow_schema().names.index(column)
+    for number in range(footer.num_row_groups):
+        chunk = footer.row_group(number).column(index)
+        statistics = chunk.statistics if chunk.path_in_schema == column else None
+        if statistics is not None and statistics.has_min_max:
+            yield statistics.min, statistics.max
