@@ -28,6 +28,7 @@ _PAGE_BYTES = (
 # Why not more: the commit that meets a checkpoint waits for all of it, a hundredth of all messages
 # at a steady rate. Writing four times as often costs a quarter more bytes and no time.
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
+_LEFT_TO_OTHERS_BYTES = 32 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 _WORDS_CACHED = 10_000
 _SQLITE_OLDEST = (3, 38, 0)
@@ -141,9 +142,16 @@ class SqliteDatabase:
             )
         self.run("PRAGMA synchronous = FULL")
         self.run("PRAGMA secure_delete = OFF")
-        self.run(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // _PAGE_BYTES}")
-        self.run(f"PRAGMA journal_size_limit = {4 * _CHECKPOINT_BYTES}")
+        self._checkpoint_at(_CHECKPOINT_BYTES)
         self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+    def leave_checkpoints_to_others(self) -> None:
+        """Do a checkpoint only where the log has grown as long as nobody who does them lets it."""
+        self._checkpoint_at(_LEFT_TO_OTHERS_BYTES)
+
+    def _checkpoint_at(self, log_bytes: int) -> None:
+        self.run(f"PRAGMA wal_autocheckpoint = {log_bytes // _PAGE_BYTES}")
+        self.run(f"PRAGMA journal_size_limit = {4 * _CHECKPOINT_BYTES}")
 
     def _schema_version(self) -> int | None:
         """Return the version of the file; None = it is new."""

@@ -25,6 +25,7 @@ from amqsidecar.stores import acts
 from amqsidecar.stores.acting import ActingStore
 from amqsidecar.stores.packing import storable, unpack_events, unpack_message
 from amqsidecar.stores.service_lock import ServiceLock
+from amqsidecar.stores.sqlite_checkpoints import Checkpoints
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import forget_events
 from amqsidecar.stores.sqlite_rows import (
@@ -97,6 +98,7 @@ class SqliteStore(ActingStore):
         )
         self._lock = ServiceLock(self._path.with_name(self._path.name + ".lock"))
         self._is_for_service = False
+        self._checkpoints: Checkpoints | None = None
         self._next_id = 1
         self._reserved_end = 1
 
@@ -120,9 +122,12 @@ class SqliteStore(ActingStore):
         if not self._database.is_open:
             self._database.open(self._instance_name)
             self._migrate()
+            if self._is_for_service:
+                self._database.leave_checkpoints_to_others()
+                self._checkpoints = Checkpoints(self._path)
         state = self._read_state()
         if self._instance_name not in (None, state.instance):
-            self._database.close()
+            self._close_database()
             raise StoreUnavailable(
                 f"the store {self._path} belongs to the instance {state.instance!r}, not to "
                 f"{self._instance_name!r}; use that name, or give this one a store.url of its own"
@@ -131,8 +136,14 @@ class SqliteStore(ActingStore):
 
     def close(self) -> None:
         """Close, and give the service lock up; safe to call twice."""
-        self._database.close()
+        self._close_database()
         self._lock.release()
+
+    def _close_database(self) -> None:
+        checkpoints, self._checkpoints = self._checkpoints, None
+        if checkpoints is not None:
+            checkpoints.stop()
+        self._database.close()
 
     def lock_for_service(self) -> None:
         """Become the only service on this file until `close`; `open` after it takes the lock again.
@@ -195,6 +206,8 @@ class SqliteStore(ActingStore):
         except BaseException:
             self._reserved_end = reserved_end
             raise
+        if self._checkpoints is not None:
+            self._checkpoints.notice()
 
     def allocate_ids(self, count: int) -> int:
         """Return the first of `count` consecutive row numbers that were never used before.
