@@ -1,0 +1,158 @@
+"""What tells failures apart in a broker's words for why a message died.
+
+Causes are written for people, with the order's number, a time, a host in them, so that no two are
+equal. A group is what stays when those are cut: the classes of exceptions and the words around
+them. `*` stands for what was cut, whatever it was: an id that happens to have no letter is an id.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+GROUPING_VERSION: Final = 1
+"""Raised whenever a text may get another group than before."""
+
+TEXT_MAX: Final = 65_536
+"""Characters of a cause that are looked at; a stack trace of 600 frames fits."""
+
+LINE_MAX: Final = 2_000
+"""Characters that are looked at of its first line, and of the line of its root cause."""
+
+GROUP_MAX: Final = 200
+"""Characters of a group."""
+
+BLANK: Final = "(blank)"
+"""The group of a text of which nothing is left."""
+
+_ROOT_MAX = 110
+_MEMO_TEXTS = 2_048
+
+# Why: the classes of Python's `\d`, `\w` and `\s` grow with Unicode, a group must not.
+_LETTER = r"A-Za-z\u00c0-\u024f\u0370-\u052f"
+_EXCEPTION = rf"(?<![\w$.@/-])(?:[{_LETTER}_$][\w{_LETTER}$]*\.)+[{_LETTER}_$][\w{_LETTER}$]*"
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_DAY = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
+_CALENDAR = rf"(?:(?:{_MONTH}|{_DAY})[a-z]{{0,6}}|{_MONTH.upper()})"
+_ZONE = "UTC|GMT|[CEW]ES?T|[ECMP][SD]T|BST|IST|JST|MSK|AE[SD]T|Z|AM|PM|am|pm"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.ASCII)
+
+
+# Blanks, and what has no place in a line: controls, marks of direction, halves of characters.
+_BLANKS = _pattern(
+    r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+"
+)
+# Each of these is linear: it starts at the edge of a word only, and has one way to match.
+_QUOTED = _pattern(
+    r'"[^"]*+(?:"|$)|“[^”]*+”|‘[^’]*+’|«[^»]*+»|`[^`]*+`'
+    r"|(?<!\w)'[^']*+(?:(?<=\w)'(?=\w)[^']*+)*'"
+)
+_NULL_POINTER = _pattern(r'NullPointerException: Cannot [a-z ]+"')
+_GENERATED_CLASS = _pattern(r"\$\$[\w$/]*|(?<=\$Proxy)[0-9]+|(?<=\$Lambda\$)[0-9]+(?:/\w+)?")
+_URL = _pattern(r"(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]*+://[^\s\"'<>()\[\]{}|,;*]*+")
+_BROKER_ID = _pattern(r"(?<!\w)ID:[^\s,;\"'()\[\]{}*]+")
+_MAIL_OR_HASH = _pattern(
+    r"(?<![\w.%+-])[\w.%+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]+)+|(?<=@)[0-9a-f]{1,16}(?!\w)"
+)
+_PATH = _pattern(r"(?<![\w/\\*])(?:[A-Za-z]:)?(?:[/\\][\w.@%+~$-]++){2,}[/\\]?(?::[0-9]++)*")
+_HOST = _pattern(
+    r"(?<![\w.-])(?:localhost|[a-z][a-z0-9]*+[.-][a-z0-9.-]*+):[0-9]{2,5}(?!\w)"
+    r"|(?<![\w.-])(?:[a-z0-9-]++\.)+(?:com|org|net|local|internal|lan|svc)(?![\w-]|\.\w)"
+    r"|(?<![\w./-])(?:[\w.-]*/)?[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![\w.])"
+    r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{1,4}(?![\w:])"
+)
+_UUID = _pattern(r"(?<!\w)[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?!\w)")
+# A class, which stays whatever digits it has, or a word that is a hexadecimal number or has a digit.
+_CLASS_OR_NUMBER = _pattern(
+    rf"({_EXCEPTION}|(?<![\w$])[A-Z][\w$]*(?:Exception|Error)(?![\w$]))"
+    rf"|(?<![{_LETTER}0-9$])(?:[0-9A-Fa-f]{{8,}}(?![{_LETTER}0-9$])"
+    rf"|[{_LETTER}$]*+[0-9][{_LETTER}0-9$]*+)"
+)
+_DATE = _pattern(
+    rf"(?<![\w.])(?:{_CALENDAR}[.,]?[ -]){{1,2}}(?=\*)"
+    rf"|(?<=\*)(?:[ ,-]{{1,2}}(?:{_MONTH}|{_MONTH.upper()}|{_ZONE})(?!\w)){{1,2}}"
+    rf"|(?<=\*)\[[A-Z][a-z]+/[A-Za-z_]+\]"
+)
+_SIGN = _pattern(r"(?<![\w)\]*])[-+]\*")
+_VALUE_LIST = _pattern(r"\*(?:[ ,;:/._+-]*+\*)+")
+_LAST_EXCEPTION = _pattern(_EXCEPTION)
+
+
+def cause_group(text: str) -> str:
+    """Return the group of a cause: equal for causes that differ only in numbers, ids, addresses,
+    times and quoted values, and different for different classes of exceptions.
+
+    Takes the broker's envelope off where it holds an application's exception, and reads the first
+    line and the line of the root cause (`Caused by:`). At most `GROUP_MAX` characters, on one line,
+    never empty; a group's own group is itself.
+
+    Args:
+        text: the broker's words, of any length and from anyone.
+
+    Source: ActiveMQ Classic, ActiveMQMessageConsumer.rollback (the envelope).
+    """
+    group = _step(text[:TEXT_MAX])
+    # Ends: each round has fewer characters that are neither blank nor a star, or fewer of all.
+    while (shorter := _step(group)) != group:
+        group = shorter
+    return group or BLANK
+
+
+def _step(text: str) -> str:
+    return _cut(_essential_line(_unwrap(text)))
+
+
+def _unwrap(text: str) -> str:
+    """Return the application's exception in the envelope of the broker's client, else the text."""
+    while True:
+        head, limit, rest = text.partition(" redelivery policy limit:")
+        if not limit or not head.startswith("java.lang.Throwable: "):
+            return text
+        text = rest.partition(", cause:")[2]
+        if text in ("", "null"):
+            return head + limit[:-1]
+
+
+def _essential_line(text: str) -> str:
+    lines = text.lstrip().splitlines() or [""]
+    line = lines[0][:LINE_MAX]
+    below = (one.lstrip() for one in reversed(lines[1:]))
+    root = next((one for one in below if one.startswith("Caused by:")), None)
+    return line if root is None else f"{line} {root[:LINE_MAX]}"
+
+
+@lru_cache(maxsize=_MEMO_TEXTS)
+def _cut(line: str) -> str:
+    line = _BLANKS.sub(" ", line)
+    if not _NULL_POINTER.search(line):  # The JVM quotes code there, no values.
+        line = _QUOTED.sub("*", line)
+    line = _GENERATED_CLASS.sub("", line)
+    if "://" in line:
+        line = _URL.sub("*", line)
+    if "ID:" in line:
+        line = _BROKER_ID.sub("*", line)
+    if "@" in line:
+        line = _MAIL_OR_HASH.sub("*", line)
+    if "/" in line or "\\" in line:
+        line = _PATH.sub("*", line)
+    line = _HOST.sub("*", line)
+    line = _UUID.sub("*", line)
+    line = _CLASS_OR_NUMBER.sub(lambda found: found[1] or "*", line)
+    if "*" in line:
+        line = _VALUE_LIST.sub("*", line)
+        line = _DATE.sub("", line)
+        line = _SIGN.sub("*", line)
+        line = _VALUE_LIST.sub("*", line)
+    return _shorten(line.strip())
+
+
+def _shorten(line: str) -> str:
+    """Return at most `GROUP_MAX` characters: the beginning, and the last class with its words."""
+    if len(line) <= GROUP_MAX:
+        return line
+    classes = [found.start() for found in _LAST_EXCEPTION.finditer(line)]
+    root = line[classes[-1] :][:_ROOT_MAX].rstrip() if len(classes) > 1 else ""
+    head = line[: GROUP_MAX - len(root) - 3].rstrip()
+    return f"{head} … {root}" if root else line[:GROUP_MAX].rstrip()
