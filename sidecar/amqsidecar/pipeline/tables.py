@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql.types import (
     BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -34,3 +35,118 @@ def _field(column: Column) -> StructField:
 
 EVENTS: Final = StructType([_field(column) for column in COLUMNS])
 """The history: one row per event, keyed by `(stream, segment, position)`."""
+
+
+def _table(*columns: tuple[str, DataType, str]) -> StructType:
+    """Return the schema of a table that a job writes: names, types, meanings."""
+    return StructType(
+        [StructField(name, kind, True, {"comment": of}) for name, kind, of in columns]
+    )
+
+
+_TEXT, _COUNT, _SHARE, _TIME, _YES = (
+    StringType(), LongType(), DoubleType(), TimestampType(), BooleanType(),
+)  # fmt: skip
+
+RECOVERY_STREAMS: Final = _table(
+    ("stream", _TEXT, "the store whose history it is"),
+    ("events", _COUNT, "events before the end of the observation"),
+    ("unknown_types", _COUNT, "events of types that this version does not know: left alone"),
+    ("first_at", _TIME, "the first of them"),
+    ("last_at", _TIME, "the last of them"),
+    ("observed_until", _TIME, "`--until`, else `last_at`: what came later is not known"),
+)
+"""What is known of each stream of the history."""
+
+_GROUP: Final = (
+    ("origin", _TEXT, "where it died; null = the history does not tell"),
+    ("cause_group", _TEXT, "the cause without numbers and ids; null = none, or not in the history"),
+)
+_RESENDS: Final = (*_GROUP, ("attempt", _COUNT, "number of the re-send, 1-based"))
+
+RECOVERY_COUNTS: Final = _table(
+    ("kind", _TEXT, "`resend`: of re-sends, by the death before; `message`: by the first death"),
+    *_RESENDS,
+    ("entry_stage", _COUNT, "message: where its history begins; re-send n is 2n - 1, death n 2n"),
+    ("exit_stage", _COUNT, "message: where it ends; null = not placed"),
+    ("after_ms", _COUNT, "to the outcome, from re-send or first death; 3 digits; null = unknown"),
+    ("outcome", _TEXT, "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
+     "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `waiting`, `too_young`"),
+    ("left_truncated", _YES, "whether the death before it is older than the history"),
+    ("messages", _COUNT, "how many"),
+    ("negative_times", _COUNT, "of them, whose time was negative and counts as 0: clocks differ"),
+    ("implied_returns", _COUNT, "of them, whose return only a later re-send or death tells"),
+    ("repeated_resends", _COUNT, "of them, that were re-sent again with the same count"),
+)  # fmt: skip
+"""Outcomes of re-sends and of messages, counted; the tables below are made of it."""
+
+RECOVERY_BY_ATTEMPT: Final = _table(
+    *_RESENDS,
+    ("messages", _COUNT, "messages that were re-sent so often"),
+    ("returned", _COUNT, "returned within the horizon"),
+    ("returned_later", _COUNT, "returned after the horizon; counts as recovered"),
+    ("stayed", _COUNT, "had not returned when the horizon or more had passed"),
+    ("open", _COUNT, "had not returned, and less than the horizon was observed"),
+    ("share_recovered", _SHARE, "share that does not return within the horizon; null = not known"),
+    ("low", _SHARE, "lower confidence bound of it"),
+    ("high", _SHARE, "upper confidence bound of it"),
+    ("left_truncated", _COUNT, "messages whose death before is older than the history"),
+    ("negative_times", _COUNT, "messages that returned before they were re-sent: clocks differ"),
+    ("implied_returns", _COUNT, "messages whose return only a later re-send or death tells"),
+    ("repeated_resends", _COUNT, "messages that were re-sent again with the same count"),
+)
+"""How many of the messages that die of a cause recover by their n-th re-send."""
+
+RECOVERY_CURVE: Final = _table(
+    *_RESENDS,
+    ("after_ms", _COUNT, "milliseconds after the re-send, up to the horizon"),
+    ("at_risk", _COUNT, "messages that had not returned before and were still observed"),
+    ("returned", _COUNT, "messages that returned then"),
+    ("open", _COUNT, "messages that were observed no longer, or reached the horizon"),
+    ("share_away", _SHARE, "share that has not returned by then"),
+    ("low", _SHARE, "lower confidence bound of it"),
+    ("high", _SHARE, "upper confidence bound of it"),
+)
+"""When messages return after their n-th re-send."""
+
+RECOVERY_BY_MESSAGE: Final = _table(
+    *_GROUP,
+    ("attempts", _COUNT, "re-sends so far; 0 = the first death"),
+    ("at_risk", _COUNT, "messages that came so far, and are observed so far"),
+    ("recovered", _COUNT, "messages that recovered by this re-send"),
+    ("ended", _COUNT, "messages given up after it, by the rules or a person"),
+    ("waiting", _COUNT, "messages that were observed no further"),
+    ("share_recovered", _SHARE, "share of all messages that recovers by at most so many re-sends"),
+    ("low", _SHARE, "lower confidence bound of it"),
+    ("high", _SHARE, "upper confidence bound of it"),
+    ("share_ended", _SHARE, "share of all messages that is given up after at most so many"),
+)
+"""How many messages recover by at most n re-sends."""
+
+TIME_TO_RECOVERY: Final = _table(
+    *_GROUP,
+    ("quantile", _SHARE, "share of all messages, also of those that never recover"),
+    ("after_ms", _COUNT, "from first death to the re-send that so many recovered by; null = never"),
+    ("earliest_ms", _COUNT, "lower confidence bound of it"),
+    ("latest_ms", _COUNT, "upper confidence bound of it; null = perhaps never"),
+)
+"""How long it takes until messages have recovered."""
+
+RECOVERY_SUMMARY: Final = _table(
+    *_GROUP,
+    ("messages", _COUNT, "messages by their first death"),
+    ("recovered", _COUNT, "stayed away for the horizon after a re-send"),
+    ("exhausted", _COUNT, "the rules said: no more"),
+    ("discarded", _COUNT, "the rules said: drop"),
+    ("cancelled", _COUNT, "a person gave up"),
+    (
+        "dead_lettered",
+        _COUNT,
+        "sent to the final queue; why is not in the history, or a person did",
+    ),
+    ("waiting", _COUNT, "nothing of this so far"),
+    ("too_young", _COUNT, "first died less than the horizon before the end: not judged yet"),
+    ("left_truncated", _COUNT, "first deaths are older than the history: in no time to recovery"),
+    ("negative_times", _COUNT, "ended before they began, by different clocks; counts as at once"),
+)
+"""What became of the messages, counted; without estimates."""
