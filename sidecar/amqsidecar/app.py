@@ -168,7 +168,12 @@ def _compile(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) 
     return decider
 
 
-def _crash_point(environ: Mapping[str, str]) -> CrashPoint:
+def crash_point_of(environ: Mapping[str, str]) -> CrashPoint:
+    """Return where the environment wants this process to end, for tests; nowhere by default.
+
+    Raises:
+        ConfigError: it names no such place.
+    """
     wish = environ.get(CRASH_POINT_VARIABLE, "")
     if not wish:
         return crash_points.no_crash
@@ -379,7 +384,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     give_large_blocks_back()
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
-    crash_point = _crash_point(environ)
+    crash_point = crash_point_of(environ)
     rules = _Rules(config, clock)
     metrics, health, log_events = Metrics(), Health(), LogEvents(clock)
 
