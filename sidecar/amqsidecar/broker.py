@@ -9,7 +9,7 @@ of the last committed cycle. Every broker transaction takes token k-1 and sends 
 receive the token doesn't own the instance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -140,11 +140,13 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         expires: messages come here because their time to live ran out (Artemis expiry address).
         origin: where all of its messages died; None = the messages tell it themselves. Needed
             where the wire doesn't show it (Classic over AMQP), ignored elsewhere.
+        selector: JMS selector of what is read; "" = everything. Only `TakesChosen` sets it.
     """
 
     destination: Destination
     expires: bool = False
     origin: Destination | None = None
+    selector: str = ""
 
 
 class Link(Protocol):
@@ -410,6 +412,32 @@ class CommitsInBackground(Protocol):
 
         It may call everything but `attach` and `commit_cycle`. What it raises ends the connection,
         or leaves it to `close`. If the commit fails, the caller abandons what was begun.
+        """
+        ...
+
+
+@runtime_checkable
+class TakesChosen(Protocol):
+    """A link that can take chosen messages out of a queue and leave the others in their place."""
+
+    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
+        """Read from now on only messages of these redelivery ids; in place of `attach`.
+
+        Of several messages with the same id the first that arrives is read. What was received
+        before can still be accepted.
+
+        Raises:
+            QueueRefused: a queue can't be read; the error and its message name it.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def count_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> int:
+        """Return how many messages of these ids a queue holds that nobody has in hand.
+
+        Raises:
+            BrokerRefused: this user may not ask; the sentence names the permission.
+            LinkLost: the connection is gone.
         """
         ...
 

@@ -12,7 +12,7 @@ What keeps messages whole here, each measured on the broker (`wire-facts.md`, `s
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers.amqp_browse import browse_convertible, list_messages
+from amqsidecar.brokers.amqp_chosen import Chosen, choices, count_chosen
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_cycle import AmqpCycle
 from amqsidecar.brokers.amqp_intake import Intake
@@ -95,6 +96,7 @@ class AmqpArtemisLink:
         self._cycle: AmqpCycle | None = None
         self._waiting_places: WaitingPlaces | None = None
         self._met: tuple[int, int, float] | None = None
+        self._chosen: Chosen | None = None
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token; None = look."""
@@ -181,6 +183,15 @@ class AmqpArtemisLink:
         _opened(self._routes).set_intake(queues)
         _opened(self._intake).attach(queues, prefetch)
 
+    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
+        """Read from now on only messages of these redelivery ids; in place of `attach`."""
+        self._chosen = Chosen(one for ids in queues.values() for one in ids)
+        self.attach(choices(queues), sum(map(len, queues.values())))
+
+    def count_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> int:
+        """Return how many messages of these ids a queue holds that nobody has in hand."""
+        return count_chosen(_opened(self._management), queue, redelivery_ids)
+
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what stays in the attached queues: not to be converted to AMQP, or stuck."""
         not_seen = tuple(
@@ -199,7 +210,8 @@ class AmqpArtemisLink:
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks."""
         self._connection.pump(0)
-        return _opened(self._intake).receive(limit, _opened(self._routes).read_origin)
+        deliveries = _opened(self._intake).receive(limit, _opened(self._routes).read_origin)
+        return deliveries if self._chosen is None else self._chosen.first_of_each(deliveries)
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""

@@ -94,7 +94,7 @@ class Intake:
     def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:
         for queue in queues:
             if queue not in self._receivers:
-                if self._fetcher.is_needed(queue):
+                if not queue.selector and self._fetcher.is_needed(queue):
                     self._fetches[queue] = Fetch()
                 self._receivers[queue] = self._make_receiver(queue)
         waiting = list(self._receivers.values())
@@ -114,7 +114,7 @@ class Intake:
     def _make_receiver(self, queue: IntakeQueue, numbers: Sequence[int] = ()) -> Receiver:
         name = queue.destination.name
         is_plain = "::" not in name
-        selector = selected(numbers) if queue in self._fetches else readable_selector(name)
+        readable = selected(numbers) if queue in self._fetches else readable_selector(name)
         return Receiver(
             self._connection,
             f"amqsidecar-intake-{next(self._numbers)}",
@@ -124,7 +124,7 @@ class Intake:
             capability="queue" if is_plain else None,
             # Quirk (Artemis): a selector on a multicast queue by its fully qualified name, other
             # than the queue's own filter, ends the connection.
-            selector=selector if is_plain else "",
+            selector=(queue.selector or readable) if is_plain else "",
         )
 
     # What has to be converted, and would be dropped where it can't be
