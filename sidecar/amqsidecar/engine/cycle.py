@@ -24,7 +24,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.dispatch import Dispatch, parked
-from amqsidecar.engine.judge import Judge
+from amqsidecar.engine.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recovery import Recovery
 from amqsidecar.engine.telling import CycleStats, Observer, sent_event
@@ -98,7 +98,7 @@ class CycleEngine:
         *,
         link: Link,
         store: Store,
-        judge: Judge,
+        judge: Judging,
         backlog: BacklogGate,
         clock: Clock,
         limits: Limits,

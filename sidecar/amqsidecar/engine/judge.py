@@ -5,7 +5,7 @@ Pure: the same delivery, time and chance give the same verdict.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import msgspec
 
@@ -70,6 +70,20 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
     row: TakenRow | None
     events: tuple[AnyEvent, ...]
+
+
+class Judging(Protocol):
+    """What a cycle asks about its deliveries; the methods are those of `Judge`."""
+
+    def is_intake(self, destination: Destination, /) -> bool:
+        """Tell whether a destination is one that the intake reads."""
+        ...
+
+    def judge(
+        self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
+    ) -> Verdict:
+        """Return the verdict on a delivery."""
+        ...
 
 
 class Judge:
