@@ -1,6 +1,7 @@
 """The Spark session of a job."""
 
 import os
+import sys
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
@@ -29,6 +30,8 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
         builder = builder.master("local[*]")
     settings = {"spark.sql.session.timeZone": "UTC"}
     if not is_submitted and (master is None or master.startswith("local")):
+        # Why: Spark's Python processes would be whatever `python3` is, without this package.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
