@@ -46,25 +46,27 @@ _BLANKS = _pattern(
 )
 # Each of these is linear: it starts at the edge of a word only, and has one way to match.
 _QUOTED = _pattern(
-    r'"[^"]*+(?:"|$)|“[^”]*+”|‘[^’]*+’|«[^»]*+»|`[^`]*+`'
+    r'"[^"]*+(?:"|$)|“[^”]*+”|‘[^’]*+’|„[^“]*+“|«[^»]*+»|`[^`]*+`'
     r"|(?<!\w)'[^']*+(?:(?<=\w)'(?=\w)[^']*+)*'"
 )
 _NULL_POINTER = _pattern(r'NullPointerException: Cannot [a-z ]+"')
 _GENERATED_CLASS = _pattern(r"\$\$[\w$/]*|(?<=\$Proxy)[0-9]+|(?<=\$Lambda\$)[0-9]+(?:/\w+)?")
-_URL = _pattern(r"(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]*+://[^\s\"'<>()\[\]{}|,;*]*+")
-_BROKER_ID = _pattern(r"(?<!\w)ID:[^\s,;\"'()\[\]{}*]+")
+_URL = _pattern(r"(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]*+://[^\s\"'<>()\[\]{}|,;*]*[\w/=-]")
+_BROKER_ID = _pattern(r"(?<![\w.])ID:[^\s,;\"'()\[\]{}*]*[\w-]")
 _MAIL_OR_HASH = _pattern(
     r"(?<![\w.%+-])[\w.%+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]+)+|(?<=@)[0-9a-f]{1,16}(?!\w)"
 )
-_PATH = _pattern(r"(?<![\w/\\*])(?:[A-Za-z]:)?(?:[/\\][\w.@%+~$-]++){2,}[/\\]?(?::[0-9]++)*")
+_PATH = _pattern(
+    r"(?<![\w/\\])(?:[A-Za-z]:)?(?:[/\\](?:[\w@%+~$-]++|\.(?=\w))++){2,}[/\\]?(?::[0-9]++)*"
+)
 _HOST = _pattern(
     r"(?<![\w.-])(?:localhost|[a-z][a-z0-9]*+[.-][a-z0-9.-]*+):[0-9]{2,5}(?!\w)"
     r"|(?<![\w.-])(?:[a-z0-9-]++\.)+(?:com|org|net|local|internal|lan|svc)(?![\w-]|\.\w)"
-    r"|(?<![\w./-])(?:[\w.-]*/)?[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?![\w.])"
-    r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{1,4}(?![\w:])"
+    r"|(?<![\w./-])(?:[\w.-]*/)?[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?(?!\w|\.\w)"
+    r"|\[?(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{1,4}(?![\w:])(?:\](?::[0-9]{1,5})?)?"
 )
 _UUID = _pattern(r"(?<!\w)[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?!\w)")
-# A class, which stays whatever digits it has, or a word that is a hexadecimal number or has a digit.
+# A class, which stays whatever digits it has, or a hexadecimal number, or a word with a digit.
 _CLASS_OR_NUMBER = _pattern(
     rf"({_EXCEPTION}|(?<![\w$])[A-Z][\w$]*(?:Exception|Error)(?![\w$]))"
     rf"|(?<![{_LETTER}0-9$])(?:[0-9A-Fa-f]{{8,}}(?![{_LETTER}0-9$])"
@@ -81,12 +83,12 @@ _LAST_EXCEPTION = _pattern(_EXCEPTION)
 
 
 def cause_group(text: str) -> str:
-    """Return the group of a cause: equal for causes that differ only in numbers, ids, addresses,
-    times and quoted values, and different for different classes of exceptions.
+    """Return what stays of a cause without its numbers, ids, addresses, times and quoted values.
 
-    Takes the broker's envelope off where it holds an application's exception, and reads the first
-    line and the line of the root cause (`Caused by:`). At most `GROUP_MAX` characters, on one line,
-    never empty; a group's own group is itself.
+    Different classes of exceptions never have the same group, up to the longest group. Takes the
+    broker's envelope off where it holds an application's exception, and reads the first line and
+    the line of the root cause (`Caused by:`). At most `GROUP_MAX` characters, on one line, never
+    empty; a group's own group is itself.
 
     Args:
         text: the broker's words, of any length and from anyone.
