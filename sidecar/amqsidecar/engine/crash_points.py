@@ -1,4 +1,4 @@
-"""Named places in the cycle where a test may kill the process."""
+"""Named places in the cycle, and in the writing of the journal, where a test may kill."""
 
 from collections.abc import Callable
 
@@ -19,6 +19,14 @@ ACCEPTING = "accepting"
 
 ALL_NAMES = (*NAMES, ACCEPTING)
 """What a crash point may be called; STOMP on Artemis reaches all of them, other links `NAMES`."""
+
+JOURNAL_NAMES = (
+    "segment_planned",  # the store knows what the segment holds, there is no file
+    "segment_hidden",  # the file is whole and durable, but not there under its name
+    "segment_there",  # the file is there, the store doesn't know
+    "segment_noted",  # the store knows
+)
+"""The same beside the cycle, in the thread that writes the journal."""
 
 
 def no_crash(_name: str) -> None:

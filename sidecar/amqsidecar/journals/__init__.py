@@ -1,1 +1,1 @@
-"""The journal as Parquet segments."""
+"""The journal as Parquet segments, in a folder or in an object store."""

@@ -1,0 +1,111 @@
+"""Events become columns: many at once, whatever their kinds."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from amqsidecar.journal import COLUMNS, Column, Kind, Segment
+from amqsidecar.journals.schema import SCHEMA
+from amqsidecar.model.cause import cause_group
+from amqsidecar.model.event import AnyEvent
+
+LATEST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: later times, as endless delays make, are written as this one.
+
+Readers count microseconds or have no later years; they would refuse the whole file.
+"""
+
+_AT_ONCE: Final = 8_192
+"""So many events become columns together: cycles are small, and each array has its price."""
+
+_group_of = lru_cache(maxsize=4_096)(cause_group)
+
+
+def table_of(
+    segment: Segment, blocks: Iterable[Sequence[AnyEvent]], *, sidecar: str, cause_text: bool
+) -> Any:
+    """Return the rows of a segment as an Arrow table with the schema of the journal.
+
+    Args:
+        segment: whose rows they are.
+        blocks: its events.
+        sidecar: who writes them.
+        cause_text: whether the broker's words are kept.
+    """
+    parts = [_columns(events, cause_text) for events in _portions(blocks)]
+    made = pa.concat_tables(parts, promote_options="default")
+    count = made.num_rows
+    columns = {name: made[name] for name in made.column_names} | {
+        "stream": _constant(segment.stream, count),
+        "segment": _constant(segment.number, count),
+        "position": pa.array(range(count), pa.int32()),
+        "sidecar": _constant(sidecar, count),
+    }
+    return pa.table(
+        [
+            columns[field.name] if field.name in columns else pa.nulls(count, field.type)
+            for field in SCHEMA
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _portions(blocks: Iterable[Sequence[AnyEvent]]) -> Iterator[list[AnyEvent]]:
+    portion: list[AnyEvent] = []
+    for block in blocks:
+        portion.extend(block)
+        if len(portion) >= _AT_ONCE:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _columns(events: Sequence[AnyEvent], cause_text: bool) -> Any:
+    """Return the columns that are made of events, in their order; those that none has are left out.
+
+    Each kind of event becomes columns by itself; then the rows are put back into their order.
+    """
+    places: dict[type, list[int]] = defaultdict(list)
+    for place, event in enumerate(events):
+        places[type(event)].append(place)
+    parts = [
+        _columns_of(kind, [events[place] for place in where], cause_text)
+        for kind, where in places.items()
+    ]
+    order = pa.array(list(chain.from_iterable(places.values())), pa.int64())
+    return pa.concat_tables(parts, promote_options="default").take(pc.sort_indices(order))
+
+
+def _columns_of(kind: Any, events: Sequence[AnyEvent], cause_text: bool) -> Any:
+    arrays = {"type": _constant(kind.__struct_config__.tag, len(events))}
+    for column in COLUMNS:
+        if column.field is None or column.field not in kind.__struct_fields__:
+            continue
+        values = list(map(attrgetter(column.field), events))
+        if column.field == "cause":
+            groups = [None if cause is None else _group_of(cause) for cause in values]
+            arrays["cause_group"] = pa.array(groups, pa.string())
+        if column.field != "cause" or cause_text:
+            arrays[column.name] = _array(column, values)
+    return pa.table(arrays)
+
+
+def _array(column: Column, values: Sequence[Any]) -> Any:
+    kind = SCHEMA.field(column.name).type
+    if column.kind is Kind.TIMESTAMP_MS:
+        times = pc.min_element_wise(pa.array(values, pa.int64()), LATEST_MS, skip_nulls=False)
+        return pc.max_element_wise(times, 0, skip_nulls=False).cast(kind)
+    if column.kind is Kind.STRING_MAP:
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, kind)
+
+
+def _constant(value: str | int, count: int) -> Any:
+    return pa.repeat(value, count)

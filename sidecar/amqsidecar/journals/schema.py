@@ -1,0 +1,27 @@
+"""The columns of the journal as Arrow and Parquet know them."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from amqsidecar.journal import COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY, Column, Kind
+
+_TYPES: Final[dict[Kind, Any]] = {
+    Kind.STRING: pa.string(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.BOOL: pa.bool_(),
+    Kind.TIMESTAMP_MS: pa.timestamp("ms", tz="UTC"),
+    Kind.STRING_MAP: pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False)),
+}
+
+
+def _field(column: Column) -> Any:
+    meaning = {"meaning": column.meaning}
+    return pa.field(column.name, _TYPES[column.kind], nullable=column.optional, metadata=meaning)
+
+
+SCHEMA: Final = pa.schema(
+    [_field(column) for column in COLUMNS], metadata={SCHEMA_VERSION_KEY: str(SCHEMA_VERSION)}
+)
+"""Of each file; the version and what the columns mean stand in the file's metadata."""

@@ -1,0 +1,189 @@
+"""The journal is written beside the cycles, out of what the store keeps for it.
+
+A segment is fixed in the store, written, and noted in the store. Whatever ends the process between
+two of these steps, the next one that drains this store goes on with the same segment.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from threading import Event as Flag
+from threading import Thread
+from typing import Final, Protocol
+
+import structlog
+
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.errors import ConfigError, JournalError, StoreError
+from amqsidecar.journal import Outbox, OutboxLag, Segment
+from amqsidecar.model.event import AnyEvent
+
+LOOK_EVERY_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+"""After failures."""
+FORGET_EVERY_S: Final = 3600.0
+
+log = structlog.get_logger("amqsidecar.journal")
+
+
+class JournalStore(Outbox, Protocol):
+    """A store that keeps events for the journal."""
+
+    def open(self) -> object:
+        """Open."""
+        ...
+
+    def close(self) -> None:
+        """Close; safe to call twice."""
+        ...
+
+
+class SegmentWriter(Protocol):
+    """Where segments are written."""
+
+    def write(self, segment: Segment, blocks: Iterable[Sequence[AnyEvent]]) -> int:
+        """Write a segment's file, unless it is there; returns the bytes written.
+
+        Raises:
+            JournalError: it can't be written.
+        """
+        ...
+
+    def forget(self, before_ms: int) -> int:
+        """Remove files whose events are all older; returns how many."""
+        ...
+
+
+class JournalGauges(Protocol):
+    """Where the state of the journal is shown."""
+
+    def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
+        """Show what is not written yet."""
+        ...
+
+    def segment_written(self, size_bytes: int) -> None:
+        """Count a segment."""
+        ...
+
+    def journal_failed(self) -> None:
+        """Count an attempt that failed."""
+        ...
+
+
+class Journaling:
+    """Writes what is due, again and again, in a thread with a store of its own."""
+
+    def __init__(
+        self,
+        *,
+        make_store: Callable[[], JournalStore],
+        writer: SegmentWriter,
+        clock: Clock,
+        gauges: JournalGauges,
+        segment_events: int,
+        segment_ms: int,
+        keep_ms: int,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            make_store: returns a store, not yet opened.
+            writer: of the segments.
+            clock: tells how old events are.
+            gauges: shows how it goes.
+            segment_events: a segment is written when there are so many events,
+            segment_ms: or when the oldest is so old.
+            keep_ms: files with older events only are removed; 0 = never.
+            crash_point: tests may end the process at `JOURNAL_NAMES`.
+        """
+        self._make_store = make_store
+        self._writer = writer
+        self._clock = clock
+        self._gauges = gauges
+        self._segment_events = segment_events
+        self._segment_ms = segment_ms
+        self._keep_ms = keep_ms
+        self._crash_point = crash_point
+        self._stop = Flag()
+        self._forget_at_s = clock.monotonic_s()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Write while the block runs."""
+        thread = Thread(target=self._run, name="journal")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def look(self) -> None:
+        """Write all segments that are due, and remove old ones.
+
+        Raises:
+            StoreError: the store can't be asked.
+            JournalError: a file can't be written.
+        """
+        with closing(self._make_store()) as store:
+            store.open()
+            while self._is_due(self._lag(store)) and not self._stop.is_set():
+                began_s = self._clock.monotonic_s()
+                segment = store.plan_segment(self._segment_events)
+                if segment is None:
+                    return
+                self._write(store, segment)
+                # Why: a long outbox must leave the processor and the store to cycles in between.
+                self._stop.wait(self._clock.monotonic_s() - began_s)
+        self._forget()
+
+    def _write(self, store: JournalStore, segment: Segment) -> None:
+        self._crash_point("segment_planned")
+        size_bytes = self._writer.write(segment, store.segment_events(segment))
+        self._crash_point("segment_there")
+        store.segment_written(segment)
+        self._crash_point("segment_noted")
+        self._gauges.segment_written(size_bytes)
+        log.debug(
+            "segment_written",
+            stream=segment.stream,
+            segment=segment.number,
+            events=segment.event_count,
+            bytes=size_bytes,
+        )
+
+    def _lag(self, store: JournalStore) -> OutboxLag:
+        lag = store.outbox_lag()
+        self._gauges.set_journal_lag(lag, self._clock.now_ms())
+        return lag
+
+    def _is_due(self, lag: OutboxLag) -> bool:
+        if lag.events == 0 or lag.oldest_at_ms is None:
+            return False
+        age_ms = self._clock.now_ms() - lag.oldest_at_ms
+        # Why not below 0: a clock that was set back must not stop the journal.
+        return lag.events >= self._segment_events or not 0 <= age_ms < self._segment_ms
+
+    def _forget(self) -> None:
+        if not self._keep_ms or self._clock.monotonic_s() < self._forget_at_s:
+            return
+        self._forget_at_s = self._clock.monotonic_s() + FORGET_EVERY_S
+        removed = self._writer.forget(self._clock.now_ms() - self._keep_ms)
+        if removed:
+            log.info("segments_forgotten", files=removed)
+
+    def _run(self) -> None:
+        pause_s = LOOK_EVERY_S
+        while not self._stop.wait(pause_s):
+            try:
+                self.look()
+                pause_s = LOOK_EVERY_S
+                continue
+            except (ConfigError, JournalError, StoreError) as error:
+                log.warning("journal_failed", reason=str(error), again_in_s=pause_s)
+            except Exception:
+                # Why: the thread would end, and nobody would write any more.
+                log.exception("journal_failed", reason="a fault of amqsidecar")
+            self._gauges.journal_failed()
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
