@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from amqsidecar import __version__
 from amqsidecar.broker import LeftBehind
 from amqsidecar.engine.observation import HOLD, PARK, Observed
+from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import (
     AnyEvent,
     CycleInDoubt,
@@ -240,6 +241,42 @@ METRICS: Final = (
         "the store",
     ),
     MetricSpec(
+        "amqsidecar_journal_lag_seconds",
+        Kind.GAUGE,
+        (),
+        "Age of the oldest event that is not in the journal yet; 0 = all are. Up to "
+        "`journal.segment_s` is normal.",
+        "the store's outbox",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_waiting_events",
+        Kind.GAUGE,
+        (),
+        "Events that are not in the journal yet; the store keeps them until they are.",
+        "the store's outbox",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_segments_total",
+        Kind.COUNTER,
+        (),
+        "Segments that were written into the journal.",
+        "the journal's writer",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_written_bytes_total",
+        Kind.COUNTER,
+        (),
+        "Bytes of these segments' files.",
+        "the journal's writer",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_failures_total",
+        Kind.COUNTER,
+        (),
+        "Attempts to write the journal that failed; each has a line in the log, and is repeated.",
+        "the journal's writer",
+    ),
+    MetricSpec(
         "amqsidecar_build_info",
         Kind.GAUGE,
         ("version", "python"),
@@ -322,6 +359,23 @@ class Metrics:
     def set_store_size(self, size_bytes: int) -> None:
         """Say how much space the store takes."""
         self._set("amqsidecar_store_size_bytes", float(size_bytes))
+
+    def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
+        """Say what is not in the journal yet."""
+        age_ms = 0 if lag.oldest_at_ms is None else max(0, now_ms - lag.oldest_at_ms)
+        self._set("amqsidecar_journal_lag_seconds", age_ms / 1000)
+        self._set("amqsidecar_journal_waiting_events", float(lag.events))
+
+    def segment_written(self, size_bytes: int) -> None:
+        """Count a segment of the journal."""
+        with self._lock:
+            self._values["amqsidecar_journal_segments_total"][()] += 1
+            self._values["amqsidecar_journal_written_bytes_total"][()] += size_bytes
+
+    def journal_failed(self) -> None:
+        """Count an attempt to write the journal that failed."""
+        with self._lock:
+            self._values["amqsidecar_journal_failures_total"][()] += 1
 
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
         """Say when the next message is due; what lies in the past is overdue."""
