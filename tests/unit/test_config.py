@@ -416,11 +416,33 @@ def test_a_password_for_a_file_is_refused() -> None:
     assert problem.what == "store.password_file: counts for postgresql:// only; remove it"
 
 
-def test_a_journal_is_refused_with_a_reason() -> None:
-    (problem,) = problems_of(sets=("journal.path=/j",))
-    assert problem.what == (
-        "journal.path: the journal arrives with a later version; leave this empty"
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("s3://", "expected a URL such as s3://bucket/journal"),
+        ("[1]", "expected a folder or a URL such as s3://bucket/journal"),
+        ("s3://key:geheim@bucket/j", "leave credentials out"),
+    ],
+)
+def test_a_journal_is_a_folder_or_a_url_without_credentials(path: str, what: str) -> None:
+    (problem,) = problems_of(sets=(f"journal.path={path}",))
+    assert what in problem.what
+    assert "geheim" not in problem.what
+
+
+def test_a_journal_of_a_configuration_file_starts_at_its_folder(tmp_path: Path) -> None:
+    here = write(tmp_path, "journal: {path: history}\n")
+    assert load_config(here, (), {}).journal.path == str(tmp_path / "history")
+    url = write(tmp_path, "journal: {path: 's3://bucket/history'}\n")
+    assert load_config(url, (), {}).journal.path == "s3://bucket/history"
+
+
+def test_a_journal_needs_a_store() -> None:
+    (problem,) = problems_of(
+        sets=("store.url=broker:", "intake.backlog=process", "journal.path=/j")
     )
+    assert problem.where == "--set journal.path"
+    assert "needs a store that keeps events until they are written" in problem.what
 
 
 @pytest.mark.parametrize("text", ["9464", "host:1", "127.0.0.1:x", "127.0.0.1:70000", ":9464"])

@@ -30,6 +30,7 @@ _PATHS: Final = (
     "broker.tls.ca_file",
     "broker.tls.cert_file",
     "broker.tls.key_file",
+    "journal.path",
     "policy.source",
     "store.password_file",
 )
@@ -245,8 +246,8 @@ class _Merger:
 
 
 def _is_file(value: str) -> bool:
-    """Tell whether `policy.source` is a file, not a connection URI with a redelivery policy."""
-    return "jms.redeliveryPolicy." not in value
+    """Tell whether it is a path: neither a connection URI with a redelivery policy nor a URL."""
+    return "jms.redeliveryPolicy." not in value and "://" not in value
 
 
 def _shown(key: str, found: object) -> str:
