@@ -114,7 +114,7 @@ def read_filter(
     )
 
 
-def duration_ms(text: str) -> int:
+def duration_ms(text: str, option: str = "--older-than") -> int:
     """Return the milliseconds of a text such as `90s`, `15m`, `2h` or `3d`.
 
     Example:
@@ -124,5 +124,5 @@ def duration_ms(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9})([smhd])", text.strip())
     if match is None:
         what = f"expected a number with a unit, such as 90s, 15m, 2h or 3d, found {text!r}"
-        raise typer.BadParameter(what, param_hint="--older-than")
+        raise typer.BadParameter(what, param_hint=option)
     return int(match[1]) * _UNIT_MS[match[2]]
