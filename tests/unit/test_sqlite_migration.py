@@ -12,7 +12,7 @@ from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores import sqlite_database, sqlite_transaction
 from amqsidecar.stores.sqlite_store import SqliteStore
-from support.schedule_rows import taken_row
+from support.schedule_rows import taken_row, took
 from support.virtual_clock import VirtualClock
 
 LARGE = b"<order>text that repeats itself</order>" * 1_000
@@ -43,9 +43,21 @@ def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         patched.setattr(sqlite_transaction, "pack_message", lambda message: message)
         take(store, 1)
     store.close()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 2")
+    make_older(path, 2)
     return path
+
+
+def make_older(path: Path, version: int) -> None:
+    """Take out of a closed file what came after a version."""
+    with closing(sqlite3.connect(path)) as database:
+        for table in ("outbox", "journal_segment"):
+            database.execute(f"DROP TABLE {table}")
+        database.execute(f"PRAGMA user_version = {version}")
+
+
+def schema_of(path: Path) -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as database:
+        return set(database.execute("SELECT name, sql FROM sqlite_schema").fetchall())
 
 
 def test_what_an_older_version_wrote_is_read_beside_what_this_one_writes(version_2: Path) -> None:
@@ -56,7 +68,7 @@ def test_what_an_older_version_wrote_is_read_beside_what_this_one_writes(version
         claimed = [row.message for row in tx.claim_due(10**9, 10)]
 
     assert claimed == [store.message(1), store.message(2)] == [LARGE, LARGE]
-    assert version_of(version_2) == 3
+    assert version_of(version_2) == 4
     store.close()
 
 
@@ -79,8 +91,30 @@ def test_a_file_that_a_service_of_an_older_version_uses_is_left_alone(version_2:
 
     service.open()
 
-    assert version_of(version_2) == 3
+    assert version_of(version_2) == 4
     service.close()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_history_of_an_older_version_goes_into_the_journal(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "schedule.db"
+    store = store_at(path)
+    store.open()
+    with store.transaction() as tx:
+        tx.record([took(taken_row(1))])
+    store.close()
+    new_schema = schema_of(path)
+    make_older(path, version)
+
+    store.open()
+    assert schema_of(path) == new_schema
+    assert store.outbox_lag().events == 1
+    segment = store.plan_segment(10)
+    assert segment is not None
+    assert list(store.segment_events(segment)) == [[took(taken_row(1))]]
+    store.close()
 
 
 def test_a_migration_that_ends_half_way_changes_nothing(

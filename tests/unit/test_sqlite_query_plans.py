@@ -17,12 +17,12 @@ from support.virtual_clock import VirtualClock
 WAITING_COUNT = 50_000
 FEW = 1_000
 
-SMALL_TABLES = {"meta", "unfinished_cycle", "hold", "tally"}
+SMALL_TABLES = {"meta", "outbox", "unfinished_cycle", "hold", "tally"}
 """Of these a scan is right: they don't grow with what waits."""
 
 SCANS = {
     "count_all": "SCAN redelivery",
-    "first_blocks": "SCAN event_block",
+    "written_segments": "SCAN journal_segment",
 }
 """Other scans on purpose: a few in the order of an index, or everything by its nature."""
 
@@ -50,6 +50,13 @@ SEARCHES = {
         "SEARCH k USING PRIMARY KEY (redelivery_id=?)",
         "SEARCH b USING INTEGER PRIMARY KEY (rowid=?)",
     ],
+    "first_blocks": ["SEARCH event_block USING INTEGER PRIMARY KEY (rowid<?)"],
+    "blocks_between": ["SEARCH event_block USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
+    "next_block": ["SEARCH event_block USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
+    "first_unwritten": ["SEARCH event_block USING INTEGER PRIMARY KEY (rowid>?)"],
+    "planned_segment": ["SEARCH journal_segment USING INDEX journal_segment_planned"],
+    "set_written": ["SEARCH journal_segment USING INDEX"],
+    "forget_segment": ["SEARCH journal_segment USING INTEGER PRIMARY KEY (rowid=?)"],
     "oldest_blocks": ["USING COVERING INDEX event_block_by_age (newest_at_ms<?)"],
 }
 
@@ -164,6 +171,7 @@ READS: dict[str, Callable[[SqliteStore], object]] = {
     "message": lambda store: store.message(9),
     "holds": lambda store: store.holds(),
     "state": lambda store: store.open(),
+    "lag": lambda store: store.outbox_lag(),
     "retention, nothing to do": lambda store: store.trim_history(10**9, 100),
 }
 

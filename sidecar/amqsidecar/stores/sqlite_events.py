@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.stores.packing import pack_events, storable, unpack_events
 from amqsidecar.stores.sqlite_database import SqliteDatabase
-from amqsidecar.stores.sqlite_rows import read_unfinished
+from amqsidecar.stores.sqlite_outbox import planned_range
+from amqsidecar.stores.sqlite_rows import LAST_ID, read_unfinished
 
 
 def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | None:
@@ -39,11 +40,21 @@ def rewrite_block(
 
 
 def forget_events(database: SqliteDatabase, blocks: str, limit: int, **conditions: int) -> int:
-    """Remove at most `limit` events of the blocks that a query names; returns how many."""
-    removed = 0
+    """Remove at most `limit` events of the blocks that a query names; returns how many.
+
+    What is kept for the journal is left. Segments that lose some are whole no longer.
+    """
+    removed = written = 0
     record = read_unfinished(database)
-    unfinished = None if record is None else record.event_block
-    values = conditions | {"unfinished": unfinished, "limit": limit}
+    first, last = planned_range(database)
+    is_kept = database.query("read_outbox").fetchone()[0]
+    values = conditions | {
+        "unfinished": None if record is None else record.event_block,
+        "until": first - 1 if is_kept else LAST_ID,
+        "planned_first": first,
+        "planned_last": last,
+        "limit": limit,
+    }
     for block, count in database.query(blocks, values).fetchall():
         forgotten = min(count, limit - removed)
         if forgotten <= 0:
@@ -51,6 +62,10 @@ def forget_events(database: SqliteDatabase, blocks: str, limit: int, **condition
         events = read_block(database, block)
         rewrite_block(database, block, events, events[forgotten:])
         removed += forgotten
+        if block < first:
+            database.query("forget_segment", {"block": block})
+            written += forgotten
+    database.query("add_written_count", (-written,))
     return removed
 
 

@@ -14,6 +14,10 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
     AND (:received_before_ms IS NULL OR received_at_ms < :received_before_ms)
     AND (:cause_contains IS NULL OR instr(cause, :cause_contains) > 0)
 
+-- fragment: forgettable
+-- Blocks that may be forgotten: neither of the unfinished cycle nor kept for the journal.
+    seq IS NOT :unfinished AND seq <= :until AND seq NOT BETWEEN :planned_first AND :planned_last
+
 -- name: read_meta
 -- What the file as a whole knows.
 SELECT instance, finished_cycle, token_created, uid FROM meta;
@@ -282,12 +286,80 @@ FROM event_key AS k CROSS JOIN event_block AS b ON b.seq = k.block
 WHERE k.redelivery_id = ? ORDER BY k.block;
 
 -- name: oldest_blocks
--- Blocks all of whose events are older than a time, oldest first.
+-- Blocks all of whose events are older than a time, oldest first, that may be forgotten.
 SELECT seq, event_count FROM event_block INDEXED BY event_block_by_age
-WHERE newest_at_ms < :before_ms AND seq IS NOT :unfinished
+WHERE newest_at_ms < :before_ms AND {forgettable}
 ORDER BY newest_at_ms, seq LIMIT :limit;
 
 -- name: first_blocks
--- Blocks in the order they were written.
+-- Blocks in the order they were written, that may be forgotten.
 SELECT seq, event_count FROM event_block
-WHERE seq IS NOT :unfinished ORDER BY seq LIMIT :limit;
+WHERE {forgettable} ORDER BY seq LIMIT :limit;
+
+-- name: read_outbox
+-- What is true of all segments.
+SELECT is_kept, stream, last_number, last_block FROM outbox;
+
+-- name: set_kept
+-- Whether what is not written must not be forgotten.
+UPDATE outbox SET is_kept = :is_on WHERE is_kept <> :is_on;
+
+-- name: set_planned
+-- Up to where all is planned.
+UPDATE outbox SET stream = ?, last_number = ?, last_block = ?;
+
+-- name: end_stream
+-- The next segment begins another stream.
+UPDATE outbox SET stream = '', last_number = 0;
+
+-- name: add_written_count
+-- More events of written segments are kept, or fewer.
+UPDATE outbox SET written_count = written_count + ?;
+
+-- name: planned_segment
+-- The segment that is not written yet.
+SELECT first_block, last_block, stream, number, event_count
+FROM journal_segment INDEXED BY journal_segment_planned WHERE is_written = 0;
+
+-- name: blocks_between
+-- Blocks between two others, in the order they were written.
+SELECT seq, event_count FROM event_block WHERE seq > ? AND seq < ? ORDER BY seq;
+
+-- name: add_segment
+-- Plan a segment.
+INSERT INTO journal_segment (first_block, last_block, stream, number, event_count, is_written)
+VALUES (?, ?, ?, ?, ?, 0);
+
+-- name: set_written
+-- The planned segment is written, if it is this one.
+UPDATE journal_segment SET is_written = 1
+WHERE stream = ? AND number = ? AND is_written = 0 RETURNING event_count;
+
+-- name: find_segment
+-- The range of a segment.
+SELECT first_block, last_block FROM journal_segment WHERE stream = ? AND number = ?;
+
+-- name: next_block
+-- The next block of a range.
+SELECT seq, packing, body FROM event_block WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1;
+
+-- name: written_segments
+-- Written segments, in the order they were planned.
+SELECT stream, number, event_count FROM journal_segment WHERE is_written = 1 ORDER BY first_block;
+
+-- name: forget_segment
+-- The segment of a block, which is not whole any more.
+DELETE FROM journal_segment
+WHERE first_block = (SELECT max(first_block) FROM journal_segment WHERE first_block <= :block)
+    AND last_block >= :block;
+
+-- name: count_unwritten
+-- How many events that count are in no written segment.
+SELECT meta.event_count - outbox.written_count
+    - coalesce((SELECT event_count FROM event_block WHERE seq = :hidden), 0)
+FROM meta, outbox;
+
+-- name: first_unwritten
+-- The first block of those.
+SELECT packing, body FROM event_block
+WHERE seq > :written_until AND seq IS NOT :hidden ORDER BY seq LIMIT 1;

@@ -28,6 +28,7 @@ from amqsidecar.stores.service_lock import ServiceLock
 from amqsidecar.stores.sqlite_checkpoints import Checkpoints
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import forget_events
+from amqsidecar.stores.sqlite_outbox import SqliteOutbox
 from amqsidecar.stores.sqlite_rows import (
     LAST_ID,
     STATES,
@@ -70,8 +71,8 @@ def path_of_url(url: str) -> Path:
     return Path("/" + path.lstrip("/")) if path.startswith("/") else Path(path)
 
 
-class SqliteStore(ActingStore):
-    """A `Store` in one file.
+class SqliteStore(ActingStore, SqliteOutbox):
+    """A `Store` in one file, and the `Outbox` of a journal.
 
     Args:
         path: the file; its folder must exist.

@@ -255,6 +255,7 @@ class SqliteTransaction:
         uid = secrets.token_hex(4)
         with self._database.mapped("be written"):
             self._database.query("set_uid", (uid,))
+            self._database.query("end_stream")
         return uid
 
     def skip_ids(self) -> None:
