@@ -150,3 +150,58 @@ RECOVERY_SUMMARY: Final = _table(
     ("negative_times", _COUNT, "ended before they began, by different clocks; counts as at once"),
 )
 """What became of the messages, counted; without estimates."""
+
+_PLAYED: Final = (
+    ("messages", _COUNT, "messages of history that it is played on"),
+    ("recovered_lower", _COUNT, "of them, how many recover for certain"),
+    ("recovered", _SHARE, "how many likely recover"),
+    ("recovered_upper", _COUNT, "how many recover at most"),
+    ("share_lower", _SHARE, "`recovered_lower` as a share of `messages`"),
+    ("share", _SHARE, "`recovered` as a share of `messages`"),
+    ("share_upper", _SHARE, "`recovered_upper` as a share of `messages`"),
+    ("kept_lower", _COUNT, "of the messages that recovered in history, how many do for certain"),
+    ("kept", _SHARE, "... how many likely do"),
+    ("kept_upper", _COUNT, "... how many do at most"),
+    ("resends_lower", _COUNT, "re-sends, at least"),
+    ("resends", _SHARE, "re-sends, likely"),
+    ("resends_upper", _COUNT, "re-sends, at most"),
+    ("recovery_p50_ms", _COUNT, "from first death to recovery: half of those that recover; to 5 %"),
+    ("recovery_p90_ms", _COUNT, "... nine tenths of them"),
+    ("recovery_p99_ms", _COUNT, "... 99 of 100"),
+    ("cut_off_messages", _COUNT, "messages that it would re-send more often than was played"),
+)  # fmt: skip
+_POLICY_NAME: Final = (
+    "policy", _TEXT, "`history`: what really was; `proposal`: what the search found",
+)  # fmt: skip
+
+WHATIF_BY_POLICY: Final = _table(_POLICY_NAME, *_PLAYED)
+"""What each policy would have come to."""
+
+WHATIF_BY_DESTINATION: Final = _table(
+    _POLICY_NAME, ("destination", _TEXT, "where messages died"), *_PLAYED
+)
+"""The same by destination."""
+
+WHATIF_LOAD: Final = _table(
+    _POLICY_NAME,
+    ("destination", _TEXT, "where they go"),
+    ("begins_at", _TIME, "begin of the bucket; one without re-sends is left out"),
+    ("resends_lower", _COUNT, "re-sends in it, at least"),
+    ("resends", _SHARE, "re-sends in it, likely"),
+    ("resends_upper", _COUNT, "re-sends in it, at most"),
+)
+"""What each policy would have sent over time."""
+
+WHATIF_PROPOSALS: Final = _table(
+    ("destination", _TEXT, "where messages died"),
+    ("initial_redelivery_delay_ms", _COUNT, "Artemis: redelivery-delay"),
+    ("back_off_multiplier", _SHARE, "Artemis: redelivery-delay-multiplier"),
+    ("maximum_redelivery_delay_ms", _COUNT, "Artemis: max-redelivery-delay"),
+    ("maximum_redeliveries", _COUNT, "Artemis: max-delivery-attempts is one more"),
+    ("share", _SHARE, "of the messages that die, how many likely recover"),
+    ("resends_per_message", _SHARE, "re-sends per message that dies"),
+    ("recovery_mean_ms", _SHARE, "time to recovery of those that recover, on average"),
+    ("recovery_p90_ms", _SHARE, "... of nine tenths of them"),
+    ("is_chosen", _YES, "whether it is the one that the proposal holds"),
+)
+"""The Pareto front of settings by destination."""
