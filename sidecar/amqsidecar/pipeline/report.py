@@ -132,7 +132,7 @@ class Report:
         if session is None:
             _write_file(Path(path), page)
         else:
-            _write_by_hadoop(session, path, page)
+            write_by_hadoop(session, path, page)
 
     def _page(self) -> str:
         parts = "\n".join(part for part in self._parts if part)
@@ -204,7 +204,8 @@ def _write_file(path: Path, content: bytes) -> None:
         raise
 
 
-def _write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
+def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
+    """Write a file where Spark writes its tables, whole or not at all; what was there is replaced."""
     # Why not fsspec: where Spark writes tables its own file systems and their credentials are set.
     java: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark has no public way to Hadoop's files
     configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  as above
