@@ -188,6 +188,14 @@ def opened(file: JournalFile) -> Iterator[parquet.ParquetFile]:
         yield content
 
 
+def row_groups_of(footer: parquet.FileMetaData, first: int, last: int) -> list[int]:
+    """Return the row groups that can hold events of these segments."""
+    bounds = list(_bounds(footer, "segment"))
+    if len(bounds) < footer.num_row_groups:
+        return list(range(footer.num_row_groups))
+    return [n for n, (low, high) in enumerate(bounds) if low <= last and high >= first]
+
+
 def _version_problem(footer: parquet.FileMetaData) -> str | None:
     version = (footer.metadata or {}).get(SCHEMA_VERSION_KEY.encode())
     if version is None:
