@@ -205,7 +205,7 @@ def _write_file(path: Path, content: bytes) -> None:
 
 
 def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
-    """Write a file where Spark writes its tables, whole or not at all; what was there is replaced."""
+    """Write a file where Spark writes its tables, whole or not at all."""
     # Why not fsspec: where Spark writes tables its own file systems and their credentials are set.
     java: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark has no public way to Hadoop's files
     configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  as above
