@@ -46,17 +46,20 @@ def test_long_text_becomes_a_big_string() -> None:
     assert properties.read_properties(wire.property_map(entry), (b"cause",)) == {b"cause": text}
 
 
-def test_integers_of_every_width_are_read() -> None:
-    """Booleans, bytes, shorts, ints and longs are numbers; what is no number nor text is None."""
+def test_numbers_of_every_width_are_read() -> None:
+    """Booleans, bytes, shorts, ints, longs, floats and doubles; what is no plain value is None."""
     data = wire.property_map(
         wire.entry("bool", 1, b"\x01"),
         wire.entry("byte", 2, b"\xff"),
         wire.entry("short", 4, b"\x01\x00"),
         wire.entry("double", 7, struct.pack(">d", 1.5)),
+        wire.entry("float", 8, struct.pack(">f", 0.25)),
         wire.entry("null", 0, b""),
     )
-    wanted = {b"bool", b"byte", b"short", b"double", b"null"}
-    assert list(properties.read_properties(data, wanted).values()) == [1, -1, 256, None, None]
+    wanted = {b"bool", b"byte", b"short", b"double", b"float", b"null"}
+    found = list(properties.read_properties(data, wanted).values())
+    assert found == [True, -1, 256, 1.5, 0.25, None]
+    assert found[0] is True
 
 
 @given(wire.entries, st.data())

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from struct import Struct, error
 from typing import NamedTuple
 
-from amqsidecar.brokers.openwire_properties import decode_text, encode_text, read_properties
+from amqsidecar.brokers.openwire_properties import (
+    PropertyValue,
+    decode_text,
+    encode_text,
+    read_properties,
+)
 from amqsidecar.errors import RemoteProtocolError, UndecodableMessage
 from amqsidecar.model.destination import Destination, DestinationKind
 
@@ -237,7 +242,7 @@ class _WireFormatNames:
         return True
 
 
-def _number(properties: Mapping[bytes, str | int | None], name: bytes, default: int) -> int:
+def _number(properties: Mapping[bytes, PropertyValue], name: bytes, default: int) -> int:
     value = properties.get(name)
     return value if isinstance(value, int) else default
 

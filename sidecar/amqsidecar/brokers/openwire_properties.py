@@ -12,7 +12,7 @@ from struct import Struct, error
 
 from amqsidecar.errors import UndecodableMessage
 
-PropertyValue = str | int | None
+PropertyValue = str | int | float | bool | None
 
 _UNSIGNED_SHORT = Struct(">H")
 _UNSIGNED_INT = Struct(">I")
@@ -27,7 +27,8 @@ _BOOLEAN, _INTEGER, _LONG_TYPE, _STRING, _BYTE_ARRAY, _MAP, _LIST, _BIG_STRING =
 )
 # Why: by type byte; null, boolean, byte, char, short, int, long, double, float.
 _FIXED_SIZES = (0, 1, 1, 2, 2, 4, 8, 8, 4)
-_INTEGER_SIZES = {_BOOLEAN: 1, 2: 1, 4: 2, _INTEGER: 4, _LONG_TYPE: 8}
+_INTEGERS = frozenset((2, 4, _INTEGER, _LONG_TYPE))
+_FLOATS = {7: Struct(">d"), 8: Struct(">f")}
 _DEPTH_MAX = 100
 # Precedent: MarshallingSupport.marshalString writes longer texts as BIG_STRING.
 _STRING_CHARACTERS_MAX = 8191
@@ -84,7 +85,7 @@ def _name(name: str) -> bytes:
 def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes, PropertyValue]:
     """Return those properties that are present among the wanted ones, by name.
 
-    Integers and booleans of every width become int, texts str, all else None.
+    Maps, lists and bytes become None, as null does.
 
     Raises:
         UndecodableMessage: the map is not well formed.
@@ -194,6 +195,10 @@ def _value(data: bytes, at: int, end: int) -> PropertyValue:
         return decode_text(data[at + 3 : end])
     if code == _BIG_STRING:
         return decode_text(data[at + 5 : end])
-    if code in _INTEGER_SIZES:
+    if code in _INTEGERS:
         return int.from_bytes(data[at + 1 : end], "big", signed=True)
+    if code == _BOOLEAN:
+        return data[at + 1] != 0
+    if code in _FLOATS:
+        return float(_FLOATS[code].unpack_from(data, at + 1)[0])
     return None

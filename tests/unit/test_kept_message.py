@@ -1,0 +1,81 @@
+"""Chosen properties are read out of what the store keeps, whatever wire it came over."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proton import Message, byte, int32, ulong
+
+from amqsidecar.brokers.amqp_artemis_link import ENCODING as AMQP
+from amqsidecar.brokers.kept_message import LONGEST_TEXT, chosen_properties
+from amqsidecar.brokers.openwire_codec import ENCODING as OPENWIRE
+from amqsidecar.brokers.stomp_frame import ENCODING as STOMP
+from amqsidecar.brokers.stomp_frame import kept
+from support import openwire_wire as wire
+from support.openwire_wire import WireMessage
+
+WIRES = (AMQP, OPENWIRE, STOMP)
+
+
+def amqp(properties: dict[str, Any]) -> bytes:
+    return bytes(Message(body="secret", properties=properties).encode())
+
+
+def openwire(*entries: bytes) -> bytes:
+    return WireMessage(properties=wire.property_map(*entries)).encoded()
+
+
+def test_values_of_every_plain_type_become_text_over_amqp() -> None:
+    message = amqp(
+        {"s": "x", "n": int32(-5), "u": ulong(7), "b": True, "f": 1.5, "y": byte(1), "o": b"bytes"}
+    )
+    found = chosen_properties("snubfyo")(AMQP, message)
+    assert found == {"s": "x", "n": "-5", "u": "7", "b": "true", "f": "1.5", "y": "1"}
+
+
+def test_values_of_every_plain_type_become_text_over_openwire() -> None:
+    message = openwire(
+        wire.text_entry("s", "ä"),
+        wire.int_entry("n", -5),
+        wire.entry("b", 1, b"\x00"),
+        wire.entry("f", 7, struct.pack(">d", 1.5)),
+        wire.entry("o", 0, b""),
+    )
+    assert chosen_properties("snbfo")(OPENWIRE, message) == {
+        "s": "ä",
+        "n": "-5",
+        "b": "false",
+        "f": "1.5",
+    }
+
+
+def test_headers_are_properties_over_stomp_and_the_first_of_a_name_counts() -> None:
+    message = kept([(b"s", b"first"), (b"s", b"second"), (b"other", b"x")], b"body")
+    assert chosen_properties(["s"])(STOMP, message) == {"s": "first"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        (AMQP, amqp({"other": "x"})),
+        (AMQP, bytes(Message(body="secret").encode())),
+        (OPENWIRE, openwire(wire.text_entry("other", "x"))),
+        (STOMP, kept([(b"other", b"x")], b"")),
+    ],
+)
+def test_what_was_not_chosen_is_not_read(encoding: str, message: bytes) -> None:
+    assert chosen_properties(["mine"])(encoding, message) is None
+
+
+def test_a_long_value_is_cut() -> None:
+    found = chosen_properties(["s"])(AMQP, amqp({"s": "x" * 5_000}))
+    assert found == {"s": "x" * LONGEST_TEXT}
+
+
+@given(st.sampled_from(WIRES), st.binary(max_size=200))
+def test_what_is_no_message_has_no_properties(encoding: str, message: bytes) -> None:
+    """A message that can't be taken apart is parked elsewhere; reading it never raises."""
+    found = chosen_properties(["s"])(encoding, message)
+    assert found is None or set(found) == {"s"}
