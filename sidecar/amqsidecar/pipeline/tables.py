@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql.types import (
     BooleanType,
     DataType,
+    DateType,
     DoubleType,
     IntegerType,
     LongType,
@@ -35,6 +36,11 @@ def _field(column: Column) -> StructField:
 
 EVENTS: Final = StructType([_field(column) for column in COLUMNS])
 """The history: one row per event, keyed by `(stream, segment, position)`."""
+
+EVENTS_BY_DAY: Final = StructType(
+    [*EVENTS, StructField("day", DateType(), True, {"comment": "the UTC day of `at`"})]
+)
+"""The table that `ingest` writes, divided by `day`."""
 
 
 def _table(*columns: tuple[str, DataType, str]) -> StructType:
@@ -205,3 +211,30 @@ WHATIF_PROPOSALS: Final = _table(
     ("is_chosen", _YES, "whether it is the one that the proposal holds"),
 )
 """The Pareto front of settings by destination."""
+
+REDRIVE_PLAN: Final = _table(
+    ("plan_id", _TEXT, "names the plan; its execution stands in the history under this name"),
+    ("number", _COUNT, "place in the plan, 0-based, without a gap, by `offset_ms`"),
+    ("redelivery_id", _TEXT, "what the message keeps over all its deaths; once in a plan"),
+    ("place", _TEXT, "`queue`: in a final dead-letter queue; `store`: held or parked by a sidecar"),
+    ("source", _TEXT, "the queue it lies in; `store`: the one it was taken from"),
+    ("stream", _TEXT, "the store whose history tells where it lies"),
+    ("sidecar", _TEXT, "who wrote that"),
+    ("destination", _TEXT, "where it died, and goes to"),
+    ("offset_ms", _COUNT, "when it is sent, from the start of the execution"),
+    ("redelivery_count", _COUNT, "redeliveries before its last death"),
+    ("first_death_at", _TIME, "when it died first, as far as the history goes back"),
+    ("last_death_at", _TIME, "when it died last"),
+    ("cause_group", _TEXT, "of its last death; null = none, or not in the history"),
+    ("message_id", _TEXT, "the id that consumers see; null = not told"),
+)
+"""What to redeliver, in what order, and when; files in the order of their names."""
+
+REDRIVE_SUMMARY: Final = _table(
+    ("destination", _TEXT, "where messages died; null = the history does not tell"),
+    ("outcome", _TEXT, "`planned`, or why they are left out"),
+    ("messages", _COUNT, "how many"),
+    ("first_offset_ms", _COUNT, "when the first planned one is sent"),
+    ("last_offset_ms", _COUNT, "when the last planned one is sent"),
+)
+"""How many messages a plan has, and how many it leaves out."""
