@@ -1,0 +1,197 @@
+"""The Spark jobs beside a plain Spark scan, over generated journals: time, memory, growth.
+
+Each runs in a process of its own, with a new JVM on two cores, over ten times as many events as
+before, up to the number asked for. Two plain queries tell what Spark itself needs for the same
+columns: `scan` aggregates them by event type and destination, `by message` by message, which no
+question about a message's life comes around. Starting Spark and making the journal don't count;
+reading, writing tables and the report do. Nothing is asserted.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    # Why: as a script its own folder comes first, where `bench` is a file and not the folder.
+    sys.path.pop(0)
+
+import pyspark
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.pipeline.events import read_events
+from amqsidecar.pipeline.session import open_session
+from bench.journal_generator import plan_for, write_journal
+
+MASTER = "local[2]"
+CONF = ("spark.driver.memory=2g", "spark.sql.shuffle.partitions=16")
+SMALLEST = 1_000_000
+LOOK_EVERY_S = 0.1
+MIB = 1024 * 1024
+COLUMNS = (
+    *("stream", "type", "at", "redelivery_id", "redelivery_count"),
+    *("origin", "destination", "cause_group"),
+)
+"""What the jobs read of an event, and so the plain queries."""
+JOBS = ("recovery", "causes")
+JOBS_OF_THE_SMALLEST = ("whatif", "redrive")
+OPTIONS: dict[str, tuple[str, ...]] = {}
+
+
+class Run(NamedTuple):
+    """What a job cost.
+
+    Attributes:
+        peak_mib: resident memory of the JVM and all Python processes together, at any time.
+        load: of the machine, when it ended.
+    """
+
+    job: str
+    events: int
+    seconds: float
+    peak_mib: float
+    load: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--folder", type=Path, help="where journals are made, else a temporary one")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.inside:
+        asked = json.loads(arguments.inside)
+        seconds = run_inside(
+            asked["job"], Path(asked["journal"]), Path(asked["out"]), asked["events"]
+        )
+        sys.stdout.write(f"\n{json.dumps(seconds)}\n")
+        return
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        runs = []
+        for run in measure_all(Path(folder), arguments.events):
+            sys.stderr.write(f"{run}\n")
+            runs.append(run)
+    sys.stdout.write(f"{machine()}\n\n{table(runs)}\n")
+
+
+def measure_all(folder: Path, most: int) -> Iterator[Run]:
+    events = min(SMALLEST, most)
+    while events <= most:
+        journal = folder / f"events-{events}"
+        yield measure("generate", journal, events)
+        jobs = (*JOBS, *JOBS_OF_THE_SMALLEST) if events <= SMALLEST else JOBS
+        for job in (*QUERIES, *jobs):
+            yield measure(job, journal, events)
+        events *= 10
+
+
+def measure(job: str, journal: Path, events: int) -> Run:
+    """Run a job, or a plain query, in a process of its own, and watch its memory."""
+    with tempfile.TemporaryDirectory(dir=journal.parent) as out, tempfile.TemporaryFile() as log:
+        asked = {"job": job, "journal": str(journal), "out": out, "events": events}
+        process = subprocess.Popen(
+            [sys.executable, __file__, "--inside", json.dumps(asked)],
+            stdout=log,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, tree_rss(process.pid))
+            time.sleep(LOOK_EVERY_S)
+        log.seek(0)
+        said = log.read().decode().splitlines()
+    if process.returncode:
+        raise RuntimeError(f"{job} with {events} events ended with {process.returncode}: {said}")
+    return Run(job, events, float(said[-1]), peak / MIB, os.getloadavg()[0])
+
+
+def run_inside(job: str, journal: Path, out: Path, events: int) -> float:
+    """Return how many seconds it takes, from a session that is ready."""
+    spark = open_session(f"bench {job}", MASTER, CONF)
+    began_s = time.monotonic()
+    if job == "generate":
+        write_journal(spark, str(journal), plan_for(events))
+    elif job in QUERIES:
+        QUERIES[job](read_events(spark, str(journal)).select(*COLUMNS)).collect()
+    else:
+        folders = ("--events", str(journal), "--output-folder", str(out))
+        code = run_command_line(["pipeline", job, *folders, *OPTIONS.get(job, ())])
+        if code:
+            sys.exit(code)
+    return time.monotonic() - began_s
+
+
+def scan(events: DataFrame) -> DataFrame:
+    return events.groupBy("type", "destination").agg(*aggregates("redelivery_id"))
+
+
+def by_message(events: DataFrame) -> DataFrame:
+    """Return one row: every message is grouped, and a number per message is kept."""
+    messages = events.groupBy("redelivery_id").agg(*aggregates("type", "destination"))
+    return messages.agg(*(f.count_if(f.col(name).isNotNull()) for name in messages.columns))
+
+
+QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {"scan": scan, "by message": by_message}
+
+
+def aggregates(*more: str) -> list[Any]:
+    """Return what reads all columns and costs little."""
+    # Why lengths: Spark would sort for the greatest text.
+    texts = ("stream", "origin", "cause_group", *more)
+    return [
+        *(f.max(one).alias(one) for one in ("at", "redelivery_count")),
+        *(f.sum(f.length(one)).alias(one) for one in texts),
+    ]
+
+
+def tree_rss(root: int) -> int:
+    """Return the resident bytes of a process and all that descend from it."""
+    total, waiting = 0, [root]
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        # Why: it may end while it is looked at.
+        with suppress(OSError):
+            total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return total
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Return the runs as a table; ratios are to the scan of the same journal."""
+    scans = {run.events: run.seconds for run in runs if run.job == "scan"}
+    lines = [
+        "| events | job | seconds | to the scan | peak MiB | events/s | load |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for run in runs:
+        ratio = f"{run.seconds / scans[run.events]:.2f}" if run.job != "generate" else ""
+        lines.append(
+            f"| {run.events:,} | {run.job} | {run.seconds:.1f} | {ratio} | {run.peak_mib:,.0f} "
+            f"| {run.events / run.seconds:,.0f} | {run.load:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return (
+        f"Commit {commit or 'unknown'}, {os.cpu_count()} cores, {memory_gib:.0f} GiB of memory, "
+        f"Python {platform.python_version()}, PySpark {pyspark.__version__}"
+    )
+
+
+if __name__ == "__main__":
+    main()
