@@ -12,12 +12,14 @@ import structlog
 
 from amqsidecar import __version__
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
+from amqsidecar.brokers.kept_message import chosen_properties
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.judge import PropertiesOf, no_properties
 from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.engine.telling import CycleStats
@@ -372,6 +374,11 @@ def _takeover(
     ).running()
 
 
+def _properties_of(config: Config) -> PropertiesOf:
+    names = config.journal.properties
+    return chosen_properties(names) if names else no_properties
+
+
 def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     """Run the service until SIGTERM or SIGINT; return the exit code.
 
@@ -414,6 +421,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             observe=observe,
             crash_point=crash_point,
             true_origin=rules.true_origin(),
+            properties_of=_properties_of(config),
         )
         housekeeping = Housekeeping(
             make_store=lambda: open_store(config, clock),

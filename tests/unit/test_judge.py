@@ -66,6 +66,20 @@ def test_a_redelivery_waits_for_its_delay_with_the_rules_words() -> None:
     assert row.redelivery_id == "i1-000000000007"
 
 
+def test_the_event_tells_the_properties_that_were_chosen_and_else_none() -> None:
+    assert judge(REDELIVER)[0].events[0].properties is None
+    judged = Judge(
+        Answers(REDELIVER),
+        lambda _: False,
+        JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=True),
+        lambda: 0.5,
+        properties_of=lambda encoding, message: {encoding: message.decode()},
+    )
+    delivery = Delivery(1, queue("DLQ"), b"body", Provenance(origin=queue("orders")))
+    verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)
+    assert verdict.events[0].properties == {"e/1": "body"}
+
+
 def test_a_message_that_came_back_keeps_its_redelivery_id() -> None:
     verdict, rules = judge(REDELIVER, redelivery_id="other-1", redelivery_count=2)
     assert verdict.row.redelivery_id == "other-1"

@@ -617,6 +617,12 @@ class JournalOptions(Section):
         "`cause`. Without it there are only groups of causes, without numbers, ids and names.",
         why="exception texts quote customers' data",
     )
+    properties: Texts = option(
+        (),
+        "Application properties that history and journal hold of each dead letter, as text of at "
+        "most 1,000 characters; exact names. No others are, and bodies never are.",
+        why="properties may be personal data",
+    )
     segment_events: StrictInt = option(
         50_000,
         "A segment is written when so many events wait for it.",

@@ -60,6 +60,15 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     parks_topics: bool
 
 
+PropertiesOf = Callable[[str, bytes], dict[str, str] | None]
+"""Encoding and message to the application properties that events tell; None = none."""
+
+
+def no_properties(_encoding: str, _message: bytes) -> dict[str, str] | None:
+    """Return None."""
+    return None
+
+
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one dead letter.
 
@@ -100,12 +109,14 @@ class Judge:
         settings: JudgeSettings,
         chance: Chance,
         true_origin: TrueOrigin = named_origin,
+        properties_of: PropertiesOf = no_properties,
     ) -> None:
         self._decider = decider
         self.is_intake = is_intake
         self._true_origin = true_origin
         self._settings = settings
         self._chance = chance
+        self._properties_of = properties_of
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
@@ -138,6 +149,7 @@ class Judge:
             message_id=provenance.message_id,
             size_bytes=len(delivery.message),
             persistent=provenance.persistent,
+            properties=self._properties_of(self._settings.encoding, delivery.message),
         )
         draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received)
         if origin is not None and (fault := _fault_of_name(origin)) is not None:
