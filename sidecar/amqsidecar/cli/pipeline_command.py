@@ -6,7 +6,10 @@ import typer
 
 from amqsidecar.cli.lazy_group import lazy_group
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {}
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "ingest": ("pipeline_ingest_command", "ingest"),
+    "redrive": ("pipeline_redrive_command", "redrive"),
+}
 """Each job, and the module and function that is its command; imported when it is asked for."""
 
 app = typer.Typer(
@@ -25,3 +28,10 @@ def pipeline() -> None:
     Needs the extra `amqsidecar[pipeline]` and Java 17. Runs on this machine, or on a cluster by
     `--master` or `spark-submit`.
     """
+    import logging  # noqa: PLC0415 - keeps `--help` fast
+
+    from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - as above
+
+    configure_logs("info", "text")
+    # Why: Spark's bridge to Java tells of each connection that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
