@@ -320,3 +320,15 @@ def password_option(path: Path) -> str:
 
 def assert_unsaid(texts: Sequence[str], secrets: Sequence[str]) -> None:
     assert [secret for secret in secrets for text in texts if secret in text] == []
+
+
+def test_the_history_holds_the_properties_that_were_chosen_and_no_others(
+    site: Site, tmp_path: Path, unique: str
+) -> None:
+    queue = f"e2e.late.{unique}"
+    with site.attach(tmp_path, "journal.properties=[tenant, amount, absent]") as sidecar:
+        sidecar.start()
+        site.die(queue, 1, properties={"tenant": "ACME", "amount": 12, "secret": PASSWORD})
+        [row] = wait_for_rows(sidecar, queue, 1)
+        received = sidecar.json_command("show", row["redelivery_id"])["history"][0]
+        assert received["properties"] == {"tenant": "ACME", "amount": "12"}
