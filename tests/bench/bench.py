@@ -166,7 +166,11 @@ def _lateness(run: _Run) -> Iterator[Row]:
 def _lateness_at(run: _Run, per_second: int, aim: str) -> Iterator[Row]:
     with BROKERS[run.name]() as broker:
         found = lateness.bench_lateness(
-            broker, run.folder, per_second=per_second, seconds=25 * run.scale, warm_up_s=5
+            broker,
+            run.folder,
+            per_second=per_second,
+            seconds=25 * run.scale,
+            warm_up_s=25 * run.scale,
         )
     for what, spread in (("at a consumer", found.at_consumer), ("by our metric", found.by_metric)):
         machine = found.of_machine

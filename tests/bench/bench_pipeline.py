@@ -52,6 +52,7 @@ class Run(NamedTuple):
     """What a job cost.
 
     Attributes:
+        cpu_s: of all processors; says more than `seconds` where others use the machine.
         peak_mib: resident memory of the JVM and all Python processes together, at any time.
         load: of the machine, when it ended.
     """
@@ -59,6 +60,7 @@ class Run(NamedTuple):
     job: str
     events: int
     seconds: float
+    cpu_s: float
     peak_mib: float
     load: float
 
@@ -71,10 +73,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.inside:
         asked = json.loads(arguments.inside)
-        seconds = run_inside(
-            asked["job"], Path(asked["journal"]), Path(asked["out"]), asked["events"]
-        )
-        sys.stdout.write(f"\n{json.dumps(seconds)}\n")
+        took = run_inside(asked["job"], Path(asked["journal"]), Path(asked["out"]), asked["events"])
+        sys.stdout.write(f"\n{json.dumps(took)}\n")
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         runs = []
@@ -112,13 +112,13 @@ def measure(job: str, journal: Path, events: int) -> Run:
         said = log.read().decode().splitlines()
     if process.returncode:
         raise RuntimeError(f"{job} with {events} events ended with {process.returncode}: {said}")
-    return Run(job, events, float(said[-1]), peak / MIB, os.getloadavg()[0])
+    return Run(job, events, *json.loads(said[-1]), peak / MIB, os.getloadavg()[0])
 
 
-def run_inside(job: str, journal: Path, out: Path, events: int) -> float:
-    """Return how many seconds it takes, from a session that is ready."""
+def run_inside(job: str, journal: Path, out: Path, events: int) -> tuple[float, float]:
+    """Return how many seconds it takes and works, from a session that is ready."""
     spark = open_session(f"bench {job}", MASTER, CONF)
-    began_s = time.monotonic()
+    began_s, worked_s = time.monotonic(), tree_cpu_s(os.getpid())
     if job == "generate":
         write_journal(spark, str(journal), plan_for(events))
     elif job in QUERIES:
@@ -128,7 +128,7 @@ def run_inside(job: str, journal: Path, out: Path, events: int) -> float:
         code = run_command_line(["pipeline", job, *folders, *OPTIONS.get(job, ())])
         if code:
             sys.exit(code)
-    return time.monotonic() - began_s
+    return time.monotonic() - began_s, tree_cpu_s(os.getpid()) - worked_s
 
 
 def scan(events: DataFrame) -> DataFrame:
@@ -154,31 +154,51 @@ def aggregates(*more: str) -> list[Any]:
     ]
 
 
-def tree_rss(root: int) -> int:
-    """Return the resident bytes of a process and all that descend from it."""
-    total, waiting = 0, [root]
+def tree(root: int) -> Iterator[Path]:
+    """Yield the folders in /proc of a process and of all that descend from it."""
+    waiting = [root]
     while waiting:
         process = Path(f"/proc/{waiting.pop()}")
         # Why: it may end while it is looked at.
         with suppress(OSError):
-            total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
             for task in (process / "task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
+            yield process
+
+
+def tree_rss(root: int) -> int:
+    """Return the resident bytes of a process and all that descend from it."""
+    total = 0
+    for process in tree(root):
+        with suppress(OSError):
+            total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return total
+
+
+def tree_cpu_s(root: int) -> float:
+    """Return the processor seconds of a process and all that descend from it, ended ones too."""
+    total = 0
+    for process in tree(root):
+        with suppress(OSError):
+            after_name = (process / "stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, after_name[11:15]))
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def table(runs: Sequence[Run]) -> str:
     """Return the runs as a table; ratios are to the scan of the same journal."""
-    scans = {run.events: run.seconds for run in runs if run.job == "scan"}
+    scans = {run.events: run for run in runs if run.job == "scan"}
     lines = [
-        "| events | job | seconds | to the scan | peak MiB | events/s | load |",
-        "|---:|---|---:|---:|---:|---:|---:|",
+        "| events | job | seconds | to the scan | CPU seconds | to the scan | peak MiB | load |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for run in runs:
-        ratio = f"{run.seconds / scans[run.events]:.2f}" if run.job != "generate" else ""
+        scan = scans[run.events]
         lines.append(
-            f"| {run.events:,} | {run.job} | {run.seconds:.1f} | {ratio} | {run.peak_mib:,.0f} "
-            f"| {run.events / run.seconds:,.0f} | {run.load:.1f} |"
+            f"| {run.events:,} | {run.job} "
+            f"| {run.seconds:.1f} | {run.seconds / scan.seconds:.1f} "
+            f"| {run.cpu_s:.1f} | {run.cpu_s / scan.cpu_s:.1f} "
+            f"| {run.peak_mib:,.0f} | {run.load:.1f} |"
         )
     return "\n".join(lines)
 

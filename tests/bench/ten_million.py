@@ -25,6 +25,7 @@ from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.telemetry.metrics import Metrics
 from bench.dead_letters import DeadLetters, dead_letters
 from bench.ten_million_cycles import Cycles, Found
+from bench.ten_million_plot import plot
 from bench.ten_million_rows import (
     Model,
     Scale,
@@ -189,6 +190,22 @@ def tell_steps(steps: Sequence[Step]) -> str:
     return "\n".join(lines)
 
 
+def draw_steps(path: Path, steps: Sequence[Step], subtitle: str) -> None:
+    plot(
+        path,
+        [
+            {
+                "waiting": step.waiting,
+                "moved_per_second": step.service.moved_per_second,
+                "p50_ms": step.service.late_ms[0],
+                "p99_ms": step.service.late_ms[1],
+            }
+            for step in steps
+        ],
+        subtitle,
+    )
+
+
 def tell_meanwhile(found: Sequence[Meanwhile]) -> str:
     lines = [
         "| meanwhile | took | cycles of 100: p50, p99, max | µs per message | load | it said |",
@@ -223,6 +240,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--only-last", action="store_true", help="leave the steps before out")
+    parser.add_argument("--plot", type=Path, help="write a picture of the steps there, as SVG")
     options = parser.parse_args()
     steps = [count for count in STEPS if count < options.rows] + [options.rows]
     sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20, rest_s=5)
@@ -241,6 +259,8 @@ def main() -> None:
         ):
             found.append(step)
             print(tell_steps(found), flush=True)
+        if options.plot is not None:
+            draw_steps(options.plot, found, _machine(options.rows))
         beside = []
         for one in measure_meanwhile(scale, model, folder, dead, options.rows, sizes):
             beside.append(one)
