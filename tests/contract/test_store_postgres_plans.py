@@ -23,6 +23,8 @@ FROM generate_series(1, {WAITING_COUNT}) AS id;
 INSERT INTO message SELECT id, 'x' FROM generate_series(1, {WAITING_COUNT}) AS id;
 INSERT INTO event_block (newest_at_ms, event_count, packing, body)
 SELECT n, 100, 0, 'x' FROM generate_series(1, 3000) AS n;
+UPDATE event_block SET segment = seq / 100 WHERE seq % 3000 < 2000;
+INSERT INTO journal_segment (stream, number, event_count) VALUES ('s', 1, 1);
 INSERT INTO event_key SELECT 'test-' || n, n FROM generate_series(1, 3000) AS n;
 ANALYZE redelivery, message, event_block, event_key;
 """
@@ -34,7 +36,7 @@ ABOUT: dict[str, RowFilter] = {
     "by_destination": RowFilter(destination="queue://7"),
     "all": RowFilter(),
 }
-SORTED = {"list_by_ids", "list_by_redelivery_id", "lock_rows", "blocks_of_message"}
+SORTED = {"list_by_ids", "list_by_redelivery_id", "lock_rows", "blocks_of_message", "read_lag"}
 """Their rows are few, whatever waits."""
 
 PAGE = {"after_id": 9, "until_id": LAST_ID, "limit": 10}
@@ -53,8 +55,12 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
     ("delete_sent_messages", {"instance": 1}, "message_pkey"),
     ("newest_id", {}, "Index Only Scan Backward using redelivery_pkey"),
     ("blocks_of_message", {"key": "test-7"}, "event_key_pkey"),
-    ("oldest_blocks", {"before_ms": 50, "limit": 10}, "event_block_by_age"),
+    ("oldest_blocks", {"before_ms": 2_900, "limit": 10}, "event_block_by_age"),
     ("first_blocks", {"limit": 10}, "event_block_pkey"),
+    ("unplanned_blocks", {"limit": 10}, "event_block_by_segment"),
+    ("segment_blocks", {"segment": 2, "after": 1, "limit": 10}, "event_block_by_segment"),
+    ("mark_blocks", {"seqs": [3, 4], "segment": 3}, "event_block_pkey"),
+    ("read_lag", {}, "event_block_by_segment"),
     ("delete_keys", {"keys": ["test-7"], "block": 7}, "event_key_pkey"),
     *(
         (f"list_{name}", filter_values(ABOUT[name])[1] | PAGE, f"redelivery_{index}")
@@ -101,7 +107,7 @@ def test_a_query_uses_its_index(
         for (line,) in connection.execute(f"EXPLAIN VERBOSE {QUERIES[name]}", values).fetchall()
     )
     assert index in plan, plan
-    assert not re.search(r"Seq Scan on \w+\.(redelivery|message|event_key)", plan), plan
+    assert not re.search(r"Seq Scan on \w+\.(redelivery|message|event_block|event_key)", plan), plan
     assert "Sort Key" not in plan or name in SORTED, plan
     # What unfinished cycles name is asked once for all rows, not once for each.
     plans = {*re.findall(r"^ +SubPlan (\d+)", plan, re.MULTILINE)}

@@ -17,6 +17,8 @@ from support.schedule_rows import taken_row
 from support.virtual_clock import VirtualClock
 
 MakeStore = Callable[..., PostgresStore]
+VERSION = 2
+NEWER = VERSION + 1
 
 
 @pytest.fixture
@@ -26,8 +28,10 @@ def newer(tmp_path: Path) -> Path:
     shutil.copytree(str(MIGRATIONS), folder)
     added = "ALTER TABLE redelivery ADD COLUMN priority smallint NOT NULL DEFAULT 4;\n"
     added += "CREATE INDEX redelivery_by_priority ON redelivery (priority, id);\n"
-    (folder / "0002_pre_priority.sql").write_text(added)
-    (folder / "0002_post_reason.sql").write_text("ALTER TABLE redelivery DROP COLUMN reason;\n")
+    (folder / f"{NEWER:04}_pre_priority.sql").write_text(added)
+    (folder / f"{NEWER:04}_post_reason.sql").write_text(
+        "ALTER TABLE redelivery DROP COLUMN reason;\n"
+    )
     return folder
 
 
@@ -81,14 +85,14 @@ def test_many_that_start_on_an_empty_database_all_succeed(make: MakeStore) -> No
     with ThreadPoolExecutor(6) as pool:
         states = list(pool.map(lambda store: store.open(), stores))
     assert len({state.instance for state in states}) == 6
-    assert schema_of(stores[0]) == (1, 1)
+    assert schema_of(stores[0]) == (VERSION, 1)
 
 
 def test_a_rolling_update_breaks_nobody(make: MakeStore, newer: Path) -> None:
     old = service(make)
     run_cycle(old, 1)
     new = service(make, migrations=newer)
-    assert schema_of(new) == (2, 1)
+    assert schema_of(new) == (NEWER, 1)
     assert {"priority", "reason"} <= columns(new)
     run_cycle(old, 2)
     run_cycle(new, 3)
@@ -97,18 +101,18 @@ def test_a_rolling_update_breaks_nobody(make: MakeStore, newer: Path) -> None:
     old.open()
     run_cycle(old, 4)
     make(migrations=newer).open()
-    assert schema_of(old) == (2, 1)
+    assert schema_of(old) == (NEWER, 1)
     old.close()
     looking = make(migrations=newer, read_only=True)
     looking.open()
-    assert schema_of(looking) == (2, 1)
+    assert schema_of(looking) == (NEWER, 1)
     # The recurring work of the new one opens the store again and again.
     make(migrations=newer).open()
-    assert schema_of(new) == (2, 2)
+    assert schema_of(new) == (NEWER, NEWER)
     assert "reason" not in columns(new)
     assert new.next_due_ms() == 1_000
     for read_only in (False, True):
-        with pytest.raises(SchemaMismatch, match=r"needs one that knows its version 2; .* knows 1"):
+        with pytest.raises(SchemaMismatch, match=f"knows its version {NEWER}; .* knows {VERSION}:"):
             make(read_only=read_only).open()
     with pytest.raises(SchemaMismatch):
         old.open()
@@ -116,11 +120,11 @@ def test_a_rolling_update_breaks_nobody(make: MakeStore, newer: Path) -> None:
 
 def test_a_crashed_migration_leaves_the_schema_as_it_was(make: MakeStore, newer: Path) -> None:
     old = service(make)
-    with (newer / "0002_pre_priority.sql").open("a") as file:
+    with (newer / f"{NEWER:04}_pre_priority.sql").open("a") as file:
         file.write("CREATE TABLE hold (source text);\n")
     with pytest.raises((AssertionError, StoreUnavailable)):
         service(make, migrations=newer)
-    assert schema_of(old) == (1, 1)
+    assert schema_of(old) == (VERSION, 1)
     assert "priority" not in columns(old)
     run_cycle(old, 1)
 
@@ -139,11 +143,11 @@ def test_what_breaks_older_programs_waits_also_for_who_is_just_busy(
     run_cycle(old, 1)
     with old.transaction() as tx:
         tx.claim_due(10_000, 9)
-        (newer / "0002_pre_priority.sql").write_text("SELECT 1;\n")
+        (newer / f"{NEWER:04}_pre_priority.sql").write_text("SELECT 1;\n")
         new = service(make, migrations=newer)
-        assert schema_of(new) == (2, 1)
+        assert schema_of(new) == (NEWER, 1)
     make(migrations=newer).open()
-    assert schema_of(new) == (2, 2)
+    assert schema_of(new) == (NEWER, NEWER)
 
 
 def test_a_migration_may_take_longer_than_a_statement(
@@ -151,9 +155,9 @@ def test_a_migration_may_take_longer_than_a_statement(
 ) -> None:
     monkeypatch.setattr(postgres_database, "_GRACE_S", 0.1)
     make().open()
-    (newer / "0002_pre_priority.sql").write_text("SELECT pg_sleep(1.5);\n")
+    (newer / f"{NEWER:04}_pre_priority.sql").write_text("SELECT pg_sleep(1.5);\n")
     store = service(make, migrations=newer, statement_timeout_s=0.5)
-    assert schema_of(store)[0] == 2
+    assert schema_of(store)[0] == NEWER
     with pytest.raises(StoreUnavailable):
         store._database.run("SELECT pg_sleep(1.5)")
 

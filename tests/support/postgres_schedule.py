@@ -30,7 +30,7 @@ def empty(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         tables = connection.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename NOT IN "
-            "('schema_version', 'instance')",
+            "('schema_version', 'instance', 'outbox')",
             (SCHEMA,),
         ).fetchall()
         if not tables:
@@ -40,3 +40,6 @@ def empty(url: str) -> None:
             connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         connection.execute("DELETE FROM instance WHERE number > 0")
         connection.execute("UPDATE instance SET event_count = 0")
+        connection.execute(
+            "UPDATE outbox SET (is_kept, stream, last_number, written_count) = (false, '', 0, 0)"
+        )

@@ -47,15 +47,31 @@ def rewrite_block(
     return len(events) - len(left)
 
 
+def lock_journal(database: PostgresDatabase) -> None:
+    """Let nobody else plan segments or forget events until the transaction ends."""
+    database.query("lock", lock=database.advisory_lock("journal"))
+
+
 def forget_events(database: PostgresDatabase, blocks: str, limit: int, **conditions: int) -> int:
-    """Remove at most `limit` events of the blocks that a query names; returns how many."""
-    removed = 0
-    for block, count in database.query(blocks, limit=limit, **conditions):
+    """Remove at most `limit` events of the blocks that a query names; returns how many.
+
+    What is kept for the journal is left. Segments that lose some are whole no longer.
+    """
+    lock_journal(database)
+    removed = written = 0
+    segments = set[int]()
+    for block, count, segment in database.query(blocks, limit=limit, **conditions):
         forgotten = min(count, limit - removed)
         if forgotten <= 0:
             break
         events = read_block(database, block)
         removed += rewrite_block(database, block, events, events[forgotten:])
+        if segment is not None:
+            segments.add(segment)
+            written += forgotten
+    if segments:
+        database.queue("forget_segments", ids=sorted(segments))
+        database.queue("take_written_count", count=written)
     return removed
 
 

@@ -12,6 +12,11 @@ SELECT unnest(taken_ids) FROM unfinished_cycle
 -- Events that don't count yet.
 SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
 
+-- fragment: not_for_journal
+-- Events that are not kept for the journal; those of a planned segment always are.
+    (segment IS NOT NULL OR NOT (SELECT is_kept FROM outbox))
+    AND segment IS DISTINCT FROM (SELECT id FROM journal_segment WHERE NOT is_written)
+
 -- fragment: view_columns
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
@@ -479,17 +484,104 @@ ORDER BY k.block;
 SELECT sum(event_count)::bigint FROM instance;
 
 -- name: oldest_blocks
--- Blocks all of whose events are older than a time, oldest first.
-SELECT seq, event_count FROM event_block
+-- Blocks all of whose events are older than a time, oldest first, that may be forgotten.
+SELECT seq, event_count, segment FROM event_block
 WHERE newest_at_ms < %(before_ms)s
-    AND seq NOT IN ({hidden_blocks})
+    AND seq NOT IN ({hidden_blocks}) AND {not_for_journal}
 ORDER BY newest_at_ms, seq LIMIT %(limit)s;
 
 -- name: first_blocks
--- Blocks in the order they were written.
-SELECT seq, event_count FROM event_block
-WHERE seq NOT IN ({hidden_blocks})
+-- Blocks in the order they were written, that may be forgotten.
+SELECT seq, event_count, segment FROM event_block
+WHERE seq NOT IN ({hidden_blocks}) AND {not_for_journal}
 ORDER BY seq LIMIT %(limit)s;
+
+-- name: read_outbox
+-- The last segment.
+SELECT stream, last_number FROM outbox;
+
+-- name: set_kept
+-- Whether what is not written must not be forgotten.
+UPDATE outbox SET is_kept = %(is_on)s WHERE is_kept <> %(is_on)s;
+
+-- name: set_planned
+-- The last segment is this one.
+UPDATE outbox SET stream = %(stream)s, last_number = %(number)s;
+
+-- name: end_stream
+-- The next segment begins another stream.
+UPDATE outbox SET stream = '', last_number = 0;
+
+-- name: take_written_count
+-- Fewer events of written segments are kept.
+UPDATE outbox SET written_count = written_count - %(count)s;
+
+-- name: planned_segment
+-- The segment that is not written yet.
+SELECT stream, number, event_count FROM journal_segment WHERE NOT is_written;
+
+-- name: unplanned_blocks
+-- Finished blocks that are in no segment, in the order they were written.
+SELECT seq, event_count FROM event_block
+WHERE segment IS NULL AND seq NOT IN ({hidden_blocks})
+ORDER BY segment, seq LIMIT %(limit)s;
+
+-- name: add_segment
+-- Plan a segment.
+INSERT INTO journal_segment (stream, number, event_count)
+VALUES (%(stream)s, %(number)s, %(event_count)s) RETURNING id;
+
+-- name: mark_blocks
+-- These blocks are in a segment.
+UPDATE event_block SET segment = %(segment)s WHERE seq = ANY (%(seqs)s::bigint[]);
+
+-- name: set_written
+-- The planned segment is written, if it is this one.
+WITH written AS (
+    UPDATE journal_segment SET is_written = true
+    WHERE stream = %(stream)s AND number = %(number)s AND NOT is_written RETURNING event_count
+)
+UPDATE outbox SET written_count = written_count + written.event_count FROM written;
+
+-- name: find_segment
+-- The id of a segment.
+SELECT id FROM journal_segment WHERE stream = %(stream)s AND number = %(number)s;
+
+-- name: segment_blocks
+-- The next blocks of a segment.
+SELECT seq, packing, body FROM event_block
+WHERE segment = %(segment)s AND seq > %(after)s
+ORDER BY seq LIMIT %(limit)s;
+
+-- name: written_segments
+-- Written segments, in the order they were planned.
+SELECT stream, number, event_count FROM journal_segment WHERE is_written ORDER BY id;
+
+-- name: forget_segments
+-- Segments that are not whole any more.
+DELETE FROM journal_segment WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: read_lag
+-- How many events that count are in no written segment, and the first block of them.
+SELECT (
+    (SELECT sum(event_count) FROM instance) - written_count
+    - coalesce((
+        SELECT sum(b.event_count) FROM unfinished_cycle AS u, LATERAL (
+            SELECT event_count FROM event_block WHERE seq = u.event_block LIMIT 1
+        ) AS b
+    ), 0)
+)::bigint, packing, body
+FROM outbox LEFT JOIN (
+    (
+        SELECT seq, packing, body FROM event_block
+        WHERE segment = (SELECT id FROM journal_segment WHERE NOT is_written)
+        ORDER BY seq LIMIT 1
+    ) UNION ALL (
+        SELECT seq, packing, body FROM event_block
+        WHERE segment IS NULL AND seq NOT IN ({hidden_blocks})
+        ORDER BY segment, seq LIMIT 1
+    ) ORDER BY seq LIMIT 1
+) AS unwritten ON true;
 
 -- name: size_bytes
 -- The space of all tables with their indexes and large values.

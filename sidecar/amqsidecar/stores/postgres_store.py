@@ -30,6 +30,7 @@ from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
 from amqsidecar.stores.postgres_lease import Lease
+from amqsidecar.stores.postgres_outbox import PostgresOutbox
 from amqsidecar.stores.postgres_rows import (
     LAST_ID,
     STATES,
@@ -55,8 +56,8 @@ _ATTEMPTS = 20  # So often rows are tried that others have locked,
 _PAUSE_S = 0.05  # with such pauses.
 
 
-class PostgresStore(ActingStore):
-    """A `SharedStore` in one schema of one database.
+class PostgresStore(ActingStore, PostgresOutbox):
+    """A `SharedStore` in one schema of one database, and the `Outbox` of a journal.
 
     Args:
         dsn: a `postgresql:` URL as libpq takes it.

@@ -302,6 +302,7 @@ class PostgresTransaction:
         """Take and return another uid: the broker knows of a later state of this store."""
         uid = secrets.token_hex(4)
         self._queue("set_uid", uid=uid)
+        self._queue("end_stream")
         return uid
 
     def skip_ids(self) -> None:
