@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "cancel": ("act_commands", "cancel"),
     "hold": ("act_commands", "hold"),
     "release": ("act_commands", "release"),
+    "redrive": ("redrive_command", "redrive"),
     "journal": ("journal_command", "app"),
     "pipeline": ("pipeline_command", "app"),
 }

@@ -1,0 +1,217 @@
+"""`amqsidecar redrive`: executes a plan of bulk redelivery."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
+
+if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
+    from amqsidecar.runtime.redriving import Hand, Outcome, Plan, Redrive
+
+_EXIT_INTERRUPTED = 130
+
+
+class PlaceChoice(StrEnum):
+    """Where planned messages lie; the same words as `Place`."""
+
+    QUEUE = "queue"
+    STORE = "store"
+
+
+PlanPath = Annotated[
+    str,
+    typer.Option(
+        "--plan",
+        metavar="PATH",
+        help="The table `redrive_plan` that `amqsidecar pipeline redrive` has made.",
+        show_default=False,
+    ),
+]
+State = Annotated[
+    Path,
+    typer.Option(
+        "--state",
+        metavar="FOLDER",
+        help="Where this execution keeps how far it is, and what it has in hand: made when it is "
+        "missing; with the same one the same command goes on.",
+        show_default=False,
+    ),
+]
+From = Annotated[
+    PlaceChoice,
+    typer.Option(
+        "--from",
+        help="Which of the planned messages: those in final dead-letter queues of the broker, or "
+        "those that the store of this configuration holds or has parked.",
+    ),
+]
+Sidecar = Annotated[
+    str | None,
+    typer.Option(
+        "--sidecar",
+        metavar="NAME",
+        help="Only messages that this sidecar's journal tells of; without it those of all.",
+        show_default=False,
+    ),
+]
+
+
+def redrive(
+    plan: PlanPath,
+    state: State,
+    place: From = PlaceChoice.QUEUE,
+    sidecar: Sidecar = None,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Redeliver the messages of a plan, each once, at the plan's pace, and no others.
+
+    \b
+    JSON: {"plan_id", "planned", "sent", "waiting", "parked", "left": {reason: count}, "stopped"}
+    """  # noqa: D301 - the backspace tells the library to keep the lines
+    config = read_config(config_file, sets)
+    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - keeps `--help` fast
+
+    try:
+        from amqsidecar.pipeline.redrive_plan import RedrivePlan  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = f'needs Parquet: pip install "amqsidecar[journal]" ({error})'
+        raise ConfigError([Problem("--plan", what)]) from error
+    found = RedrivePlan(plan)
+    with progress_bar("redrive", found.message_count) as advance:
+        execution = _execution(found, state, place, sidecar, config, advance)
+        with _stopping(execution.stop):
+            outcome = execution.run()
+    _tell(outcome, state, output)
+    if outcome.stopped:
+        raise typer.Exit(_EXIT_INTERRUPTED)
+
+
+def _execution(
+    plan: "Plan",
+    folder: Path,
+    place: PlaceChoice,
+    sidecar: str | None,
+    config: "Config",
+    advance: Callable[[int], None],
+) -> "Redrive":
+    """Wire one run.
+
+    Raises:
+        ConfigError: the folder can't be used, or belongs to another execution.
+    """
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
+    from amqsidecar.model.redrive import Place  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redrive_progress import ProgressFile  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redriving import Redrive  # noqa: PLC0415 - as above
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError([Problem("--state", f"{folder}: {error.strerror}")]) from error
+    clock = SystemClock()
+    open_hand = _queue_hand if place is PlaceChoice.QUEUE else _store_hand
+    return Redrive(
+        plan=plan,
+        place=Place(place.value),
+        sidecar=sidecar,
+        open_hand=open_hand(config, folder, plan.plan_id),
+        progress=ProgressFile(folder / "progress.json", plan.plan_id, Place(place.value)),
+        clock=clock,
+        advance=advance,
+        say=say,
+    )
+
+
+def _queue_hand(
+    config: "Config", folder: Path, plan_id: str
+) -> Callable[[], AbstractContextManager["Hand"]]:
+    import os  # noqa: PLC0415 - as above
+
+    from amqsidecar.app import crash_point_of  # noqa: PLC0415 - as above
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
+    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redriving_queue import queue_hand  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.service import MAX_MESSAGES  # noqa: PLC0415 - as above
+    from amqsidecar.stores.sqlite_store import SqliteStore  # noqa: PLC0415 - as above
+
+    if not config.broker.url:
+        raise ConfigError([Problem("broker.url", "is not set: say which broker has the queues")])
+    clock, crash_point = SystemClock(), crash_point_of(os.environ)
+    store = SqliteStore(
+        folder / "schedule.db", clock=clock, instance_name=f"redrive-{plan_id}", read_only=False
+    )
+    store.lock_for_service()
+    links = LinkMaker(config, clock, crash_point)
+
+    return lambda: queue_hand(
+        links.make,
+        store,
+        plan_id=plan_id,
+        clock=clock,
+        max_messages=config.cycle.max_messages or MAX_MESSAGES,
+        say=say,
+        crash_point=crash_point,
+    )
+
+
+def _store_hand(
+    config: "Config", _folder: Path, plan_id: str
+) -> Callable[[], AbstractContextManager["Hand"]]:
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.config.store_url import BROKER_HELD  # noqa: PLC0415 - as above
+    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.redriving_store import store_hand  # noqa: PLC0415 - as above
+    from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
+
+    if config.store.url == BROKER_HELD:
+        what = "keeps no history that tells what a plan has done: use `amqsidecar retry` with ids"
+        raise ConfigError([Problem("store.url", f"{BROKER_HELD} {what}")])
+    clock = SystemClock()
+    store = open_store(config, clock)
+    return lambda: store_hand(store, plan_id=plan_id, clock=clock)
+
+
+@contextmanager
+def _stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the execution between cycles; a second one ends the program."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, _frame: object) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        stop()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(outcome: "Outcome", folder: Path, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(outcome)
+    else:
+        print_line(f"redrive {outcome.plan_id}: {outcome.sent} of {outcome.planned} sent")
+        for reason, count in sorted(outcome.left.items()):
+            print_line(f"left {reason}: {count}")
+    if outcome.parked:
+        say(
+            f"{outcome.parked} can't be sent and are kept: look at them with `amqsidecar list "
+            f"--set store.url=sqlite:///{folder.absolute()}/schedule.db`"
+        )
+    if outcome.stopped:
+        say("stopped; the same command does the rest")
