@@ -44,6 +44,7 @@ from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
+from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
 from amqsidecar.runtime.memory import give_large_blocks_back
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
@@ -182,8 +183,9 @@ def crash_point_of(environ: Mapping[str, str]) -> CrashPoint:
     name, _, when = wish.partition(":")
     count, _, how = when.partition(":")
     crash = _CRASHES.get(how)
-    if name not in crash_points.ALL_NAMES or not count.isdigit() or crash is None:
-        known = ", ".join(crash_points.ALL_NAMES)
+    names = (*crash_points.ALL_NAMES, *crash_points.JOURNAL_NAMES)
+    if name not in names or not count.isdigit() or crash is None:
+        known = ", ".join(names)
         expected = f"expected one of {known} and a count, such as stored:3 or stored:3:SIGSTOP"
         raise ConfigError([Problem(CRASH_POINT_VARIABLE, expected)])
     left = int(count)
@@ -379,6 +381,38 @@ def _properties_of(config: Config) -> PropertiesOf:
     return chosen_properties(names) if names else no_properties
 
 
+def _journaling(
+    config: Config, clock: Clock, instance: str, metrics: Metrics, crash_point: CrashPoint
+) -> AbstractContextManager[None]:
+    """Write the journal while the block runs, where one is wanted.
+
+    Raises:
+        ConfigError: what it needs is not installed.
+    """
+    options = config.journal
+    if not options.path:
+        return nullcontext()
+    try:
+        from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - an extra
+        from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
+        raise ConfigError([Problem("journal.path", what)]) from error
+    folder = open_folder(options.path, instance, lambda: crash_point("segment_hidden"))
+    return Journaling(
+        make_store=lambda: open_store(config, clock),
+        writer=JournalWriter(
+            folder, sidecar=options.name or instance, cause_text=options.cause_text
+        ),
+        clock=clock,
+        gauges=metrics,
+        segment_events=options.segment_events,
+        segment_ms=options.segment_s * 1000,
+        keep_ms=options.keep_days * 86_400_000,
+        crash_point=crash_point,
+    ).running()
+
+
 def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     """Run the service until SIGTERM or SIGINT; return the exit code.
 
@@ -404,9 +438,13 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     store = None if config.store.url == BROKER_HELD else open_store(config, clock)
     if store is not None:
         store.lock_for_service()
+    journaling: AbstractContextManager[None] = nullcontext()
     try:
         if store is not None:
-            store.open()  # at once, so that one that can't be used ends the process and not a loop
+            # At once, so that one that can't be used ends the process and not a loop.
+            instance = store.open().instance
+            journaling = _journaling(config, clock, instance, metrics, crash_point)
+            store.keep_for_journal(bool(config.journal.path))
         links = LinkMaker(config, clock, crash_point, rules.classic)
         service = Service(
             make_link=links.make,
@@ -434,6 +472,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             _http(config, health, metrics) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),
+            journaling,
         ):
             if store is not None:
                 housekeeping.plan(service.service_clock)
