@@ -6,7 +6,11 @@ import typer
 
 from amqsidecar.cli.lazy_group import lazy_group
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {}
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "verify": ("journal_verify_command", "verify"),
+    "compact": ("journal_compact_command", "compact"),
+    "export": ("journal_export_command", "export"),
+}
 """Each command, and the module and function that it is; imported when it is asked for."""
 
 app = typer.Typer(

@@ -10,8 +10,8 @@ from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.parquet import newest_at_ms, opened, parquet_writer, path_of, rows_of
 from amqsidecar.model.event import AnyEvent
 
-_DIFFER_FREELY: Final = ("sidecar", "cause")
-"""Columns that depend on who writes and on `journal.cause_text`."""
+_DIFFER_FREELY: Final = ("sidecar", "cause", "cause_group")
+"""Columns that depend on who writes, on `journal.cause_text`, and on the program's version."""
 
 
 class JournalWriter:
@@ -49,7 +49,7 @@ class JournalWriter:
 
         def fill(sink: BinaryIO) -> None:
             with parquet_writer(sink) as parquet:
-                parquet.write_table(rows, row_group_size=rows.num_rows)
+                parquet.write_table(rows)
 
         return self._folder.write(segment.stream, file.name, fill)
 

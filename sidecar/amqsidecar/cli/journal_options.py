@@ -1,0 +1,61 @@
+"""Which journal a command is about; imports nothing heavy."""
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
+    from amqsidecar.journals.folder import Folder
+
+JournalPath = Annotated[
+    str | None,
+    typer.Option(
+        "--path",
+        metavar="PATH",
+        help="The journal, a folder or a URL, where it is not `journal.path` of a configuration.",
+        show_default=False,
+    ),
+]
+
+
+def open_journal(path: str | None, config: "Config") -> "Folder":
+    """Return the journal that a command is about.
+
+    Raises:
+        ConfigError: none is named, or what reads it is not installed.
+    """
+    from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - keeps `--help` fast
+
+    named = path or config.journal.path
+    if not named:
+        raise ConfigError([Problem("journal.path", "is not set: name the journal, or use --path")])
+    try:
+        import pyarrow  # noqa: F401, PLC0415 - an extra
+
+        from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
+        raise ConfigError([Problem("journal.path", what)]) from error
+    return open_folder(named, f"command-{os.getpid()}", lambda: None)
+
+
+def time_ms(text: str | None, option: str) -> int | None:
+    """Return the milliseconds of a time such as 2026-11-01 or 2026-11-01T08:00:00Z.
+
+    Example:
+        >>> time_ms("1970-01-01T00:00:01Z", "--since")
+        1000
+    """
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        what = f"expected a time such as 2026-11-01 or 2026-11-01T08:00:00Z, found {text!r}"
+        raise typer.BadParameter(what, param_hint=option) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
