@@ -78,7 +78,7 @@ RECOVERY_COUNTS: Final = _table(
     ("after_ms", _COUNT, "to the outcome, from re-send or first death; 3 digits; null = unknown"),
     ("outcome", _TEXT, "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
      "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `waiting`, `too_young`"),
-    ("left_truncated", _YES, "whether the death before it is older than the history"),
+    ("left_truncated", _YES, "whether the death before it is not in the history"),
     ("messages", _COUNT, "how many"),
     ("negative_times", _COUNT, "of them, whose time was negative and counts as 0: clocks differ"),
     ("implied_returns", _COUNT, "of them, whose return only a later re-send or death tells"),
@@ -96,7 +96,7 @@ RECOVERY_BY_ATTEMPT: Final = _table(
     ("share_recovered", _SHARE, "share that does not return within the horizon; null = not known"),
     ("low", _SHARE, "lower confidence bound of it"),
     ("high", _SHARE, "upper confidence bound of it"),
-    ("left_truncated", _COUNT, "messages whose death before is older than the history"),
+    ("left_truncated", _COUNT, "messages whose death before is not in the history"),
     ("negative_times", _COUNT, "messages that returned before they were re-sent: clocks differ"),
     ("implied_returns", _COUNT, "messages whose return only a later re-send or death tells"),
     ("repeated_resends", _COUNT, "messages that were re-sent again with the same count"),
@@ -152,7 +152,7 @@ RECOVERY_SUMMARY: Final = _table(
     ),
     ("waiting", _COUNT, "nothing of this so far"),
     ("too_young", _COUNT, "first died less than the horizon before the end: not judged yet"),
-    ("left_truncated", _COUNT, "first deaths are older than the history: in no time to recovery"),
+    ("left_truncated", _COUNT, "first deaths that are not in the history: in no time to recovery"),
     ("negative_times", _COUNT, "ended before they began, by different clocks; counts as at once"),
 )
 """What became of the messages, counted; without estimates."""
@@ -238,3 +238,69 @@ REDRIVE_SUMMARY: Final = _table(
     ("last_offset_ms", _COUNT, "when the last planned one is sent"),
 )
 """How many messages a plan has, and how many it leaves out."""
+
+_CAUSE: Final = (
+    "cause_group", _TEXT, "the cause without numbers, ids, addresses, times; similar texts as one",
+)  # fmt: skip
+_ORIGIN: Final = ("origin", _TEXT, "where it died; null = the history does not tell")
+_DEATHS: Final = (
+    ("deaths", _COUNT, "dead letters that were taken, first deaths and returns"),
+    ("messages", _COUNT, "first deaths among them: messages that came with this cause"),
+)
+_SEEN: Final = (
+    ("first_at", _TIME, "the first of them in the history"),
+    ("last_at", _TIME, "the last of them"),
+)
+_TREND: Final = (
+    ("share", _SHARE, "share of all deaths"),
+    ("is_new", _YES, "whether the first is not before `--new-since`; null = the history does not "
+     "reach back that far"),
+    ("latest_day", _COUNT, "deaths in the latest 24 hours of the history, whole hours of UTC"),
+    ("per_day_before", _SHARE, "deaths per day in the days before; null = no whole day is known"),
+    ("growth", _SHARE, "`latest_day` / `per_day_before`; null = there were none before"),
+)  # fmt: skip
+
+CAUSE_GROUPS: Final = _table(
+    _CAUSE,
+    ("texts", _COUNT, "texts that were taken as one; 0 = the broker gives no cause"),
+    ("origins", _COUNT, "destinations where messages died of it"),
+    *_DEATHS,
+    *_SEEN,
+    *_TREND,
+)
+"""What messages die of."""
+
+CAUSES_BY_DESTINATION: Final = _table(
+    _CAUSE,
+    _ORIGIN,
+    *_DEATHS,
+    *_SEEN,
+    *((name, kind, f"{what} there" if name == "share" else what) for name, kind, what in _TREND),
+)
+"""What messages die of at each destination."""
+
+CAUSES_BY_HOUR: Final = _table(
+    _CAUSE, _ORIGIN, ("hour", _TIME, "begin of the hour, UTC"), *_DEATHS, *_SEEN
+)
+"""Deaths over time; hours without any are left out."""
+
+CAUSES_BY_DAY: Final = _table(_CAUSE, ("day", _TIME, "begin of the day, UTC"), *_DEATHS)
+"""Deaths by day; days without any are left out."""
+
+CAUSE_TEXTS: Final = _table(
+    ("cause_text", _TEXT, "the cause without numbers and ids, as the journal has it"),
+    _CAUSE,
+    *_DEATHS,
+    *_SEEN,
+)
+"""Which texts were taken as one group."""
+
+CAUSE_EXAMPLES: Final = _table(
+    _CAUSE,
+    _ORIGIN,
+    ("at", _TIME, "when it was taken"),
+    ("stream", _TEXT, "the store whose history it is"),
+    ("redelivery_id", _TEXT, "the message"),
+    ("cause", _TEXT, "the broker's words; null = the journal has none (`journal.cause_text`)"),
+)
+"""Some of the latest deaths of each group."""
