@@ -1,6 +1,7 @@
 """Events of all kinds, and what the files of a journal hold."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from amqsidecar.journal import COLUMNS, Kind
@@ -9,6 +10,7 @@ from amqsidecar.journals.parquet import opened
 from amqsidecar.journals.writer import files_of, streams_of
 from amqsidecar.model.event import AnyEvent, Event
 
+_hints = cache(get_type_hints)
 KINDS: Sequence[type[Event]] = get_args(AnyEvent)
 AT_MS = 1_700_000_000_123
 
@@ -16,7 +18,7 @@ AT_MS = 1_700_000_000_123
 def filled(kind: type[Event], number: int = 1) -> AnyEvent:
     """Return an event that has no field at its default."""
     values: dict[str, Any] = {}
-    for place, (name, hint) in enumerate(get_type_hints(kind).items()):
+    for place, (name, hint) in enumerate(_hints(kind).items()):
         if name.startswith("__"):
             continue
         if name.endswith("at_ms"):

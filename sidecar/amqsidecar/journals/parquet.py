@@ -67,10 +67,13 @@ def _check(path: str, schema: Any) -> None:
         raise JournalError(f"{path}: has other columns than version {SCHEMA_VERSION}")
 
 
-def row_groups(parquet: Any, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the rows in portions, in their order."""
+def row_groups(parquet: Any) -> Iterator[Any]:
+    """Yield the rows in portions, in their order.
+
+    In this thread: what reads beside a service should not take all processors.
+    """
     for number in range(parquet.num_row_groups):
-        yield parquet.read_row_group(number, columns=columns)
+        yield parquet.read_row_group(number, use_threads=False)
 
 
 def rows_of(parquet: Any, segment: int) -> Any:
@@ -80,7 +83,7 @@ def rows_of(parquet: Any, segment: int) -> Any:
         for number in range(parquet.num_row_groups)
         if _may_hold(parquet.metadata.row_group(number), segment)
     ]
-    rows = parquet.read_row_groups(wanted)
+    rows = parquet.read_row_groups(wanted, use_threads=False)
     return rows.filter(pc.equal(rows["segment"], segment))
 
 
