@@ -1,0 +1,131 @@
+"""How much has happened by when, where not all was observed to the end: Kaplan-Meier and kin.
+
+Works on counts per distinct time, so its cost does not depend on how many messages there are.
+"""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+_TINY: Final = 1e-12
+"""Shares that are nearer to 0 or 1 are: sums of floating numbers are no more exact."""
+
+FLOWS: Final = ("entered", "happened", "competed", "left")
+"""Counts at one time: came under observation; it happened; what makes it impossible happened;
+no longer observed. Who leaves at a time is at risk at that time, and who enters is, too."""
+
+
+def cumulative_incidence(
+    flows: DataFrame, keys: Sequence[str], time: str, confidence: float
+) -> DataFrame:
+    """Return, at each time of each group, the share to whom it has happened, with bounds.
+
+    The estimate is Aalen and Johansen's; where nothing competes it is one minus Kaplan and Meier's.
+    The variance is the delta method's, without competition Greenwood's. Bounds are those of
+    log(-log(1 - share)), pointwise; where the share is 0 or 1, which have no variance, the exact
+    binomial bound: 0 of the number still at risk, or all of the number to whom it happened.
+
+    Args:
+        flows: `keys`, `time` and the columns `FLOWS`; one row per group and time. Keys may be null.
+        keys: the columns of groups.
+        time: the column of times.
+        confidence: of the two-sided bounds, such as 0.95.
+
+    Returns:
+        Keys, time, `at_risk`, `happened`, `competed`, `left`, `share`, `low`, `high`, and
+        `remaining`, to whom neither has happened.
+    """
+    order = Window.partitionBy(*keys).orderBy(time)
+    upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+
+    def total(of: Column) -> Column:
+        return f.sum(of).over(upto)
+
+    gone = f.col("happened") + f.col("competed")
+    gone_before = f.coalesce(f.sum(gone + f.col("left")).over(before), f.lit(0))
+    n, d, all_d = (f.col(name).cast("double") for name in ("at_risk", "happened", "gone"))
+    prior, share = f.col("prior"), f.col("share")
+    kept = f.when(f.col("gone") > 0, 1 - all_d / n).otherwise(f.lit(1.0))
+    step = f.when(f.col("happened") > 0, prior * d / n).otherwise(f.lit(0.0))
+    estimated = (
+        flows.withColumns({"gone": gone, "at_risk": total(f.col("entered")) - gone_before})
+        .withColumn("remaining", f.product(kept).over(upto))
+        .withColumn("prior", f.coalesce(f.lag("remaining").over(order), f.lit(1.0)))
+        .withColumn("share", total(step))
+    )
+    # Why: (I(t) - I(i))^2 = I(t)^2 - 2 I(t) I(i) + I(i)^2, so that running sums are enough.
+    hazard = f.when(
+        (f.col("gone") > 0) & (f.col("gone") < f.col("at_risk")), all_d / (n * (n - all_d))
+    ).otherwise(f.lit(0.0))
+    cross = f.when(f.col("happened") > 0, prior * d / (n * n)).otherwise(f.lit(0.0))
+    own = f.when(f.col("happened") > 0, prior * prior * (n - d) * d / (n * n * n)).otherwise(
+        f.lit(0.0)
+    )
+    variance = (
+        share * share * total(hazard)
+        - 2 * share * total(hazard * share)
+        + total(hazard * share * share)
+        + total(own)
+        - 2 * (share * total(cross) - total(cross * share))
+    )
+    bounded = estimated.withColumns(
+        {"variance": f.greatest(variance, f.lit(0.0)), "happened_so_far": total(f.col("happened"))}
+    )
+    low, high = _bounds(confidence)
+    return bounded.select(
+        *keys, time, "at_risk", "happened", "competed", "left",
+        "share", low.alias("low"), high.alias("high"), "remaining",
+    )  # fmt: skip
+
+
+def _bounds(confidence: float) -> tuple[Column, Column]:
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    tail = (1 - confidence) / 2
+    share, missing = f.col("share"), 1 - f.col("share")
+    width = z * f.sqrt("variance") / (missing * f.abs(f.log(missing)))
+    is_none, is_all = share < _TINY, missing < _TINY
+    low = (
+        f.when(is_none, 0.0)
+        .when(is_all, f.pow(f.lit(tail), 1 / f.col("happened_so_far")))
+        .otherwise(1 - f.pow(missing, f.exp(-width)))
+    )
+    high = (
+        f.when(is_none & (f.col("at_risk") > 0), 1 - f.pow(f.lit(tail), 1 / f.col("at_risk")))
+        .when(is_none | is_all, 1.0)
+        .otherwise(1 - f.pow(missing, f.exp(width)))
+    )
+    return low, high
+
+
+def reached_at(
+    curve: DataFrame, keys: Sequence[str], time: str, shares: Sequence[float]
+) -> DataFrame:
+    """Return when each share was reached: first estimate, first upper bound, first lower bound.
+
+    Args:
+        curve: `cumulative_incidence`.
+        keys: the columns of groups.
+        time: the column of times.
+        shares: the quantiles.
+
+    Returns:
+        Keys, `quantile`, `after`, `earliest`, `latest`; null = not reached in what was observed.
+    """
+
+    def first(of: str) -> Column:
+        return f.min(f.when(f.col(of) >= f.col("quantile") - _TINY, f.col(time)))
+
+    quantiles = f.explode(f.array(*(f.lit(share) for share in shares)))
+    return (
+        curve.withColumn("quantile", quantiles)
+        .groupBy(*keys, "quantile")
+        .agg(
+            first("share").alias("after"),
+            first("high").alias("earliest"),
+            first("low").alias("latest"),
+        )
+    )
