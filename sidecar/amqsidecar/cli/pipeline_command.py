@@ -9,6 +9,7 @@ from amqsidecar.cli.lazy_group import lazy_group
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "ingest": ("pipeline_ingest_command", "ingest"),
     "redrive": ("pipeline_redrive_command", "redrive"),
+    "whatif": ("pipeline_whatif_command", "whatif"),
 }
 """Each job, and the module and function that is its command; imported when it is asked for."""
 

@@ -1,0 +1,98 @@
+"""How long destinations stay out of order: the distribution of the time until a re-send succeeds.
+
+A message is taken to become recoverable at one moment, counted from its first death, and to stay
+so; poison never does. History knows that moment only to lie after the last re-send that failed and
+not after the one that succeeded. From such intervals the distribution is estimated by the
+self-consistency algorithm of Turnbull (the maximum-likelihood estimate without a model), on a grid
+of times that grow by 5 %. Where history can't tell between two neighbouring re-sends, the start of
+the algorithm decides: even in the logarithm of time. What lies after the last time that any message
+was tried counts as never.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+Cells = npt.NDArray[np.int64]
+
+FIRST_EDGE_MS: Final = 100.0
+GROWTH: Final = 1.05
+CELLS: Final = 404
+"""Cell 0 ends at `FIRST_EDGE_MS`, each other 5 % later than the one before: more than a year."""
+EDGES_MS: Final[Numbers] = FIRST_EDGE_MS * GROWTH ** np.arange(CELLS, dtype=np.float64)
+NEVER: Final = CELLS
+"""The cell of what is not recovered by the end of the grid."""
+
+_MOST_ROUNDS: Final = 500
+_CLOSE: Final = 1e-6
+_KNOTS: Final[Numbers] = np.concatenate([[0.0], np.log(EDGES_MS)])
+
+
+def cell_of(at_ms: Numbers) -> Cells:
+    """Return the cells of times; -1 for times before a message's first death.
+
+    Example:
+        >>> cell_of(np.array([-1.0, 0.0, 100.0, 104.0, 106.0])).tolist()
+        [-1, 0, 0, 1, 2]
+    """
+    places = np.ceil(np.log(np.maximum(at_ms, FIRST_EDGE_MS) / FIRST_EDGE_MS) / math.log(GROWTH))
+    return np.where(at_ms < 0, -1, np.minimum(places, CELLS - 1)).astype(np.int64)
+
+
+def fit_curve(failed: Cells, recovered: Cells, counts: Numbers) -> Numbers:
+    """Return the share of messages that are recoverable by the end of each cell.
+
+    Args:
+        failed: cells of the last failed re-sends; -1 = there was none.
+        recovered: cells of the re-sends that succeeded; `NEVER` = none did.
+        counts: how many messages each pair stands for.
+    """
+    first = failed + 1
+    last = np.maximum(recovered, first)
+    known = np.concatenate([failed, recovered[recovered < NEVER]])
+    masses = np.zeros(CELLS + 1)
+    masses[: known.max() + 1] = 1.0
+    masses[NEVER] = 1.0
+    masses /= masses.sum()
+    total = counts.sum()
+    for _ in range(_MOST_ROUNDS):
+        below = np.concatenate([[0.0], np.cumsum(masses)])
+        weights = counts / np.maximum(below[last + 1] - below[first], 1e-300)
+        steps = np.bincount(first, weights, CELLS + 2) - np.bincount(last + 1, weights, CELLS + 2)
+        moved = masses * np.cumsum(steps)[:-1] / total
+        is_done = np.abs(np.cumsum(moved) - below[1:]).max() < _CLOSE
+        masses = moved
+        if is_done:
+            break
+    return np.minimum(np.cumsum(masses[:CELLS]), 1.0)
+
+
+def share_by(curve: Numbers, at_ms: Numbers) -> Numbers:
+    """Return the share that is recoverable by some times, between cells even in their logarithm."""
+    shares = np.interp(np.log(np.maximum(at_ms, 1.0)), _KNOTS, np.concatenate([[0.0], curve]))
+    return np.where(at_ms < 0, 0.0, shares)
+
+
+def not_yet(curve: Numbers, at_ms: Numbers, failed_ms: Numbers, recovered_ms: Numbers) -> Numbers:
+    """Return how likely a message is not recoverable yet, given what history knows of it.
+
+    Args:
+        curve: of messages of its kind.
+        at_ms: times since its first death.
+        failed_ms: its last failed re-send; -1 = there was none.
+        recovered_ms: the re-send that succeeded; infinity = none did.
+    """
+    done_by = np.where(np.isinf(recovered_ms), 1.0, share_by(curve, recovered_ms))
+    open_share = done_by - share_by(curve, failed_ms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        likely = (done_by - share_by(curve, at_ms)) / open_share
+        # Where the curve has nothing between the two: even in the logarithm, as within a cell.
+        span = np.log(recovered_ms) - np.log(np.maximum(failed_ms, 1.0))
+        even = (np.log(recovered_ms) - np.log(np.maximum(at_ms, 1.0))) / span
+    likely = np.where(open_share > 1e-9, likely, np.where(np.isinf(recovered_ms), 1.0, even))
+    return np.where(
+        at_ms <= failed_ms, 1.0, np.where(at_ms >= recovered_ms, 0.0, np.clip(likely, 0.0, 1.0))
+    )
