@@ -233,6 +233,19 @@ def test_a_segment_of_which_something_was_forgotten_is_not_told_any_more(
     assert plan(store).number == 4
 
 
+def test_what_is_left_of_a_segment_goes_without_an_earlier_one(store: JournaledStore) -> None:
+    """The clock was set back: what is the oldest is not what was written first."""
+    record_at(store, 10)
+    earlier = plan(store)
+    store.segment_written(earlier)
+    record_at(store, 1)
+    record_at(store, 2)
+    store.segment_written(plan(store))
+    assert store.forget_history(2, 10) == 1
+    assert store.forget_history(3, 10) == 1
+    assert store.written_segments() == [earlier]
+
+
 def test_what_is_forgotten_while_it_is_read_is_noticed(
     store: JournaledStore, open_store: MakeStore
 ) -> None:
