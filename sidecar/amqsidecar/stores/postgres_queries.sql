@@ -14,8 +14,8 @@ SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
 
 -- fragment: not_for_journal
 -- Events that are not kept for the journal; those of a planned segment always are.
-    (segment IS NOT NULL OR NOT (SELECT is_kept FROM outbox))
-    AND segment IS DISTINCT FROM (SELECT id FROM journal_segment WHERE NOT is_written)
+    CASE WHEN segment IS NULL THEN NOT (SELECT is_kept FROM outbox)
+    ELSE segment <> coalesce((SELECT id FROM journal_segment WHERE NOT is_written), 0) END
 
 -- fragment: view_columns
 -- What a person sees of a row.
