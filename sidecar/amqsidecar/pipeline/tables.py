@@ -54,6 +54,21 @@ _TEXT, _COUNT, _SHARE, _TIME, _YES = (
     StringType(), LongType(), DoubleType(), TimestampType(), BooleanType(),
 )  # fmt: skip
 
+DEAD_LETTERS: Final = _table(
+    ("source", _TEXT, "the dead-letter queue it lies in"),
+    ("position", _COUNT, "place in the queue, 0-based"),
+    ("origin", _TEXT, "where it died, such as queue://orders; null = it does not tell"),
+    ("cause", _TEXT, "the broker's words; null = it gives none"),
+    ("cause_group", _TEXT, "the cause without numbers, ids, addresses and dates"),
+    ("redelivery_id", _TEXT, "what it keeps over all its deaths; null = no sidecar re-sent it"),
+    ("redelivery_count", _COUNT, "re-sends by a sidecar so far, 0-based"),
+    ("message_id", _TEXT, "the id that consumers see"),
+    ("size_bytes", _COUNT, "bytes of the encoded message; null = the broker tells its past only"),
+    ("persistent", _YES, "whether the producer sent it as persistent"),
+    ("expired", _YES, "whether its time to live ran out"),
+)
+"""What lies in a dead-letter queue now, by `format("amqsidecar")`; bodies never."""
+
 RECOVERY_STREAMS: Final = _table(
     ("stream", _TEXT, "the store whose history it is"),
     ("events", _COUNT, "events before the end of the observation"),
