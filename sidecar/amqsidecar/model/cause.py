@@ -79,7 +79,7 @@ _DATE = _pattern(
 )
 _SIGN = _pattern(r"(?<![\w)\]*])[-+]\*")
 _VALUE_LIST = _pattern(r"\*(?:[ ,;:/._+-]*+\*)+")
-_LAST_EXCEPTION = _pattern(_EXCEPTION)
+_CLASS = _pattern(_EXCEPTION)
 
 
 def cause_group(text: str) -> str:
@@ -100,6 +100,16 @@ def cause_group(text: str) -> str:
     while (shorter := _step(group)) != group:
         group = shorter
     return group or BLANK
+
+
+def cause_classes(group: str) -> tuple[str, ...]:
+    """Return the names of classes in a group, in their order.
+
+    Example:
+        >>> cause_classes("a.Outer: x; nested exception is b.Inner: y")
+        ('a.Outer', 'b.Inner')
+    """
+    return tuple(_CLASS.findall(group))
 
 
 def _step(text: str) -> str:
@@ -154,7 +164,7 @@ def _shorten(line: str) -> str:
     """Return at most `GROUP_MAX` characters: the beginning, and the last class with its words."""
     if len(line) <= GROUP_MAX:
         return line
-    classes = [found.start() for found in _LAST_EXCEPTION.finditer(line)]
+    classes = [found.start() for found in _CLASS.finditer(line)]
     root = line[classes[-1] :][:_ROOT_MAX].rstrip() if len(classes) > 1 else ""
     head = line[: GROUP_MAX - len(root) - 3].rstrip()
     return f"{head} … {root}" if root else line[:GROUP_MAX].rstrip()
