@@ -217,14 +217,33 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(back_ms=st.integers(0, 20), limit=st.integers(1, 9))
     def forget(self, back_ms: int, limit: int) -> None:
-        self.notice_forgotten(self.operator.forget_history(self.now_ms - back_ms, limit))
+        before_ms = self.now_ms - back_ms
+        old = [
+            block
+            for block in self.forgettable()
+            if all(event.at_ms < before_ms for event in block.events)
+        ]
+        removed = self.operator.forget_history(before_ms, limit)
+        assert removed == min(limit, count_of(old))
+        self.notice_forgotten(removed)
 
     @rule(max_events=st.integers(0, 20), limit=st.integers(1, 9))
     def trim(self, max_events: int, limit: int) -> None:
-        self.notice_forgotten(self.operator.trim_history(max_events, limit))
+        excess = max(0, count_of(self.blocks) - max_events)
+        removed = self.operator.trim_history(max_events, limit)
+        assert removed == min(limit, excess, count_of(self.forgettable()))
+        self.notice_forgotten(removed)
+
+    def forgettable(self) -> list[Block]:
+        return [
+            block
+            for block in self.blocks
+            if block.sent is None
+            and (block.segment in self.journal or (block.segment is None and not self.is_kept))
+        ]
 
     def notice_forgotten(self, removed: int) -> None:
-        """Which events go is told elsewhere; here which ones must stay."""
+        """Find out which events went; what must stay must be told still."""
         for block in self.blocks:
             if block.sent is not None:
                 continue
@@ -250,7 +269,7 @@ class OutboxMachine(RuleBasedStateMachine):
             if block.sent is None and block.events and block.segment not in self.journal
         ]
         lag = self.operator.outbox_lag()
-        assert lag.events == sum(len(block.events) for block in waiting)
+        assert lag.events == count_of(waiting)
         oldest = (
             min((event.at_ms for event in waiting[0].events), default=None) if waiting else None
         )
@@ -278,13 +297,10 @@ class OutboxMachine(RuleBasedStateMachine):
     def drain(self) -> None:
         for writer in range(self.WRITERS):
             self.end_cycle(writer, "finish_cycle")
-        while self.planned is not None or self.plannable_events():
+        while self.planned is not None or count_of(self.plannable()):
             self.plan(by_operator=True, max_events=5)
             self.write(is_confirmed=True)
         assert self.operator.plan_segment(5) is None
-
-    def plannable_events(self) -> list[AnyEvent]:
-        return [event for block in self.plannable() for event in block.events]
 
     def check_journal(self) -> None:
         told = [event for blocks in self.journal.values() for block in blocks for event in block]
@@ -296,6 +312,10 @@ class OutboxMachine(RuleBasedStateMachine):
             numbers[segment.stream].append(segment.number)
         for found in numbers.values():
             assert found == list(range(1, len(found) + 1))
+
+
+def count_of(blocks: list[Block]) -> int:
+    return sum(len(block.events) for block in blocks)
 
 
 class SqliteMachine(OutboxMachine):
