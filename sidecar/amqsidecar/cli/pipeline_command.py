@@ -7,7 +7,9 @@ import typer
 from amqsidecar.cli.lazy_group import lazy_group
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "causes": ("pipeline_causes_command", "causes"),
     "ingest": ("pipeline_ingest_command", "ingest"),
+    "recovery": ("pipeline_recovery_command", "recovery"),
     "redrive": ("pipeline_redrive_command", "redrive"),
     "whatif": ("pipeline_whatif_command", "whatif"),
 }
