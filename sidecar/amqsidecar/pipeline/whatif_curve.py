@@ -85,8 +85,9 @@ def not_yet(curve: Numbers, at_ms: Numbers, failed_ms: Numbers, recovered_ms: Nu
         failed_ms: its last failed re-send; -1 = there was none.
         recovered_ms: the re-send that succeeded; infinity = none did.
     """
-    done_by = np.where(np.isinf(recovered_ms), 1.0, share_by(curve, recovered_ms))
-    open_share = done_by - share_by(curve, failed_ms)
+    # Why whole cells: the curve was fitted to them.
+    done_by = np.where(np.isinf(recovered_ms), 1.0, curve[cell_of(recovered_ms)])
+    open_share = done_by - np.where(failed_ms < 0, 0.0, curve[cell_of(failed_ms)])
     with np.errstate(divide="ignore", invalid="ignore"):
         likely = (done_by - share_by(curve, at_ms)) / open_share
         # Where the curve has nothing between the two: even in the logarithm, as within a cell.

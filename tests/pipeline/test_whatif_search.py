@@ -1,0 +1,109 @@
+"""The grid, the Pareto front, the choice."""
+
+import numpy as np
+import pytest
+
+from amqsidecar.pipeline.whatif_curve import NEVER, cell_of, fit_curve
+from amqsidecar.pipeline.whatif_policy import Setting
+from amqsidecar.pipeline.whatif_replay import Usual
+from amqsidecar.pipeline.whatif_search import (
+    Grid,
+    Rule,
+    Scores,
+    choose,
+    make_grid,
+    pareto_front,
+    score,
+)
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+
+PLUGINS = load_plugins()
+SECOND = 1000.0
+NONE_USUAL = Usual(late_ms=0.0, back_ms=0.0)
+
+
+def scores(*points: tuple[float, float, float]) -> Scores:
+    share, deliveries, mean_ms = (np.array(one, dtype=float) for one in zip(*points, strict=True))
+    return Scores(share, deliveries, mean_ms, mean_ms)
+
+
+def test_the_grid_is_bounded_and_the_same_for_both_brokers() -> None:
+    """But for the milliseconds that Classic cuts off at each step, Artemis at the end."""
+    classic, artemis = make_grid(ClassicRules(), PLUGINS), make_grid(ArtemisRules(), PLUGINS)
+
+    assert classic.settings == artemis.settings
+    np.testing.assert_allclose(classic.delays_ms, artemis.delays_ms, rtol=1e-3)
+    assert len(classic.settings) == len(set(classic.settings)) < 2000
+    assert len({tuple(row) for row in classic.delays_ms}) == len(classic.settings)
+
+
+def test_delays_are_those_of_the_policy() -> None:
+    grid = make_grid(ClassicRules(), PLUGINS)
+
+    row = grid.settings.index(Setting(15_000, 3.0, 60_000, 4))
+
+    assert grid.delays_ms[row, :5].tolist() == [15_000, 45_000, 60_000, 60_000, np.inf]
+
+
+def test_scores_by_hand() -> None:
+    """Half recover between 9 and 10 s, half never; re-sends at 5, 20 and 35 s, or at 5 s only.
+
+    The first: nothing at 5 s, all at 20 s, so 2 re-sends and a third for the half that never does.
+    """
+    cells = cell_of(np.array([9 * SECOND, 100 * SECOND]))
+    curve = fit_curve(cells, np.array([cell_of(np.array([10 * SECOND]))[0], NEVER]), np.ones(2))
+    grid = Grid(
+        [Setting(0, 1.0, 0, 3), Setting(0, 1.0, 0, 1)],
+        np.array([[5, 15, 15], [5, np.inf, np.inf]]) * SECOND,
+    )
+
+    result = score(grid, curve, NONE_USUAL)
+
+    assert result.share == pytest.approx([0.5, 0.0])
+    assert result.deliveries == pytest.approx([2.5, 1.0])
+    assert result.mean_ms[0] == pytest.approx(20 * SECOND)
+    assert result.p90_ms[0] == 20 * SECOND
+
+
+def test_a_message_that_dies_again_waits_from_there() -> None:
+    """Late 1 s, back after 2 s: re-sends at 5 + 1 and 6 + 2 + 5 + 1 s."""
+    curve = fit_curve(np.array([-1]), cell_of(np.array([13 * SECOND])), np.ones(1))
+    grid = Grid([Setting(0, 1.0, 0, 2)], np.array([[5.0, 5.0]]) * SECOND)
+
+    result = score(grid, curve, Usual(late_ms=SECOND, back_ms=2 * SECOND))
+
+    assert result.share == pytest.approx([1.0])
+    assert result.p90_ms[0] == 14 * SECOND
+
+
+def test_the_front_has_what_nothing_equals_or_beats() -> None:
+    """Compared with every pair tried."""
+    chance = np.random.default_rng(3)
+    points = chance.integers(1, 6, (80, 3)).astype(float)
+    front = pareto_front(scores(*map(tuple, points)))
+
+    goods = points * [-1, 1, 1]
+    for row, good in enumerate(goods):
+        is_beaten = ((goods <= good).all(axis=1) & (goods < good).any(axis=1)).any()
+        assert is_beaten != any(
+            front[other] for other in np.flatnonzero((goods == good).all(axis=1))
+        )
+        assert not (front[row] and is_beaten)
+
+
+def test_the_choice_is_the_cheapest_that_is_good_and_soon_enough() -> None:
+    """Messages become recoverable at about 10 s, so 20 s is soon enough.
+
+    The third recovers too little, the second is too late; of the first and the last, the last costs
+    less.
+    """
+    cell = cell_of(np.array([10 * SECOND]))
+    curve = fit_curve(cell - 1, cell, np.ones(1))
+    points = scores((0.9, 5, 15_000), (0.9, 1, 30_000), (0.7, 1, 9000), (0.895, 4, 19_000))
+
+    assert choose(points, curve, Rule(share_tolerance=0.01, slowdown=2.0)) == 3
+    assert choose(points, curve, Rule(share_tolerance=0.001, slowdown=2.0)) == 0
+    assert choose(points, curve, Rule(share_tolerance=0.01, slowdown=4.0)) == 1
+    assert choose(points, curve, Rule(share_tolerance=0.01, slowdown=1.0)) == 0
