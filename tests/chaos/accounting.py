@@ -1,5 +1,6 @@
 """The accounts of a pair: where each message ended, and what its consumers saw on the way."""
 
+import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -35,6 +36,8 @@ class Accounts:
         excessive: redelivered more often than the policy says, or final although it says less.
         stuck: what only a restart of the broker has freed.
         left: queues, or the sidecar's store, that still hold something in the end.
+        journaled: events in the journal, all of which were compared with the store's history.
+        journal: what is wrong with it, as `journal verify` says.
     """
 
     messages: int
@@ -50,11 +53,13 @@ class Accounts:
     early: list[str] = field(default_factory=list)
     excessive: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    journaled: int = 0
+    journal: list[str] = field(default_factory=list)
 
     @property
     def faults(self) -> list[str]:
         """What must not be, in words."""
-        kinds = ("lost", "doubled", "early", "excessive", "left", "altered")
+        kinds = ("lost", "doubled", "early", "excessive", "left", "altered", "journal")
         return [f"{kind}: {one}" for kind in kinds for one in getattr(self, kind)]
 
 
@@ -131,6 +136,18 @@ def account(stage: Stage, final: list[JmsMessage]) -> Accounts:
         if redeliveries != len(DELAYS_MS[origin.removeprefix("queue://")]):
             accounts.excessive.append(f"{message.test_id}: final after {redeliveries} redeliveries")
     return accounts
+
+
+def hold_against_journal(stage: Stage, accounts: Accounts) -> None:
+    """Say whether each event is in the journal once; call when no sidecar runs any more."""
+    if not stage.journal:
+        return
+    done = stage.sidecar.try_command("journal verify", "--output", "json")
+    said = json.loads(done.stdout)
+    accounts.journal += said["faults"]
+    accounts.journaled = sum(stream["events"] for stream in said["streams"])
+    if accounts.journaled != said["compared"]:
+        accounts.journal.append(f"{accounts.journaled} events, the store has {said['compared']}")
 
 
 def _follow(

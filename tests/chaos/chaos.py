@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from chaos import disk, faults
-from chaos.accounting import account, settle
+from chaos.accounting import account, hold_against_journal, settle
 from chaos.faults import Step
 from chaos.pairs import PAIRS, Pair
 from chaos.report import Outcome, page, table
@@ -62,6 +62,7 @@ def run(pair: Pair, steps: Iterator[Step], seed: int, until_s: float, folder: Pa
         for sidecar in stage.sidecars:
             assert "cycle_in_doubt" not in sidecar.log(), "the token queue was lost"
         stage.stop_sidecars()
+        hold_against_journal(stage, accounts)
         return Outcome(stage, accounts)
 
 

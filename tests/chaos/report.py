@@ -31,7 +31,8 @@ them over a TCP proxy. Each fault begins at a random moment, and the next one wh
 again. At the end each message is followed by its id from what its consumers saw: every message is
 either processed once, or once in its final dead-letter queue after all redeliveries that the policy
 allows; every body, header and property of every delivery is compared with what was sent; no
-redelivery comes before its delay.
+redelivery comes before its delay. The journal, in segments of 200 events, is compared with the
+store's history, event by event.
 
 """
 AFTERWORD = """\
@@ -96,6 +97,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
             "altered",
             "early",
             "too often",
+            "events in the journal",
+            "faults of the journal",
         ),
         "longest recovery",
     )
@@ -149,6 +152,8 @@ def _numbers(outcome: Outcome) -> list[int]:
         len(accounts.altered),
         len(accounts.early),
         len(accounts.excessive),
+        accounts.journaled,
+        len(accounts.journal),
     ]
 
 

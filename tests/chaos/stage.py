@@ -42,6 +42,7 @@ class Stage:
 
     def __init__(self, pair: Pair, folder: Path, chance: random.Random) -> None:
         folder.mkdir(parents=True)
+        self.folder = folder
         self.pair = pair
         self.chance = chance
         self.counts: Counter[str] = Counter()
@@ -66,6 +67,17 @@ class Stage:
         self.sidecar = self.sidecars[0]
         self._exits = ExitStack()
 
+    @property
+    def journal(self) -> tuple[str, ...]:
+        """Options of the journal; small segments, so that there are many."""
+        if self.pair.is_held:
+            return ()
+        return (
+            f"journal.path={self.folder / 'journal'}",
+            "journal.segment_events=200",
+            "journal.segment_s=1",
+        )
+
     def __enter__(self) -> Self:
         with ExitStack() as exits:
             if self.database is not None:
@@ -88,7 +100,7 @@ class Stage:
             folder,
             f"{pair.wire}://{broker.user}:{broker.password}@127.0.0.1:{self.proxy.port}",
             policy=policy,
-            sets=(*OPTIONS, *pair.intake, *pair.options, *store),
+            sets=(*OPTIONS, *pair.intake, *pair.options, *self.journal, *store),
         )
 
     def stop_sidecars(self) -> None:

@@ -121,17 +121,26 @@ class SidecarProcess:
         )
 
     def run_command(self, *arguments: str, expect: int = 0) -> str:
-        """Run another command on the same configuration, and return its standard output."""
+        """Run another command on the same configuration, and return its standard output.
+
+        Args:
+            arguments: the first one is the command, such as `list` or `journal verify`.
+            expect: its exit code.
+        """
+        done = self.try_command(*arguments)
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def try_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run another command on the same configuration, however it ends."""
         command, *rest = arguments
-        done = subprocess.run(
-            [*COMMAND, command, *self._sets(), *rest],
+        return subprocess.run(
+            [*COMMAND, *command.split(), *self._sets(), *rest],
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
-        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
-        return done.stdout
 
     def run_refused(self, *, expect: int) -> str:
         """Run the service where it can't start, and return what it says on standard error."""
