@@ -193,9 +193,10 @@ class Outbox(Protocol):
     Several processes may drain one store: what they write of a segment is the same.
 
     A store of the past (a restored backup) begins a new stream when its uid is renewed, after the
-    segment that it had planned. So its numbers never come again for other events; and what a lost
-    later state had written stays in the old stream: that happened, too. Only the events that were
-    in the backup without a segment may be in both streams.
+    segment that it had planned, or when a segment turns out to be another one (`plan_anew`). So
+    numbers never come again for other events; and what a lost later state had written stays in the
+    old stream: that happened, too. Only the events that were in the backup without a segment may be
+    in both streams.
     """
 
     def keep_for_journal(self, is_on: bool) -> None:
@@ -228,6 +229,14 @@ class Outbox(Protocol):
 
     def segment_written(self, segment: Segment) -> None:
         """Its file is there for good. If the process dies before, it is written again, the same."""
+        ...
+
+    def plan_anew(self, segment: Segment) -> None:
+        """Begin a new stream with the events of the planned segment.
+
+        For a journal that has other events under its number: a lost later state of this store wrote
+        them, before anybody noticed that this one is of the past. Safe to call again.
+        """
         ...
 
     def written_segments(self) -> Sequence[Segment]:

@@ -285,6 +285,27 @@ def test_a_renewed_uid_begins_a_stream_after_the_planned_segment(store: Journale
     assert (plan(store).stream, plan(store).number) == (first.stream, 2)
 
 
+def test_a_segment_that_the_journal_has_otherwise_is_planned_anew(
+    store: JournaledStore, open_store: MakeStore
+) -> None:
+    for at_ms in (1, 2, 3):
+        record_at(store, at_ms)
+    written = plan(store, 1)
+    store.segment_written(written)
+    taken = plan(store, 1)
+    for one in (store, open_store()):
+        one.plan_anew(written)
+        one.plan_anew(taken)
+    with pytest.raises(StoreUnavailable):
+        list(store.segment_events(taken))
+    assert store.outbox_lag().events == 2
+    first = plan(store)
+    assert (first.number, first.stream == taken.stream) == (1, False)
+    assert times_in(store, first) == [[2], [3]]
+    store.segment_written(first)
+    assert store.written_segments() == [written, first]
+
+
 # Lag.
 
 

@@ -203,6 +203,16 @@ class OutboxMachine(RuleBasedStateMachine):
             self.journal[segment] = blocks
             self.planned = None
 
+    @precondition(lambda self: self.planned is not None)
+    @rule()
+    def plan_anew(self) -> None:
+        segment, self.planned = self.planned, None
+        assert segment is not None
+        self.operator.plan_anew(segment)
+        for block in self.blocks:
+            if block.segment == segment:
+                block.segment = None
+
     @rule()
     def confirm_again(self) -> None:
         for segment in self.journal:

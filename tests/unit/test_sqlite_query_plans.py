@@ -55,6 +55,7 @@ SEARCHES = {
     "next_block": ["SEARCH event_block USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
     "first_unwritten": ["SEARCH event_block USING INTEGER PRIMARY KEY (rowid>?)"],
     "planned_segment": ["SEARCH journal_segment USING INDEX journal_segment_planned"],
+    "drop_planned": ["SEARCH journal_segment USING INDEX"],
     "set_written": ["SEARCH journal_segment USING INDEX"],
     "forget_segment": ["SEARCH journal_segment USING INTEGER PRIMARY KEY (rowid=?)"],
     "oldest_blocks": ["USING COVERING INDEX event_block_by_age (newest_at_ms<?)"],

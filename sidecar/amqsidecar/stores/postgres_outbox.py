@@ -86,7 +86,8 @@ class PostgresOutbox:
             blocks = database.query("segment_blocks", **values)
             if not blocks:
                 break
-            for after, packing, body in blocks:  # noqa: B007 - the last one is read above
+            after = blocks[-1][0]
+            for _, packing, body in blocks:
                 events = unpack_events(packing, body)
                 missing -= len(events)
                 yield events
@@ -99,6 +100,19 @@ class PostgresOutbox:
         Promise: safe to call again; if the process dies inside, the segment is still planned.
         """
         self._database.query("set_written", stream=segment.stream, number=segment.number)
+
+    def plan_anew(self, segment: Segment) -> None:
+        """Begin a new stream with the events of the planned segment.
+
+        Promise: safe to call again; if the process dies inside, the segment is still planned.
+        """
+        database = self._database
+        with database.transaction():
+            lock_journal(database)
+            values = {"stream": segment.stream, "number": segment.number}
+            for (segment_id,) in database.query("drop_planned", **values):
+                database.queue("unmark_blocks", segment=segment_id)
+                database.queue("end_stream")
 
     def written_segments(self) -> list[Segment]:
         """Return the written segments of which the store still has all events, as written."""

@@ -543,6 +543,15 @@ WITH written AS (
 )
 UPDATE outbox SET written_count = written_count + written.event_count FROM written;
 
+-- name: drop_planned
+-- The planned segment is none, if it is this one.
+DELETE FROM journal_segment
+WHERE stream = %(stream)s AND number = %(number)s AND NOT is_written RETURNING id;
+
+-- name: unmark_blocks
+-- The blocks of a segment are in none.
+UPDATE event_block SET segment = NULL WHERE segment = %(segment)s;
+
 -- name: find_segment
 -- The id of a segment.
 SELECT id FROM journal_segment WHERE stream = %(stream)s AND number = %(number)s;

@@ -97,6 +97,17 @@ class SqliteOutbox:
             for (event_count,) in self._database.query("set_written", values).fetchall():
                 self._database.query("add_written_count", (event_count,))
 
+    def plan_anew(self, segment: Segment) -> None:
+        """Begin a new stream with the events of the planned segment.
+
+        Promise: safe to call again; if the process dies inside, the segment is still planned.
+        """
+        with self._database.transaction(), self._database.mapped("be written"):
+            values = (segment.stream, segment.number)
+            for (first_block,) in self._database.query("drop_planned", values).fetchall():
+                self._database.query("end_stream")
+                self._database.query("set_last_block", (first_block - 1,))
+
     def written_segments(self) -> list[Segment]:
         """Return the written segments of which the store still has all events, as written."""
         with self._database.mapped("be read"):

@@ -305,7 +305,7 @@ SELECT is_kept, stream, last_number, last_block FROM outbox;
 UPDATE outbox SET is_kept = :is_on WHERE is_kept <> :is_on;
 
 -- name: set_planned
--- Up to where all is planned.
+-- The last segment, and up to where all is planned.
 UPDATE outbox SET stream = ?, last_number = ?, last_block = ?;
 
 -- name: end_stream
@@ -334,6 +334,15 @@ VALUES (?, ?, ?, ?, ?, 0);
 -- The planned segment is written, if it is this one.
 UPDATE journal_segment SET is_written = 1
 WHERE stream = ? AND number = ? AND is_written = 0 RETURNING event_count;
+
+-- name: drop_planned
+-- The planned segment is none, if it is this one.
+DELETE FROM journal_segment
+WHERE stream = ? AND number = ? AND is_written = 0 RETURNING first_block;
+
+-- name: set_last_block
+-- Up to where all is planned.
+UPDATE outbox SET last_block = ?;
 
 -- name: find_segment
 -- The range of a segment.
