@@ -1,0 +1,102 @@
+"""The job `recovery`: how many messages recover by which re-send, and how soon.
+
+A message that was re-sent and did not return is the only sign of success, so the return is the
+event of a survival analysis, and the end of the observation censors it.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from amqsidecar.pipeline.events import read_events
+from amqsidecar.pipeline.recovery_lives import count_outcomes, observed_streams
+from amqsidecar.pipeline.recovery_report import write_report
+from amqsidecar.pipeline.recovery_tables import (
+    recovery_by_attempt,
+    recovery_by_message,
+    recovery_curve,
+    recovery_summary,
+    time_to_recovery,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryOptions:
+    """What `amqsidecar pipeline recovery` is asked for.
+
+    Attributes:
+        events: a table that `ingest` has made, or a journal.
+        output_folder: where tables and the report are written.
+        since_ms: only messages whose history begins at or after this; None = all.
+        until_ms: the end of the observation; None = the latest event of each stream ends its own.
+        horizon_ms: a message that has not returned for so long after a re-send is recovered.
+        confidence: of all bounds, between 0 and 1.
+        min_messages: groups with fewer are in the tables and not in the plots.
+    """
+
+    events: str
+    output_folder: str
+    since_ms: int | None
+    until_ms: int | None
+    horizon_ms: int
+    confidence: float
+    min_messages: int
+
+
+def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
+    """Write the tables and the report.
+
+    A run that is killed leaves each table whole or without `_SUCCESS`, and is simply run again; the
+    report is written last.
+
+    Raises:
+        ConfigError: the history can't be read.
+    """
+
+    def kept(name: str, table: DataFrame) -> DataFrame:
+        path = f"{options.output_folder}/{name}"
+        table.write.mode("overwrite").parquet(path)
+        return spark.read.schema(table.schema).parquet(path)
+
+    events = read_events(spark, options.events)
+    streams = kept("recovery_streams", observed_streams(events, options.until_ms))
+    counts = kept(
+        "recovery_counts",
+        count_outcomes(
+            events,
+            streams,
+            horizon_ms=options.horizon_ms,
+            since_ms=options.since_ms,
+            until_ms=options.until_ms,
+        ),
+    )
+    curve = kept("recovery_curve", recovery_curve(counts, options.confidence))
+    write_report(
+        f"{options.output_folder}/report.html",
+        _facts(options),
+        options.min_messages,
+        streams=streams,
+        summary=kept("recovery_summary", recovery_summary(counts)),
+        attempts=kept("recovery_by_attempt", recovery_by_attempt(counts, curve)),
+        curve=curve,
+        by_message=kept("recovery_by_message", recovery_by_message(counts, options.confidence)),
+        times=kept("time_to_recovery", time_to_recovery(counts, options.confidence)),
+    )
+
+
+def _facts(options: RecoveryOptions) -> dict[str, str]:
+    return {
+        "history": options.events,
+        "messages since": _time(options.since_ms, "the beginning"),
+        "observed until": _time(options.until_ms, "the latest event of each stream"),
+        "recovered": f"not returned within {options.horizon_ms / 1000:,.0f} s after a re-send",
+        "bounds": f"{options.confidence:.4g}, two-sided",
+        "plots": f"groups of at least {options.min_messages} messages",
+    }
+
+
+def _time(time_ms: int | None, otherwise: str) -> str:
+    if time_ms is None:
+        return otherwise
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")
