@@ -55,7 +55,8 @@ def cumulative_incidence(
         flows.withColumns({"gone": gone, "at_risk": total(f.col("entered")) - gone_before})
         .withColumn("remaining", f.product(kept).over(upto))
         .withColumn("prior", f.coalesce(f.lag("remaining").over(order), f.lit(1.0)))
-        .withColumn("share", total(step))
+        # Why: where all are gone the steps add up to 1 but for the last bits.
+        .withColumn("share", f.least(total(step), f.lit(1.0)))
     )
     # Why: (I(t) - I(i))^2 = I(t)^2 - 2 I(t) I(i) + I(i)^2, so that running sums are enough.
     hazard = f.when(
