@@ -31,7 +31,7 @@ CAUSE_GROUPS = (
     "java.lang.NullPointerException",
     "org.hibernate.StaleObjectStateException: Row was updated by another transaction",
     "java.util.concurrent.TimeoutException: no answer within * ms",
-    "feign.RetryableException: 503 Service Unavailable executing POST",
+    "feign.RetryableException: * Service Unavailable executing POST",
     "java.lang.IllegalStateException: customer * is locked",
     "io.grpc.StatusRuntimeException: UNAVAILABLE: upstream connect error",
     None,
@@ -170,6 +170,24 @@ def count_truth(lives: DataFrame) -> Truth:
     return Truth(sum(row["count"] for row in rows), events, tuple(_attempts(rows)), deaths)
 
 
+def policy_xml() -> str:
+    """Return the rules that the journal was made by, as the broker's own configuration."""
+    entries = "".join(
+        f'<redeliveryPolicy queue="{destination_name(number).removeprefix("queue://")}" '
+        f'maximumRedeliveries="{ATTEMPTS}" initialRedeliveryDelay="{_base_ms(number)}" '
+        'useExponentialBackOff="true" backOffMultiplier="2"/>'
+        for number in range(ORDINARY_DESTINATIONS + 1)
+    )
+    return (
+        '<beans xmlns="http://www.springframework.org/schema/beans">'
+        '<broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true"><plugins>'
+        '<redeliveryPlugin fallbackToDeadLetter="true" sendToDlqIfMaxRetriesExceeded="true">'
+        "<redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>"
+        f"{entries}</redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap>"
+        "</redeliveryPlugin></plugins></broker></beans>"
+    )
+
+
 def destination_name(number: int) -> str:
     """Return the name of a destination, 0-based."""
     return LAST_DESTINATION if number == ORDINARY_DESTINATIONS else f"queue://orders.{number:02d}"
@@ -208,6 +226,11 @@ def _events_of_a_life() -> float:
     return EVENTS_OF_A_ROUND * total / (5 * len(CAUSE_GROUPS))
 
 
+def _base_ms(destination: Any) -> Any:
+    """Return the delay before the first attempt; takes a number or a column."""
+    return 1_000 * (1 + destination % 5)
+
+
 def _events_of(lives: DataFrame) -> Column:
     return f.coalesce(lives["recovered_at"], f.lit(ATTEMPTS + 1)) * EVENTS_OF_A_ROUND
 
@@ -221,7 +244,7 @@ def _event_columns(plan: Plan) -> dict[str, Column]:
     is_scheduled, is_resent = is_decision & ~is_last, is_sending & ~is_last
 
     doubled = f.pow(f.lit(2), turn).cast("long")
-    base_ms = 1_000 * (1 + destination % 5).cast("long")
+    base_ms = _base_ms(destination).cast("long")
     passed_ms = base_ms * (doubled - 1) + turn * (f.col("lateness_ms") + f.col("work_ms"))
     arrived_ms = f.col("began_ms") + passed_ms
     delay_ms = base_ms * doubled
