@@ -15,6 +15,7 @@ SidecarError                      never raised itself
 │   ├── StoreUnavailable          transient: the store can't be reached or is full
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
 └── JournalError                  the journal's files can't be read or written, or are damaged
+    └── SegmentTaken              the journal has other events under the number of a segment
 """
 
 from collections.abc import Mapping, Sequence
@@ -141,3 +142,7 @@ class SchemaMismatch(StoreError):
 
 class JournalError(SidecarError):
     """The journal's files can't be read or written, or are damaged."""
+
+
+class SegmentTaken(JournalError):
+    """The journal has other events under the number of a segment; it can never be written."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, Final
 
-from amqsidecar.errors import JournalError
+from amqsidecar.errors import JournalError, SegmentTaken
 from amqsidecar.journal import Segment, SegmentFile, current_files, stream_of
 from amqsidecar.journals.columns import table_of
 from amqsidecar.journals.folder import Folder
@@ -35,7 +35,8 @@ class JournalWriter:
         If the process dies inside, the file is there, whole, or not.
 
         Raises:
-            JournalError: it can't be written, or there are other events under this number.
+            JournalError: it can't be written.
+            SegmentTaken: there are other events under this number.
         """
         rows = table_of(segment, blocks, sidecar=self._sidecar, cause_text=self._cause_text)
         if rows.num_rows != segment.event_count:
@@ -75,9 +76,9 @@ class JournalWriter:
                 with opened(self._folder, segment.stream, file) as parquet:
                     found = rows_of(parquet, segment.number)
                 if not same_events(found, rows):
-                    raise JournalError(
+                    raise SegmentTaken(
                         f"{path_of(segment.stream, file)}: has other events of segment "
-                        f"{segment.number} than the store; give this store a journal of its own"
+                        f"{segment.number} than the store, which is of the past, or a copy"
                     )
                 return True
         return False
