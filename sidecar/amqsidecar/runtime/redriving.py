@@ -177,16 +177,17 @@ class Redrive:
         batches = _Batches(self._plan.messages(progress.next_number), self._is_ours)
         began_ms: int | None = None
         while not self._stop.is_set() and (offset_ms := batches.next_offset_ms) is not None:
-            now_ms = self._clock.now_ms()
+            now_ms = int(self._clock.monotonic_s() * 1000)
             # Why the later: what was late before does not make the rest come faster.
             late_ms = now_ms - offset_ms
             began_ms = late_ms if began_ms is None else max(began_ms, late_ms)
-            horizon_ms = now_ms - began_ms + AHEAD_MS
+            passed_ms = now_ms - began_ms
+            horizon_ms = passed_ms + AHEAD_MS
             if offset_ms > horizon_ms:
                 hand.step(min(STEP_S, (offset_ms - horizon_ms) / 1000))
                 continue
             batch, foreign, next_number = batches.take(horizon_ms)
-            hand.begin(batch, began_ms)
+            hand.begin(batch, self._clock.now_ms() - passed_ms)
             while not hand.is_done:
                 if self._stop.is_set():
                     return self._outcome(hand, hand.taken)
@@ -247,7 +248,8 @@ class _Batches:
         while self._next is not None and self._next.offset_ms <= horizon_ms:
             message = self._next
             characters += len(message.redelivery_id)
-            if len(batch) + others.total() >= BATCH_MAX or characters > BATCH_CHARACTERS_MAX:
+            is_full = len(batch) + others.total() >= BATCH_MAX or characters > BATCH_CHARACTERS_MAX
+            if next_number and is_full:
                 break
             next_number = message.number + 1
             if reason := self._why_not(message):
