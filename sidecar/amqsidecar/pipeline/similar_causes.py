@@ -16,7 +16,7 @@ from math import ceil
 
 from amqsidecar.model.cause import cause_classes
 
-_BETWEEN_WORDS = re.compile(r"[\s*.,;:=()\[\]{}<>\"'…/-]+")
+_BETWEEN_WORDS = re.compile(r"[\s*.,;:=!?|()\[\]{}<>\"'…/-]+")
 _ROUNDING = 1e-9
 
 
