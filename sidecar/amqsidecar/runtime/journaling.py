@@ -14,7 +14,7 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.errors import ConfigError, JournalError, StoreError
+from amqsidecar.errors import ConfigError, JournalError, SegmentTaken, StoreError
 from amqsidecar.journal import Outbox, OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
 
@@ -46,6 +46,7 @@ class SegmentWriter(Protocol):
 
         Raises:
             JournalError: it can't be written.
+            SegmentTaken: there are other events under its number.
         """
         ...
 
@@ -140,7 +141,12 @@ class Journaling:
 
     def _write(self, store: JournalStore, segment: Segment) -> None:
         self._crash_point("segment_planned")
-        size_bytes = self._writer.write(segment, store.segment_events(segment))
+        try:
+            size_bytes = self._writer.write(segment, store.segment_events(segment))
+        except SegmentTaken as error:
+            store.plan_anew(segment)
+            log.warning("journal_stream_begins", reason=str(error))
+            return
         self._crash_point("segment_there")
         store.segment_written(segment)
         self._crash_point("segment_noted")
