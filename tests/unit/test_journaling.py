@@ -1,9 +1,11 @@
 """The service writes its journal when it is due, and goes on when it can't."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from threading import Event as Flag
 
 import pytest
 
@@ -11,6 +13,9 @@ from amqsidecar.app import run_service
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import ConfigError, JournalError
 from amqsidecar.journal import Segment
+from amqsidecar.journals.folder import LocalFolder
+from amqsidecar.journals.verify import verify_against
+from amqsidecar.journals.writer import JournalWriter, files_of, streams_of
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.runtime.journaling import FORGET_EVERY_S, Journaling
 from amqsidecar.telemetry.metrics import Metrics
@@ -138,6 +143,31 @@ def test_what_could_not_be_written_is_written_later_under_the_same_number(stage:
     assert [segment.event_count for segment in stage.files.segments] == [10, 10]
 
 
+def test_a_store_of_the_past_begins_a_new_stream(stage: Stage, tmp_path: Path) -> None:
+    """A backup is restored, and other things happen than did after it."""
+    folder = LocalFolder(tmp_path / "journal", "test", lambda: None)
+    stage.files.write = JournalWriter(folder, sidecar="s", cause_text=False).write  # type: ignore[method-assign]
+    stage.happened(SEGMENT_EVENTS)
+    stage.journaling.look()
+    stage.store.close()
+    backup = stage.path.with_name("backup.db")
+    shutil.copy(stage.path, backup)
+    stage.store.open()
+    stage.clock.advance(1000)
+    stage.happened(SEGMENT_EVENTS)
+    stage.journaling.look()
+    stage.store.close()
+    shutil.copy(backup, stage.path)
+    stage.store.open()
+    stage.clock.advance(1000)
+    stage.happened(SEGMENT_EVENTS)
+    stage.journaling.look()
+    stage.journaling.look()
+    assert sorted(len(files_of(folder, stream)) for stream in streams_of(folder)) == [1, 2]
+    facts = verify_against(folder, stage.store, keeps_all=True)
+    assert (facts.faults, facts.compared) == ([], 2 * SEGMENT_EVENTS)
+
+
 def test_the_thread_counts_a_failure_and_tries_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +178,26 @@ def test_the_thread_counts_a_failure_and_tries_again(
         eventually(lambda: stage.files.segments, what="the segment is written")
     assert stage.value("failures_total") == 3
     assert [segment.number for segment in stage.files.segments] == [1]
+
+
+def test_a_write_that_hangs_does_not_keep_the_service_from_ending(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amqsidecar.runtime.journaling.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("amqsidecar.runtime.journaling.STOP_S", 0.1)
+    hangs, ends = Flag(), Flag()
+
+    def hang(*_: object) -> int:
+        hangs.set()
+        ends.wait(30)
+        return 0
+
+    stage.files.write = hang  # type: ignore[method-assign]
+    stage.happened(SEGMENT_EVENTS)
+    with stage.journaling.running():
+        assert hangs.wait(30)
+    assert not ends.is_set()
+    ends.set()
 
 
 def test_old_files_are_looked_for_once_an_hour(stage: Stage) -> None:

@@ -22,6 +22,8 @@ LOOK_EVERY_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 """After failures."""
 FORGET_EVERY_S: Final = 3600.0
+STOP_S: Final = 5.0
+"""So long the end of the service waits for a write; an object store may hang."""
 
 log = structlog.get_logger("amqsidecar.journal")
 
@@ -111,14 +113,14 @@ class Journaling:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write while the block runs."""
-        thread = Thread(target=self._run, name="journal")
+        """Write while the block runs; a write that takes too long at its end is as if killed."""
+        thread = Thread(target=self._run, name="journal", daemon=True)
         thread.start()
         try:
             yield
         finally:
             self._stop.set()
-            thread.join()
+            thread.join(STOP_S)
 
     def look(self) -> None:
         """Write all segments that are due, and remove old ones.
@@ -144,8 +146,9 @@ class Journaling:
         try:
             size_bytes = self._writer.write(segment, store.segment_events(segment))
         except SegmentTaken as error:
+            # What is there was written by a later state of the store, and happened, too.
             store.plan_anew(segment)
-            log.warning("journal_stream_begins", reason=str(error))
+            log.warning("stream_begun_anew", stream=segment.stream, reason=str(error))
             return
         self._crash_point("segment_there")
         store.segment_written(segment)
