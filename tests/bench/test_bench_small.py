@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.bench_journal import bench_journal
 from bench.decisions import KINDS, bench_decisions
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
@@ -32,6 +33,14 @@ def test_all_dead_letters_are_moved_back(own_broker: Broker, tmp_path: Path) -> 
     moving, _remarks = bench_moving(own_broker, tmp_path, count=150, rounds=1, warm_up=100)
 
     assert moving.sidecar > 0
+
+
+@pytest.mark.broker
+def test_all_dead_letters_are_moved_with_a_journal_and_without(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    if own_broker.kind == "artemis":
+        assert bench_journal(own_broker, tmp_path, count=150, rounds=1).cpu_ratio > 0
 
 
 @pytest.mark.broker
