@@ -188,11 +188,14 @@ class Journaling:
             try:
                 self.look()
                 pause_s = LOOK_EVERY_S
-                continue
             except (ConfigError, JournalError, StoreError) as error:
+                pause_s = self._failed(pause_s)
                 log.warning("journal_failed", reason=str(error), again_in_s=pause_s)
             except Exception:
                 # Why: the thread would end, and nobody would write any more.
-                log.exception("journal_failed", reason="a fault of amqsidecar")
-            self._gauges.journal_failed()
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = self._failed(pause_s)
+                log.exception("journal_failed", reason="a fault of amqsidecar", again_in_s=pause_s)
+
+    def _failed(self, pause_s: float) -> float:
+        self._gauges.journal_failed()
+        return min(2 * pause_s, LONGEST_PAUSE_S)
