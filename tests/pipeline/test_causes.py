@@ -201,9 +201,9 @@ def test_what_is_observed(last_ms: int, until_ms: int | None, expected: tuple[in
 
 
 def test_what_is_new_goes_by_the_time_that_was_asked_for() -> None:
-    asked = {"until_ms": None, "days_max": 7}
-    assert observation(5, 9 * DAY_MS, new_since_ms=6, **asked).new_since_ms == 6
-    assert observation(5, 9 * DAY_MS, new_since_ms=5, **asked).new_since_ms is None
+    for since_ms, expected in ((6, 6), (5, None)):
+        seen = observation(5, 9 * DAY_MS, until_ms=None, new_since_ms=since_ms, days_max=7)
+        assert seen.new_since_ms == expected
 
 
 def test_messages_without_a_cause_are_groups_of_their_own(spark: SparkSession) -> None:
