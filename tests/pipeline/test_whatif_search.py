@@ -12,6 +12,7 @@ from amqsidecar.pipeline.whatif_search import (
     Scores,
     choose,
     make_grid,
+    mean_recoverable_ms,
     pareto_front,
     score,
 )
@@ -67,6 +68,13 @@ def test_scores_by_hand() -> None:
     assert result.p90_ms[0] == 20 * SECOND
 
 
+def test_messages_that_never_recover_have_no_part_in_when_others_do() -> None:
+    cell = cell_of(np.array([10 * SECOND]))
+    curve = fit_curve(np.repeat(cell - 1, 2), np.array([cell[0], NEVER]), np.ones(2))
+
+    assert mean_recoverable_ms(curve) == pytest.approx(10 * SECOND, rel=0.05)
+
+
 def test_a_message_that_dies_again_waits_from_there() -> None:
     """Late 1 s, back after 2 s: re-sends at 5 + 1 and 6 + 2 + 5 + 1 s."""
     curve = fit_curve(np.array([-1]), cell_of(np.array([13 * SECOND])), np.ones(1))
@@ -99,11 +107,9 @@ def test_the_choice_is_the_cheapest_that_is_good_and_soon_enough() -> None:
     The third recovers too little, the second is too late; of the first and the last, the last costs
     less.
     """
-    cell = cell_of(np.array([10 * SECOND]))
-    curve = fit_curve(cell - 1, cell, np.ones(1))
     points = scores((0.9, 5, 15_000), (0.9, 1, 30_000), (0.7, 1, 9000), (0.895, 4, 19_000))
 
-    assert choose(points, curve, Rule(share_tolerance=0.01, slowdown=2.0)) == 3
-    assert choose(points, curve, Rule(share_tolerance=0.001, slowdown=2.0)) == 0
-    assert choose(points, curve, Rule(share_tolerance=0.01, slowdown=4.0)) == 1
-    assert choose(points, curve, Rule(share_tolerance=0.01, slowdown=1.0)) == 0
+    assert choose(points, 10 * SECOND, Rule(share_tolerance=0.01, slowdown=2.0)) == 3
+    assert choose(points, 10 * SECOND, Rule(share_tolerance=0.001, slowdown=2.0)) == 0
+    assert choose(points, 10 * SECOND, Rule(share_tolerance=0.01, slowdown=4.0)) == 1
+    assert choose(points, 10 * SECOND, Rule(share_tolerance=0.01, slowdown=1.0)) == 0

@@ -118,13 +118,19 @@ class OutageWorld:
             comes = comes[comes < span_ms]
             poison = chance.random(len(comes)) < place.poison_share
             for at, is_poison in zip(comes.astype(int).tolist(), poison.tolist(), strict=True):
-                if is_poison or self._is_out(index, at):
+                if is_poison or self.are_out(index, np.array(at)):
                     self.dying.append(Dying(len(self.dying), index, at, is_poison))
 
-    def _is_out(self, place: int, at_ms: float) -> bool:
+    def are_out(self, place: int, at_ms: np.ndarray) -> np.ndarray:
+        """Tell at which times a destination is out of order."""
         begins, ends = self._outages[place]
-        latest = int(np.searchsorted(begins, at_ms, side="right")) - 1
-        return latest >= 0 and at_ms < float(ends[latest])
+        latest = np.searchsorted(begins, at_ms, side="right") - 1
+        return (latest >= 0) & (at_ms < ends[latest])
+
+    def works_again_ms(self, place: int, at_ms: float) -> float:
+        """Return when the outage ends that a destination has at a time."""
+        begins, ends = self._outages[place]
+        return float(ends[np.searchsorted(begins, at_ms, side="right") - 1])
 
     def run(self, decider: Decider, until_ms: int) -> tuple[dict[str, Truth], Rows]:
         """Let a policy act; return what it came to by destination, and the events of `EVENTS`.
@@ -177,7 +183,7 @@ class OutageWorld:
                 return count, None
             count += 1
             journal.resent(sent_ms, late_ms, count)
-            if not one.is_poison and not self._is_out(one.place, sent_ms):
+            if not one.is_poison and not self.are_out(one.place, np.array(sent_ms)):
                 return count, sent_ms - one.died_ms
             died_ms = sent_ms + int(self._back_ms * (0.5 + chance.random()))
             if died_ms >= until_ms:
@@ -186,7 +192,7 @@ class OutageWorld:
 
 def write_events(rows: Rows, folder: Path) -> None:
     """Write a table of events as Spark would."""
-    schema = to_arrow_schema(EVENTS)
+    schema = to_arrow_schema(EVENTS, timezone="UTC")
     columns = zip(*rows, strict=True)
     arrays = [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)]
     folder.mkdir()

@@ -136,15 +136,19 @@ def pareto_front(scores: Scores) -> npt.NDArray[np.bool_]:
     return is_best
 
 
-def choose(scores: Scores, curve: Numbers, rule: Rule) -> int:
+def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
     """Return the row of the setting with the least deliveries that recovers enough, soon enough.
 
     Enough: the best share less the tolerance. Soon enough: on average at most `slowdown` times as
     late as messages become recoverable; where no setting is, the soonest. Of equals the sooner.
+
+    Args:
+        scores: of all settings.
+        recoverable_ms: when messages become recoverable, on average.
+        rule: what is enough, and soon.
     """
     is_enough = scores.share >= scores.share.max() - rule.share_tolerance
-    limit_ms = rule.slowdown * mean_recoverable_ms(curve)
-    is_soon = is_enough & (scores.mean_ms <= limit_ms)
+    is_soon = is_enough & (scores.mean_ms <= rule.slowdown * recoverable_ms)
     if not is_soon.any():
         is_soon = is_enough & (scores.mean_ms <= scores.mean_ms[is_enough].min())
     rows = np.flatnonzero(is_soon)

@@ -24,7 +24,14 @@ from amqsidecar.pipeline.whatif_replay import (
     RESENDS,
     Usual,
 )
-from amqsidecar.pipeline.whatif_search import Grid, Rule, choose, pareto_front, score
+from amqsidecar.pipeline.whatif_search import (
+    Grid,
+    Rule,
+    choose,
+    mean_recoverable_ms,
+    pareto_front,
+    score,
+)
 
 _QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9, "recovery_p99_ms": 0.99}
 
@@ -74,7 +81,7 @@ def propose(
         if frame["messages"].sum() < least_messages or not curve[-1] > 0:
             return pd.DataFrame(columns=WHATIF_PROPOSALS.names)
         scores = score(grid, curve, usual[destination])
-        chosen = choose(scores, curve, rule)
+        chosen = choose(scores, mean_recoverable_ms(curve), rule)
         is_shown = pareto_front(scores)
         is_shown[chosen] = True
         rows = []
