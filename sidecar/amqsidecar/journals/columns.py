@@ -24,6 +24,10 @@ Readers count microseconds or have no later years; they would refuse the whole f
 _AT_ONCE: Final = 8_192
 """So many events become columns together: cycles are small, and each array has its price."""
 
+# Why: Arrow looks for pandas when it makes its first array, and imports it where it is installed:
+# better before the service begins than between two cycles.
+pa.array([None])
+
 _group_of = lru_cache(maxsize=4_096)(cause_group)
 
 
