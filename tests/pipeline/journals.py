@@ -69,5 +69,6 @@ def write_rows(
 ) -> Path:
     """Write a file of these rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema), path)
+    table = pyarrow.Table.from_pylist(list(rows), schema=schema)
+    parquet.write_table(table, path, write_page_checksum=True, compression="none")
     return path

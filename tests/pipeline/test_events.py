@@ -1,13 +1,25 @@
 """The history is read whole and once, or an error names the file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from structlog.testing import capture_logs
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.journal import SCHEMA_VERSION_KEY, current_files
+from amqsidecar.journal import (
+    SCHEMA_VERSION_KEY,
+    Segment,
+    SegmentFile,
+    current_files,
+    stream_folder,
+)
+from amqsidecar.journals.columns import table_of
+from amqsidecar.journals.parquet import parquet_writer
+from amqsidecar.model.cause import cause_group
+from amqsidecar.model.event import Received, Scheduled
+from amqsidecar.pipeline.datasource_journal import JournalOptions, JournalReader
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.journal_files import Gap, JournalFile, cover
 from amqsidecar.pipeline.tables import EVENTS
@@ -26,6 +38,10 @@ def file(first: int, last: int) -> JournalFile:
 def read(files: list[JournalFile], first: int, last: int) -> list[int]:
     slices, _ = cover(files, first, last)
     return [number for one in slices for number in range(one.first, one.last + 1)]
+
+
+def read_all(reader: JournalReader) -> list[Any]:
+    return [batch for partition in reader.partitions() for batch in reader.read(partition)]
 
 
 # Which files hold what
@@ -71,6 +87,35 @@ def test_a_journal_is_read_with_the_values_of_the_columns(
     assert row.cause is None
     assert row.due_at.timestamp() * 1000 == START_MS
     assert len(keys(events)) == 1 + 6
+
+
+def test_what_the_sidecar_writes_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    events = [
+        Received(at_ms=START_MS, id=1, redelivery_id="a", source="queue://DLQ", cause="x 12"),
+        Scheduled(
+            at_ms=START_MS,
+            id=1,
+            redelivery_id="a",
+            destination="queue://A",
+            delay_ms=2**62,
+            due_at_ms=2**62,
+            redelivery_count=1,
+            rule="r",
+        ),
+    ]
+    segment = Segment(stream="main", number=1, event_count=2)
+    path = tmp_path / stream_folder("main") / SegmentFile(1, 1).name
+    path.parent.mkdir()
+    with path.open("wb") as file, parquet_writer(file) as writer:
+        writer.write_table(table_of(segment, [events], sidecar="s", cause_text=True))
+    rows = read_events(spark, str(tmp_path)).orderBy("position").collect()
+    assert [(row.type, row.cause, row.delay_ms) for row in rows] == [
+        ("received", "x 12", None),
+        ("scheduled", None, 2**62),
+    ]
+    assert rows[0].cause_group == cause_group("x 12")
+    (batch,) = read_all(JournalReader(JournalOptions((str(tmp_path),), True, None)))
+    assert batch.column("due_at").to_pylist()[1].year == 9999
 
 
 def test_files_that_hold_the_same_segments_count_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -142,6 +187,23 @@ def test_a_bad_file_is_named(spark: SparkSession, tmp_path: Path, damage, words)
         read_events(spark, str(tmp_path))
     (problem,) = caught.value.problems
     assert "stream=main/" in problem.where
+
+
+def test_a_damaged_page_is_an_error_to_both_readers(spark: SparkSession, tmp_path: Path) -> None:
+    """The value between the smallest and the largest is in no statistics, but in a page."""
+    causes = ("a", "damage" * 20, "z")
+    path = write_rows(
+        tmp_path / "stream=main/segment-1-1.parquet",
+        [event(1, position, cause=cause) for position, cause in enumerate(causes)],
+    )
+    content = path.read_bytes()
+    at = content.index(b"damagedamage")
+    path.write_bytes(content[:at] + b"D" + content[at + 1 :])
+    with pytest.raises(Exception, match=r"checksum|CRC"):
+        read_events(spark, str(tmp_path)).select("cause").collect()
+    reader = JournalReader(JournalOptions((str(tmp_path),), True, None))
+    with pytest.raises(ConfigError, match=r"segment-1-1.parquet: is torn, or no Parquet file"):
+        read_all(reader)
 
 
 def test_a_file_in_the_folder_of_another_stream_is_named(

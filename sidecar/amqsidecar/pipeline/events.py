@@ -101,7 +101,7 @@ def _check_one(file: JournalFile) -> None:
 
 def _read_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
     """Read by Spark's own reader; what is taken of a file in part is rare, and read by itself."""
-    reader = spark.read.schema(EVENTS)
+    reader = spark.read.schema(EVENTS).option("parquet.page.verify-checksum.enabled", "true")
     whole = [_literal(one.file.url) for one in slices if one.is_whole]
     parts = [
         reader.parquet(_literal(one.file.url)).where(f.col("segment").between(one.first, one.last))

@@ -172,20 +172,26 @@ def opened(file: JournalFile) -> Iterator[parquet.ParquetFile]:
     """Open a file whose end says that it is the segment that its name says.
 
     Raises:
-        ConfigError: it is torn, foreign, of an unknown version, or not what its name says.
+        ConfigError: it is torn, foreign, of an unknown version, or not what its name says; torn
+            also where that shows only inside of the block.
         FileNotFoundError: it is gone.
     """
     with fsspec.open(file.url, "rb") as handle:
         try:
-            content = parquet.ParquetFile(handle)
-        except pyarrow.ArrowInvalid as error:
+            content = parquet.ParquetFile(handle, page_checksum_verification=True)
+            _check_end(file, content.metadata)
+            yield content
+        except FileNotFoundError:
+            raise
+        except (pyarrow.ArrowException, OSError) as error:
             what = f"is torn, or no Parquet file: {error}"
             raise ConfigError([Problem(file.url, what)]) from error
-        footer = content.metadata
-        problem = _version_problem(footer) or _column_problem(footer) or _name_problem(file, footer)
-        if problem is not None:
-            raise ConfigError([Problem(file.url, problem)])
-        yield content
+
+
+def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:
+    problem = _version_problem(footer) or _column_problem(footer) or _name_problem(file, footer)
+    if problem is not None:
+        raise ConfigError([Problem(file.url, problem)])
 
 
 def row_groups_of(footer: parquet.FileMetaData, first: int, last: int) -> list[int]:
