@@ -222,11 +222,14 @@ class Store(Protocol):
         ...
 
     def forget_history(self, before_ms: int, limit: int) -> int:
-        """Remove at most `limit` of the oldest events before a time; returns how many."""
+        """Remove at most `limit` of the oldest events before a time; returns how many.
+
+        What is kept for the journal stays (`journal.Outbox.keep_for_journal`).
+        """
         ...
 
     def trim_history(self, max_events: int, limit: int) -> int:
-        """Remove at most `limit` of the oldest events beyond a number; returns how many."""
+        """Remove at most `limit` of the oldest events beyond a number, as `forget_history`."""
         ...
 
     def shrink(self) -> bool:
