@@ -8,6 +8,7 @@ tests.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from amqsidecar.pipeline.whatif_search import Rule, Scores, choose, make_grid
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.policy_source.policy_yaml import read_yaml
+from amqsidecar.policy_source.yaml_writer import to_mapping
 from support.outage_world import START_MS, OutageWorld, Place, Rows, Truth, write_events
 
 SEEDS: Final = (1, 2, 3, 4, 5)
@@ -315,3 +317,20 @@ def test_a_bad_policy_ends_it_before_anything_is_written(
     with pytest.raises(ConfigError, match=r"bad.yaml:1: .*maximum_redeliveries"):
         run_whatif(spark, options(tmp_path, [str(bad)]))
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+def test_a_history_that_tells_nothing_has_empty_tables_and_the_base_as_proposal(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    parked = ("s", 1, 0, "s", "parked", datetime.fromtimestamp(1, UTC), 1, "m")
+    write_events([parked + (None,) * (len(EVENTS) - len(parked))], tmp_path / "events")
+    today = tmp_path / "today.yaml"
+    today.write_text(POLICIES["today"])
+
+    run_whatif(spark, options(tmp_path, [f"today={today}"]))
+
+    for name in ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals"):
+        assert spark.read.parquet(f"{tmp_path}/out/{name}").count() == 0
+    proposed = load_policy(tmp_path / "out" / "proposal" / "policy.yaml", PLUGINS)
+    assert to_mapping(proposed) == to_mapping(load_policy(today, PLUGINS))
+    assert "began before the history" in (tmp_path / "out" / "report.html").read_text()

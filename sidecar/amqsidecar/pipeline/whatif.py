@@ -155,21 +155,23 @@ def _write_proposal(
 ) -> list[Candidate]:
     """Write the chosen settings as a policy and as Helm values, and return them as a policy.
 
+    Where no destination got a proposal the files hold the base as it is, so that none of an earlier
+    run is taken for this one's.
+
     Returns:
-        Nothing where no destination got a proposal; then no file is written.
+        The proposal; nothing where it is the base.
     """
     settings = {
         row["destination"]: Setting(*(row[field.name] for field in fields(Setting)))
         for row in proposals.where("is_chosen").orderBy("destination").collect()
     }
-    if not settings:
-        return []
-    rules = with_settings(base.rules, settings)
-    policy = f"# {len(settings)} destinations by `amqsidecar pipeline whatif`.\n{write_yaml(rules)}"
+    rules = with_settings(base.rules, settings) if settings else base.rules
+    head = f"# Settings of {len(settings)} destinations by `amqsidecar pipeline whatif`.\n"
+    policy = head + write_yaml(rules)
     values = f"policy:\n  rules:\n{indent(policy, '    ')}"
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
         write_by_hadoop(spark, f"{options.output_folder}/proposal/{name}", text.encode())
-    return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))]
+    return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
 
 
 def _tell_unmatched(
