@@ -57,6 +57,13 @@ def test_messages_that_are_still_out_count_as_the_others_went_on() -> None:
     assert share_by(curve, np.array([1, 2]) * MINUTE) == pytest.approx([0.5, 1.0], abs=0.03)
 
 
+def test_some_of_those_that_are_still_out_never_come() -> None:
+    """One recovers by the second minute, one never does; the one that is out may go either way."""
+    curve = fit((MINUTE, 2 * MINUTE, 1), (MINUTE, np.inf, 1), (60 * MINUTE, np.inf, 1))
+
+    assert share_by(curve, np.array([60 * MINUTE])) == pytest.approx([0.5], abs=0.01)
+
+
 def test_it_is_the_estimate_of_lifelines() -> None:
     """The same intervals in both; compared where intervals end, at distant times.
 

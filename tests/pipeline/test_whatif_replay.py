@@ -67,6 +67,15 @@ def test_where_history_can_not_tell_there_are_bounds() -> None:
     assert row(likely) == pytest.approx([0, 0.5, 0.5], abs=0.02)
 
 
+def test_after_the_resend_that_succeeded_none_is_made() -> None:
+    at = np.array([[2, 16, 20]]) * SECOND
+
+    result = outcome_of(at, known(2 * SECOND, 16 * SECOND), goes_on=False)
+
+    assert [row(one)[2] for one in result.sent] == [0, 0, 0]
+    assert [row(one)[1] for one in result.recovered] == [1, 1, 1]
+
+
 def test_beyond_the_last_resend_nothing_is_known() -> None:
     """Failed at 16 s and was given up; a re-send at 30 s succeeds at best, and is not likely to."""
     result = outcome_of(np.array([[30 * SECOND]]), known(16 * SECOND, np.inf), goes_on=False)
