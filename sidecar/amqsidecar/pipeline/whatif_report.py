@@ -5,7 +5,7 @@ from typing import Final
 
 import altair
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report
@@ -18,6 +18,19 @@ MOST_PLOTTED: Final = 6
 MOST_POINTS: Final = 2000
 """Buckets in the plot of load."""
 
+MINUTE_MS: Final = 60_000
+NEAR_BEST: Final = 0.05
+"""In the plot of choices: how far from the best share."""
+
+_COLUMNS: Final = (
+    "messages",
+    "recovered",
+    "of those that recovered in history",
+    "re-sends",
+    "minutes until half of the recovered are back",
+    "nine tenths",
+    "cut off",
+)
 _READING: Final = f"""\
 `{HISTORY}` is what really happened, counted by the same code. A message is taken to become \
 recoverable at one moment after its first death, and to stay so: where history tried later in \
@@ -54,7 +67,11 @@ def write_report(
     report.text(_READING)
     report.heading("Policies")
     rows = policies.orderBy(f.col("policy") != HISTORY, "policy").collect()
-    report.table(policies.columns, [tuple(row) for row in rows], "Each policy on the same messages")
+    report.table(
+        ["policy", *_COLUMNS],
+        [(row["policy"], *_cells(row)) for row in rows],
+        "Each policy on the same messages: likely (lower to upper)",
+    )
     if rows:
         _plot_policies(report, [row.asDict() for row in rows])
     if unmatched:
@@ -64,25 +81,40 @@ def write_report(
     report.heading("Re-sends over time")
     _plot_load(report, load)
     report.heading("Destinations")
-    _table(
-        report,
-        destinations.orderBy(f.desc("messages"), "destination", "policy"),
-        "Each policy by destination",
+    ordered = destinations.orderBy(f.desc("messages"), "destination", f.col("policy") != HISTORY)
+    shown = ordered.limit(MOST_ROWS).collect()
+    report.table(
+        ["destination", "policy", *_COLUMNS],
+        [(row["destination"], row["policy"], *_cells(row)) for row in shown],
+        f"The first {MOST_ROWS} rows; the Parquet table has all",
     )
     if proposals is not None:
         report.heading("Settings that none beats")
         chosen = proposals.where("is_chosen").drop("is_chosen").orderBy("destination")
-        _table(report, chosen, f"What `{PROPOSAL}` holds (proposal/policy.yaml, values.yaml)")
+        report.table(
+            chosen.columns,
+            [tuple(row) for row in chosen.limit(MOST_ROWS).collect()],
+            f"What `{PROPOSAL}` holds (proposal/policy.yaml): the first {MOST_ROWS} destinations",
+        )
         _plot_choices(report, proposals, destinations)
     report.write(path)
 
 
-def _table(report: Report, table: DataFrame, caption: str) -> None:
-    """Add the first rows; say so where there are more."""
-    rows = table.limit(MOST_ROWS + 1).collect()
-    if len(rows) > MOST_ROWS:
-        caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    report.table(table.columns, [tuple(row) for row in rows[:MOST_ROWS]], caption)
+def _cells(row: Row) -> tuple[object, ...]:
+    share = f"{row['share']:.1%} ({row['share_lower']:.1%} to {row['share_upper']:.1%})"
+    times = (row[f"recovery_{name}_ms"] for name in ("p50", "p90"))
+    return (
+        row["messages"],
+        share,
+        _span(row, "kept"),
+        _span(row, "resends"),
+        *(None if time is None else time / MINUTE_MS for time in times),
+        row["cut_off_messages"],
+    )
+
+
+def _span(row: Row, name: str) -> str:
+    return f"{row[name]:,.0f} ({row[f'{name}_lower']:,} to {row[f'{name}_upper']:,})"
 
 
 def _plot_policies(report: Report, rows: Sequence[Mapping[str, object]]) -> None:
@@ -139,7 +171,16 @@ def _plot_choices(report: Report, proposals: DataFrame, destinations: DataFrame)
         .select("destination")
     )
     shown = ("destination", "share", "resends_per_message", "recovery_mean_ms", "is_chosen")
-    rows = proposals.join(f.broadcast(largest), "destination", "inner").select(*shown).collect()
+    whole = Window.partitionBy("destination").rowsBetween(
+        Window.unboundedPreceding, Window.unboundedFollowing
+    )
+    rows = (
+        proposals.join(f.broadcast(largest), "destination", "inner")
+        .withColumn("best", f.max("share").over(whole))
+        .where(f.col("share") >= f.col("best") - NEAR_BEST)
+        .select(*shown)
+        .collect()
+    )
     if not rows:
         report.text("No destination has enough messages for a proposal (--least-messages).")
         return
@@ -149,8 +190,8 @@ def _plot_choices(report: Report, proposals: DataFrame, destinations: DataFrame)
         .mark_point(filled=True)
         .encode(
             x=altair.X("resends_per_message:Q", title="re-sends per message"),
-            y=altair.Y("share:Q", title="share recovered"),
-            color=altair.Color("minutes:Q", title="minutes to recovery", scale={"type": "log"}),
+            y=altair.Y("minutes:Q", title="minutes to recovery", scale=altair.Scale(type="log")),
+            color=altair.Color("share:Q", title="share recovered"),
             size=altair.Size(
                 "is_chosen:N", title="chosen", scale={"domain": [False, True], "range": [20, 200]}
             ),
@@ -160,6 +201,8 @@ def _plot_choices(report: Report, proposals: DataFrame, destinations: DataFrame)
     report.chart(
         chart.facet(altair.Facet("destination:N", title=None), columns=2)
         .resolve_scale(x="independent", y="independent")
-        .properties(description="share recovered against re-sends of the settings of the front"),
-        "The Pareto front of the largest destinations",
+        .properties(
+            description="time to recovery against re-sends, of settings near the best share"
+        ),
+        f"Settings of the front within {NEAR_BEST:.0%} of the best share; largest destinations",
     )
