@@ -168,11 +168,12 @@ def tree(root: int) -> Iterator[Path]:
 
 def tree_rss(root: int) -> int:
     """Return the resident bytes of a process and all that descend from it."""
-    total = 0
+    found = set()
     for process in tree(root):
         with suppress(OSError):
-            total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return total
+            found.add((process / "statm").read_text())
+    # Why a set: what has just been forked has the memory of its parent, not as much again.
+    return sum(int(one.split()[1]) for one in found) * os.sysconf("SC_PAGE_SIZE")
 
 
 def tree_cpu_s(root: int) -> float:
