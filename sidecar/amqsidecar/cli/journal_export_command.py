@@ -79,6 +79,11 @@ def export(
     if output_file is None:
         export_events(folder, ExportFormat(form.value), sys.stdout.buffer, *span)
         return
-    with output_file.open("wb") as sink:
+    try:
+        opened = output_file.open("wb")
+    except OSError as error:
+        what = f"{output_file} can't be written: {error.strerror}"
+        raise typer.BadParameter(what, param_hint="--output-file") from error
+    with opened as sink:
         count = export_events(folder, ExportFormat(form.value), sink, *span)
     say(f"{count} events written to {output_file}")
