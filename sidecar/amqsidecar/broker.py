@@ -424,7 +424,7 @@ class TakesChosen(Protocol):
         """Read from now on only messages of these redelivery ids; in place of `attach`.
 
         Of several messages with the same id the first that arrives is read. What was received
-        before can still be accepted.
+        before can still be accepted; what was not is in its queue again when this returns.
 
         Raises:
             QueueRefused: a queue can't be read; the error and its message name it.
@@ -432,8 +432,8 @@ class TakesChosen(Protocol):
         """
         ...
 
-    def count_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> int:
-        """Return how many messages of these ids a queue holds that nobody has in hand.
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        """Tell whether a queue holds a message of these ids that nobody has in hand.
 
         Raises:
             BrokerRefused: this user may not ask; the sentence names the permission.

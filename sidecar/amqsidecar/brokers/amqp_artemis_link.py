@@ -28,7 +28,7 @@ from amqsidecar.broker import (
     Resend,
 )
 from amqsidecar.brokers.amqp_browse import browse_convertible, list_messages
-from amqsidecar.brokers.amqp_chosen import Chosen, choices, count_chosen
+from amqsidecar.brokers.amqp_chosen import Chosen, choices, holds_chosen
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_cycle import AmqpCycle
 from amqsidecar.brokers.amqp_intake import Intake
@@ -186,11 +186,12 @@ class AmqpArtemisLink:
     def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
         """Read from now on only messages of these redelivery ids; in place of `attach`."""
         self._chosen = Chosen(one for ids in queues.values() for one in ids)
+        _opened(self._intake).detach()
         self.attach(choices(queues), sum(map(len, queues.values())))
 
-    def count_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> int:
-        """Return how many messages of these ids a queue holds that nobody has in hand."""
-        return count_chosen(_opened(self._management), queue, redelivery_ids)
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        """Tell whether a queue holds a message of these ids that nobody has in hand."""
+        return holds_chosen(_opened(self._management), queue, redelivery_ids)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what stays in the attached queues: not to be converted to AMQP, or stuck."""
@@ -211,7 +212,11 @@ class AmqpArtemisLink:
         """Return what has arrived and was not returned before, in order; never blocks."""
         self._connection.pump(0)
         deliveries = _opened(self._intake).receive(limit, _opened(self._routes).read_origin)
-        return deliveries if self._chosen is None else self._chosen.first_of_each(deliveries)
+        if self._chosen is None:
+            return deliveries
+        wanted, others = self._chosen.sort(deliveries)
+        _opened(self._intake).leave(others)
+        return wanted
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or the time is over."""

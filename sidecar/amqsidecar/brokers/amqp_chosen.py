@@ -14,18 +14,21 @@ class Chosen:
     def __init__(self, redelivery_ids: Iterable[str]) -> None:
         self._awaited = set(redelivery_ids)
 
-    def first_of_each(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return those that are waited for; the others go back when their receiver is closed.
+    def sort(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Return those that are waited for, and the others.
 
-        Why: a message may have a double, and one that was taken may come to its queue again.
+        Why there are others: a message may have a double, and one that was taken may come to its
+        queue again.
         """
-        found = []
+        wanted, others = [], []
         for delivery in deliveries:
             redelivery_id = delivery.provenance.redelivery_id
             if redelivery_id in self._awaited:
                 self._awaited.discard(redelivery_id)
-                found.append(delivery)
-        return found
+                wanted.append(delivery)
+            else:
+                others.append(delivery)
+        return wanted, others
 
 
 def choices(queues: Mapping[Destination, Collection[str]]) -> list[IntakeQueue]:
@@ -41,10 +44,13 @@ def choices(queues: Mapping[Destination, Collection[str]]) -> list[IntakeQueue]:
     return [IntakeQueue(queue, selector=_selector(ids)) for queue, ids in queues.items()]
 
 
-def count_chosen(
+def holds_chosen(
     management: ArtemisQuestions, queue: Destination, redelivery_ids: Collection[str]
-) -> int:
-    """Return how many messages of these ids a queue holds that nobody has in hand.
+) -> bool:
+    """Tell whether a queue holds a message of these ids that nobody has in hand.
+
+    Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only; a
+    browse by page looks at all.
 
     Raises:
         BrokerRefused: this user may not ask.
@@ -52,9 +58,15 @@ def count_chosen(
     """
     if management.missing is not None:
         raise BrokerRefused(f"what {queue} holds can't be asked: {management.missing}")
-    question = Question(f"queue.{queue.name}", "countMessages", (_selector(redelivery_ids),))
-    answer = management.ask(question)
-    return int(answer.value) if answer.is_ok else 0
+    resource = f"queue.{queue.name}"
+    _, answer = management.ask_all(
+        [
+            # Why: what is given back is in the queue a moment later, by another thread.
+            Question(resource, "flushExecutor"),
+            Question(resource, "browse", (1, 1, _selector(redelivery_ids))),
+        ]
+    )
+    return answer.is_ok and any(answer.value.values())
 
 
 def _selector(redelivery_ids: Collection[str]) -> str:

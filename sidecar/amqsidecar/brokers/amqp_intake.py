@@ -81,6 +81,23 @@ class Intake:
         self.top_up()
         self._connection.pump(0)
 
+    def detach(self) -> None:
+        """Read nothing any more; what was not received has gone back when this returns.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        for receiver in self._receivers.values():
+            self._ahead.retire(receiver)
+        self._receivers.clear()
+        self._fetches.clear()
+        self._connection.run_until(lambda: self._ahead.is_closed, self._timeout_s)
+        self._ahead.sweep()
+
+    def leave(self, deliveries: Sequence[Delivery]) -> None:
+        """Have nothing to do with deliveries; they go back when their receiver is closed."""
+        self._ahead.leave(self._ahead.in_hand(deliveries))
+
     @property
     def has_lost_queues(self) -> bool:
         """Whether the broker has closed a receiver, as it does when a queue is deleted."""

@@ -224,6 +224,12 @@ class Receiver(_Endpoint):
         lib.pn_delivery_settle(pointer)
         self.in_hand_count -= 1
 
+    def leave(self, in_hand: InHand) -> None:
+        """Let a delivery go back when this link is closed."""
+        if in_hand.pointer is not None:
+            in_hand.pointer = None
+            self.in_hand_count -= 1
+
 
 class Sender(_Endpoint):
     """Puts messages to one address."""

@@ -68,6 +68,12 @@ class ReadAhead:
             self._window = min(self._window * 2, _WINDOW_MAX)
         self.sweep()
 
+    def leave(self, held: Sequence[InHand]) -> None:
+        """Count what is left to the closing of its receiver no longer."""
+        for in_hand in held:
+            self._held_bytes -= in_hand.size_bytes
+            in_hand.receiver.leave(in_hand)
+
     def top_up(self, receivers: Iterable[tuple[Receiver, int]]) -> None:
         """Let the broker hand over as much as share, window and held bytes allow.
 

@@ -39,9 +39,8 @@ NO_ROUTE = "no_route"
 _TOKEN_WAIT_S = 2.0
 _TOKEN_TRIES = 5
 _LOOK_S = 0.2
-# Why two: what is on its way to us is not counted, and arrives between them.
-_VAIN_LOOKS_MAX = 2
-_LOOKS_MAX = 50
+_LONGEST_LOOK_S = 30.0
+_LOOKS_MAX = 15
 
 
 class QueueHand:
@@ -63,6 +62,7 @@ class QueueHand:
         self._link = link
         self._chooser = chooser
         self._store = store
+        self._clock = clock
         self._say = say
         self._actor = f"redrive:{plan_id}"
         self._names = IntakeNames(link.description.kind)
@@ -78,16 +78,16 @@ class QueueHand:
             crash_point=crash_point,
         )
         self._pending: dict[str, Destination] = {}
-        self._vain_looks: Counter[Destination] = Counter()
         self._looks = 0
+        self._look_s = _LOOK_S
+        self._look_at_s = 0.0
         self.taken = 0
         self.left: Counter[str] = Counter()
 
     def begin(self, batch: Sequence[PlannedMessage], began_ms: int) -> None:
         """Choose the messages of a batch that were not taken in an earlier run."""
         self.taken, self.left, self._pending = 0, Counter(), {}
-        self._vain_looks.clear()
-        self._looks = 0
+        self._looks, self._look_s = 0, max(_LOOK_S, self._look_s / 2)
         errands = {}
         for message in batch:
             if was_redriven(self._store, message.redelivery_id, self._actor):
@@ -104,6 +104,7 @@ class QueueHand:
         self._names.replace([IntakeQueue(queue) for queue in queues])
         if queues:
             self._chooser.choose(queues)
+            self._wait_for_look()
 
     def _problem(self, name: str) -> str | None:
         destination = parse_destination(name)
@@ -119,23 +120,30 @@ class QueueHand:
 
     def step(self, wait_s: float) -> None:
         """Run a cycle, or find out which messages are missing."""
-        if self.engine.turn(min(wait_s, _LOOK_S) if self._pending else wait_s):
-            self._looks = 0
-            self._vain_looks.clear()
-        elif self._pending:
+        if not self._pending:
+            self.engine.turn(wait_s)
+            return
+        look_in_s = max(0.0, self._look_at_s - self._clock.monotonic_s())
+        has_run = self.engine.turn(min(wait_s, look_in_s))
+        if not has_run and self._pending and self._clock.monotonic_s() >= self._look_at_s:
             self._look_for_missing()
 
     def _look_for_missing(self) -> None:
+        # Why nothing is read meanwhile: what is on its way to us is not told.
+        self._chooser.choose({})
         self._looks += 1
         for queue, ids in self._pending_by_queue().items():
-            if self._chooser.count_chosen(queue, ids):
-                self._vain_looks[queue] = 0
-            else:
-                self._vain_looks[queue] += 1
-            if self._vain_looks[queue] >= _VAIN_LOOKS_MAX:
+            if not self._chooser.holds_chosen(queue, ids):
                 self._leave(ids, NOT_IN_QUEUE)
             elif self._looks >= _LOOKS_MAX:
                 self._leave(ids, NOT_HANDED_OVER)
+        self._chooser.choose(self._pending_by_queue())
+        # Why longer: the broker begins anew to search a queue, which may be long.
+        self._look_s = min(2 * self._look_s, _LONGEST_LOOK_S)
+        self._wait_for_look()
+
+    def _wait_for_look(self) -> None:
+        self._look_at_s = self._clock.monotonic_s() + self._look_s
 
     def _leave(self, ids: Sequence[str], reason: str) -> None:
         for redelivery_id in ids:
@@ -148,6 +156,8 @@ class QueueHand:
                 case Retried():
                     del self._pending[event.redelivery_id]
                     self.taken += 1
+                    self._looks = 0
+                    self._wait_for_look()
                 case DestinationBlocked():
                     self._say(f"{event.destination} takes nothing for now: {event.reason}")
                 case Parked():
