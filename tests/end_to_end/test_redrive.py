@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from amqsidecar.engine import crash_points
@@ -63,6 +64,11 @@ class Dead:
             if str(one.value("testId")) in {str(sent.test_id) for sent in self.sent}
         ]
 
+    def double(self, redelivery_id: str) -> None:
+        """Put another message with the same redelivery id at the end of the final queue."""
+        properties = {"amqsidecarRedeliveryId": redelivery_id}
+        self.sent += self.peer.produce(FINAL, "Text", properties=properties)
+
     def rows(self, ids: list[str], offset_ms: int = 0) -> list[dict[str, object]]:
         """Return rows of a plan that sends these back to where they died."""
         place = {"source": f"queue://{FINAL}", "destination": f"queue://{self.queue}"}
@@ -73,9 +79,10 @@ class Dead:
         plan = write_plan(self.folder / "plan", rows)
         return RedriveProcess(plan, self.folder / "state", self.broker.amqp_url, *arguments)
 
-    def arrived(self) -> list[JmsMessage]:
-        """Take what is in the original queue."""
-        return self.peer.consume(self.queue, wait_ms=500)
+    def arrived(self, count: int) -> list[JmsMessage]:
+        """Take what is in the original queue, at least so many."""
+        found = self.peer.consume(self.queue, count=count) if count else []
+        return found + self.peer.consume(self.queue, wait_ms=500)
 
 
 @pytest.fixture
@@ -92,12 +99,15 @@ def test_each_planned_message_is_sent_once_whenever_the_execution_is_killed(dead
     """Two of three are planned, in another order than they lie in."""
     planned = [one for at, one in enumerate(dead.ids) if at % 3][::-1]
     others = [one for at, one in enumerate(dead.ids) if not at % 3]
-    execution = dead.execution(dead.rows(planned), "--set=cycle.max_messages=20")
+    journal = dead.folder / "journal"
+    execution = dead.execution(
+        dead.rows(planned), "--set=cycle.max_messages=20", f"--set=journal.path={journal}"
+    )
     for place in KILLS:
         execution.dies(place)
     outcome = execution.outcome()
-    arrived = dead.arrived()
-    assert Counter(ids_of(arrived)) == Counter(planned)
+    arrived = dead.arrived(len(planned))
+    assert Counter(ids_of(arrived)) == Counter(planned), outcome
     assert ids_of(dead.lying()) == others
     assert altered(dead.sent, [], arrived) == []
     assert {one.value("amqsidecarRedeliveryCount") for one in arrived} == {1}
@@ -111,16 +121,23 @@ def test_each_planned_message_is_sent_once_whenever_the_execution_is_killed(dead
         "stopped": False,
     }
     assert execution.outcome() == outcome
-    assert dead.arrived() == []
+    assert dead.arrived(0) == []
+    told = pq.read_table(journal, columns=["type", "redelivery_id"], partitioning=None).to_pylist()
+    for kind in ("retried", "resent"):
+        ids = [one["redelivery_id"] for one in told if one["type"] == kind]
+        assert Counter(ids) == Counter(planned)
 
 
 def test_what_is_not_there_or_can_not_be_sent_is_left_and_told(dead: Dead) -> None:
+    """Of two messages with the same id the first goes, and the other stays."""
     first, second, *others = dead.ids
+    dead.double(first)
     rows = dead.rows([first, "never-was", second])
     rows[2]["destination"] = "queue://activemq.management"
     outcome = dead.execution(rows).outcome()
-    assert ids_of(dead.arrived()) == [first]
-    assert ids_of(dead.lying()) == [second, *others]
+    assert outcome["left"] == {"not_in_queue": 1, "no_route": 1}
+    assert ids_of(dead.arrived(1)) == [first]
+    assert ids_of(dead.lying()) == [second, *others, first]
     assert outcome["sent"] == 1
     assert outcome["left"] == {"not_in_queue": 1, "no_route": 1}
 
@@ -146,7 +163,7 @@ def test_it_stops_between_cycles_and_the_same_command_goes_on(dead: Dead) -> Non
     assert outcome["stopped"]
     assert (outcome["sent"], outcome["waiting"]) == (half, 0)
     assert execution.outcome()["sent"] == len(dead.ids)
-    assert ids_of(dead.arrived()) == dead.ids
+    assert ids_of(dead.arrived(len(dead.ids))) == dead.ids
 
 
 def test_classic_is_refused_with_what_to_do_instead(

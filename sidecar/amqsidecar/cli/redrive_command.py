@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +15,7 @@ from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
     from amqsidecar.runtime.redriving import Hand, Outcome, Plan, Redrive
+    from amqsidecar.stores.sqlite_store import SqliteStore
 
 _EXIT_INTERRUPTED = 130
 
@@ -91,6 +92,8 @@ def redrive(
         execution = _execution(found, state, place, sidecar, config, advance)
         with _stopping(execution.stop):
             outcome = execution.run()
+    if place is PlaceChoice.QUEUE:
+        _write_journal(config, state, found.plan_id)
     _tell(outcome, state, output)
     if outcome.stopped:
         raise typer.Exit(_EXIT_INTERRUPTED)
@@ -144,14 +147,11 @@ def _queue_hand(
     from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
     from amqsidecar.runtime.redriving_queue import queue_hand  # noqa: PLC0415 - as above
     from amqsidecar.runtime.service import MAX_MESSAGES  # noqa: PLC0415 - as above
-    from amqsidecar.stores.sqlite_store import SqliteStore  # noqa: PLC0415 - as above
 
     if not config.broker.url:
         raise ConfigError([Problem("broker.url", "is not set: say which broker has the queues")])
     clock, crash_point = SystemClock(), crash_point_of(os.environ)
-    store = SqliteStore(
-        folder / "schedule.db", clock=clock, instance_name=f"redrive-{plan_id}", read_only=False
-    )
+    store = _own_store(folder, plan_id)
     store.lock_for_service()
     links = LinkMaker(config, clock, crash_point)
 
@@ -164,6 +164,38 @@ def _queue_hand(
         say=say,
         crash_point=crash_point,
     )
+
+
+def _own_store(folder: Path, plan_id: str) -> "SqliteStore":
+    """Return the store of an execution, not yet opened."""
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.stores.sqlite_store import SqliteStore  # noqa: PLC0415 - as above
+
+    path = folder / "schedule.db"
+    return SqliteStore(path, clock=SystemClock(), instance_name=f"redrive-{plan_id}")
+
+
+def _write_journal(config: "Config", folder: Path, plan_id: str) -> None:
+    """Write what the execution has done so far into the journal, where one is configured.
+
+    So the next plan knows what this one has sent. If the process dies before, the next run does it.
+    """
+    options = config.journal
+    if not options.path:
+        return
+    from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - as above
+    from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - as above
+
+    with closing(_own_store(folder, plan_id)) as store:
+        instance = store.open().instance
+        writer = JournalWriter(
+            open_folder(options.path, instance, lambda: None),
+            sidecar=options.name or instance,
+            cause_text=options.cause_text,
+        )
+        while (segment := store.plan_segment(options.segment_events)) is not None:
+            writer.write(segment, store.segment_events(segment))
+            store.segment_written(segment)
 
 
 def _store_hand(
