@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from proton import Message
 
 from amqsidecar.engine import crash_points
+from amqsidecar.errors import QueueRefused
+from amqsidecar.model.destination import queue
 from support.brokers import ArtemisBroker, Broker
 from support.jms_message import JmsMessage
 from support.jms_peer import JmsPeer
 from support.ledger import altered
+from support.link_amqp_artemis import AmqpArtemisHarness
 from support.redrive import PLAN_ID, RedriveProcess, write_plan
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
@@ -164,6 +168,52 @@ def test_it_stops_between_cycles_and_the_same_command_goes_on(dead: Dead) -> Non
     assert (outcome["sent"], outcome["waiting"]) == (half, 0)
     assert execution.outcome()["sent"] == len(dead.ids)
     assert ids_of(dead.arrived(len(dead.ids))) == dead.ids
+
+
+def test_a_link_finds_chosen_messages_behind_many_others(broker: Broker, unique: str) -> None:
+    """The broker's own count sees the first 200 only."""
+    harness = AmqpArtemisHarness(broker, unique)
+    ids = [f"r-{number}" for number in range(300)]
+    name = f"{unique}.final"
+    harness.send(
+        name,
+        [
+            Message(durable=True, body=one, properties={"amqsidecarRedeliveryId": one})
+            for one in (*ids, ids[-1])
+        ],
+    )
+    link = harness.make_link(unique)
+    link.open(f"{unique}.token")
+    try:
+        assert link.holds_chosen(queue(name), ["none", ids[-1]])
+        assert not link.holds_chosen(queue(name), ["none"])
+        wanted = {queue(name): [ids[-1], "it's none", ids[250]]}
+        link.choose(wanted)
+        link.wait(10.0)
+        link.choose({})
+        assert link.holds_chosen(queue(name), [ids[250]])
+        link.choose(wanted)
+        found: list[str | None] = []
+        while len(found) < 2:
+            link.wait(10.0)
+            found += [one.provenance.redelivery_id for one in link.receive(1000)]
+        assert found == [ids[250], ids[-1]]
+        assert not link.holds_chosen(queue(name), [ids[250]])
+        with pytest.raises(QueueRefused, match="takes no selector"):
+            link.choose({queue(f"a::{name}"): ["r-1"]})
+    finally:
+        link.close()
+        harness.close()
+    assert harness_depth(broker, unique, name) == len(ids) + 1
+
+
+def harness_depth(broker: Broker, unique: str, name: str) -> int:
+    """Return how many messages a queue holds once all links are closed."""
+    harness = AmqpArtemisHarness(broker, f"{unique}.after")
+    try:
+        return harness.depth(name)
+    finally:
+        harness.close()
 
 
 def test_classic_is_refused_with_what_to_do_instead(
