@@ -53,6 +53,8 @@ def fit_curves(messages: DataFrame, least_messages: int) -> DataFrame:
     """
 
     def fit(frame: pd.DataFrame) -> pd.DataFrame:
+        # Why sorted: the same history gives the same curve to the last digit, on any machine.
+        frame = frame.sort_values(_PLACES)
         sizes = frame.groupby("cause_group")["messages"].transform("sum")
         frame = frame.assign(group=frame["cause_group"].where(sizes >= least_messages, None))
         rows = [
@@ -92,6 +94,7 @@ def _count_intervals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def mix_curves(curves: pd.DataFrame) -> Numbers:
     """Return the curve of a destination as a whole: its groups' curves, by their messages."""
+    curves = curves.sort_values("cause_group")
     mixed: Numbers = np.average(np.stack(list(curves["curve"])), axis=0, weights=curves["messages"])
     return mixed
 
@@ -104,7 +107,7 @@ def usual_waits(messages: DataFrame) -> dict[str, Usual]:
     """
     medians = messages.groupBy("destination").agg(
         *(
-            f.percentile_approx(f.try_element_at(name, f.lit(1)), 0.5).alias(name)
+            f.percentile(f.try_element_at(name, f.lit(1)), f.lit(0.5)).alias(name)
             for name in ("late_ms", "back_ms")
         )
     )

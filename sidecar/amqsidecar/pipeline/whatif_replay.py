@@ -49,6 +49,7 @@ CUT_OFF: Final = "cut_off"
 
 Kind = tuple[str, bool, bool]
 """Destination, persistent, expired: what plans differ by."""
+_PARTS: Final = 2**20
 _NUMBERS_AT_ONCE: Final = 500_000
 """Messages times re-sends in one matrix, of which a dozen are needed: bounds the memory."""
 _KEYS: Final = ["destination", "cause_group", "persistent", "expired"]
@@ -149,7 +150,11 @@ def _numbers(are: npt.NDArray[np.bool_]) -> Numbers:
 
 
 class _Sums:
-    """Adds up outcomes of many messages by policy, destination, measure and `at`."""
+    """Adds up outcomes of many messages by policy, destination, measure and `at`.
+
+    In whole parts of 2**-20, so that sums are exact, and the same in whatever order and wherever
+    they are made.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, str, int], Numbers] = defaultdict(lambda: np.zeros(3))
@@ -157,7 +162,8 @@ class _Sums:
     def add(self, key: tuple[str, str, str], at: _Rows, answers: Sequence[Numbers]) -> None:
         is_any = sum(answers) > 0
         places, indexes = np.unique(at[is_any], return_inverse=True)
-        sums = [np.bincount(indexes, one[is_any], len(places)) for one in answers]
+        exact = [np.round(one[is_any] * _PARTS) / _PARTS for one in answers]
+        sums = [np.bincount(indexes, one, len(places)) for one in exact]
         for place, *three in zip(places.tolist(), *sums, strict=True):
             self._sums[*key, place] += three
 
