@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from amqsidecar.cli.main import run_command_line
 from amqsidecar.config.load import load_config
-from amqsidecar.errors import ConfigError
 from amqsidecar.pipeline.tables import (
     EVENTS,
     WHATIF_BY_DESTINATION,
@@ -25,7 +25,6 @@ from amqsidecar.pipeline.tables import (
     WHATIF_LOAD,
     WHATIF_PROPOSALS,
 )
-from amqsidecar.pipeline.whatif import WhatifOptions, run_whatif
 from amqsidecar.pipeline.whatif_policy import Setting
 from amqsidecar.pipeline.whatif_search import Rule, Scores, choose, make_grid
 from amqsidecar.plugin_loader import load_plugins
@@ -38,7 +37,6 @@ SEEDS: Final = (1, 2, 3, 4, 5)
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
 SPAN_MS, UNTIL_MS = 16 * HOUR, 26 * HOUR
-HORIZON_MS: Final = MINUTE
 TYPE, AT = EVENTS.names.index("type"), EVENTS.names.index("at")
 PLUGINS: Final = load_plugins()
 RULE: Final = Rule(share_tolerance=0.01, slowdown=2.0)
@@ -109,19 +107,14 @@ class Found:
         return {column: sum(row[column] for row in rows) for column in columns}
 
 
-def options(folder: Path, policies: list[str]) -> WhatifOptions:
-    return WhatifOptions(
-        events=str(folder / "events"),
-        output_folder=str(folder / "out"),
-        policies=policies,
-        since_ms=None,
-        until_ms=START_MS + UNTIL_MS,
-        horizon_ms=HORIZON_MS,
-        bucket_ms=HOUR,
-        most_attempts=100,
-        least_messages=30,
-        search=RULE,
-    )
+def run(folder: Path, policies: list[str]) -> int:
+    """Run the command on what lies in a folder; it finds the session of the tests."""
+    until = datetime.fromtimestamp((START_MS + UNTIL_MS) / 1000, UTC).isoformat()
+    arguments = ["--events", f"{folder}/events", "--output-folder", f"{folder}/out"]
+    arguments += ["--until", until, "--horizon", "1m", "--most-attempts", "100"]
+    for one in policies:
+        arguments += ["--policy", one]
+    return run_command_line(["pipeline", "whatif", *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +128,7 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Foun
     for name, text in (POLICIES | BEYOND).items():
         (folder / f"{name}.yaml").write_text(text)
     given = [f"{name}={folder / name}.yaml" for name in POLICIES | BEYOND]
-    run_whatif(spark, options(folder, given))
+    assert run(folder, given) == 0
     out = folder / "out"
     return Found(
         folder,
@@ -308,14 +301,17 @@ def test_the_report_is_there(found: Found) -> None:
     assert f"queue://mail.{SEEDS[0]}" in page
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_bad_policy_ends_it_before_anything_is_written(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("plugins: [{redelivery: {default_entry: {maximum_redelivery: 1}}}]\n")
 
-    with pytest.raises(ConfigError, match=r"bad.yaml:1: .*maximum_redeliveries"):
-        run_whatif(spark, options(tmp_path, [str(bad)]))
+    assert run(tmp_path, [str(bad)]) == 78
+    told = capsys.readouterr().err
+    assert f"{bad}:1: " in told
+    assert "maximum_redeliveries" in told
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
@@ -327,7 +323,7 @@ def test_a_history_that_tells_nothing_has_empty_tables_and_the_base_as_proposal(
     today = tmp_path / "today.yaml"
     today.write_text(POLICIES["today"])
 
-    run_whatif(spark, options(tmp_path, [f"today={today}"]))
+    assert run(tmp_path, [f"today={today}"]) == 0
 
     for name in ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals"):
         assert spark.read.parquet(f"{tmp_path}/out/{name}").count() == 0
