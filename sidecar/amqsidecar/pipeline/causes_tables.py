@@ -205,11 +205,14 @@ def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame
     )
     nth = f.row_number().over(latest.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     wanted = cells.select("*", nth.alias("nth")).where(f.col("nth") <= count)
+    # Why: what is older than all of them need not be read.
+    oldest_ms = wanted.agg(f.unix_millis(f.min("last_at")).alias("at_ms")).collect()[0]["at_ms"]
     is_wanted = [f.col("deaths.at") == f.col("wanted.last_at")]
     is_wanted += [f.col(f"deaths.{one}").eqNullSafe(f.col(f"wanted.{one}")) for one in _CELL]
     one_of_them = f.min(f.struct("stream", "segment", "position", "redelivery_id", "cause"))
     return (
-        deaths.alias("deaths")
+        deaths.where(f.col("at") >= _time(oldest_ms or 0))
+        .alias("deaths")
         .join(f.broadcast(wanted).alias("wanted"), reduce(Column.__and__, is_wanted), "inner")
         .select("deaths.*", "wanted.cause_group")
         .groupBy("cause_group", *_CELL, "at")
