@@ -3,7 +3,8 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Event as Flag
 
@@ -11,7 +12,7 @@ import pytest
 
 from amqsidecar.app import run_service
 from amqsidecar.config.load import load_config
-from amqsidecar.errors import ConfigError, JournalError
+from amqsidecar.errors import ConfigError, JournalError, StoreUnavailable
 from amqsidecar.journal import Segment
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.verify import verify_against
@@ -86,8 +87,23 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.journaling.close()
+    stage.store.close()
+
+
+def test_a_store_that_could_not_be_opened_is_opened_later(stage: Stage) -> None:
+    stage.happened(SEGMENT_EVENTS)
+    hidden = stage.path.parent / "hidden"
+    make_store = stage.make_store
+    stage.journaling._make_store = lambda: UnsyncedStore(hidden / "x.db", clock=stage.clock)
+    with pytest.raises(StoreUnavailable):
+        stage.journaling.look()
+    stage.journaling._make_store = make_store
+    stage.journaling.look()
+    assert len(stage.files.segments) == 1
 
 
 def test_a_segment_is_written_when_there_are_enough_events(stage: Stage) -> None:
@@ -149,6 +165,7 @@ def test_a_store_of_the_past_begins_a_new_stream(stage: Stage, tmp_path: Path) -
     stage.files.write = JournalWriter(folder, sidecar="s", cause_text=False).write  # type: ignore[method-assign]
     stage.happened(SEGMENT_EVENTS)
     stage.journaling.look()
+    stage.journaling.close()
     stage.store.close()
     backup = stage.path.with_name("backup.db")
     shutil.copy(stage.path, backup)
@@ -156,6 +173,7 @@ def test_a_store_of_the_past_begins_a_new_stream(stage: Stage, tmp_path: Path) -
     stage.clock.advance(1000)
     stage.happened(SEGMENT_EVENTS)
     stage.journaling.look()
+    stage.journaling.close()
     stage.store.close()
     shutil.copy(backup, stage.path)
     stage.store.open()
@@ -196,8 +214,10 @@ def test_a_write_that_hangs_does_not_keep_the_service_from_ending(
     stage.happened(SEGMENT_EVENTS)
     with stage.journaling.running():
         assert hangs.wait(30)
-    assert not ends.is_set()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "journal"]
     ends.set()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_old_files_are_looked_for_once_an_hour(stage: Stage) -> None:

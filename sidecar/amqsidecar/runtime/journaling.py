@@ -5,7 +5,7 @@ two of these steps, the next one that drains this store goes on with the same se
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from threading import Event as Flag
 from threading import Thread
 from typing import Final, Protocol
@@ -109,6 +109,7 @@ class Journaling:
         self._keep_ms = keep_ms
         self._crash_point = crash_point
         self._stop = Flag()
+        self._store: JournalStore | None = None
         self._forget_at_s = clock.monotonic_s()
 
     @contextmanager
@@ -129,17 +130,31 @@ class Journaling:
             StoreError: the store can't be asked.
             JournalError: a file can't be written.
         """
-        with closing(self._make_store()) as store:
-            store.open()
-            while self._is_due(self._lag(store)) and not self._stop.is_set():
-                began_s = self._clock.monotonic_s()
-                segment = store.plan_segment(self._segment_events)
-                if segment is None:
-                    return
-                self._write(store, segment)
-                # Why: a long outbox must leave the processor and the store to cycles in between.
-                self._stop.wait(self._clock.monotonic_s() - began_s)
+        try:
+            if self._store is None:
+                self._store = self._make_store()
+                self._store.open()
+            self._drain(self._store)
+        except BaseException:
+            self.close()
+            raise
         self._forget()
+
+    def close(self) -> None:
+        """Close the store, which stays open from look to look; safe to call twice."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _drain(self, store: JournalStore) -> None:
+        while self._is_due(self._lag(store)) and not self._stop.is_set():
+            began_s = self._clock.monotonic_s()
+            segment = store.plan_segment(self._segment_events)
+            if segment is None:
+                return
+            self._write(store, segment)
+            # Why: a long outbox must leave the processor and the store to cycles in between.
+            self._stop.wait(self._clock.monotonic_s() - began_s)
 
     def _write(self, store: JournalStore, segment: Segment) -> None:
         self._crash_point("segment_planned")
@@ -195,6 +210,7 @@ class Journaling:
                 # Why: the thread would end, and nobody would write any more.
                 pause_s = self._failed(pause_s)
                 log.exception("journal_failed", reason="a fault of amqsidecar", again_in_s=pause_s)
+        self.close()
 
     def _failed(self, pause_s: float) -> float:
         self._gauges.journal_failed()
