@@ -137,10 +137,15 @@ def _plot_curves(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any
     if not points:
         return
     base = altair.Chart(altair.InlineData(values=points)).encode(
-        x=altair.X("seconds:Q", scale=altair.Scale(type="log"), title="seconds after the re-send"),
-        color=altair.Color("re-send:N"),
+        x=altair.X(
+            "seconds:Q",
+            scale=altair.Scale(type="log"),
+            axis=altair.Axis(grid=False),
+            title="seconds after the re-send",
+        ),
+        color=altair.Color("re-send:N", legend=altair.Legend(symbolOpacity=1)),
     )
-    band = base.mark_area(opacity=0.2, interpolate="step-after").encode(
+    band = base.mark_area(opacity=0.12, interpolate="step-after").encode(
         y=altair.Y("low:Q"), y2="high:Q"
     )
     share = altair.Y("share:Q", title="share not returned", scale=altair.Scale(domain=[0, 1]))
