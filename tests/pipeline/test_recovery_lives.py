@@ -85,6 +85,8 @@ def lives() -> dict[str, list[AnyEvent]]:
     a += [it.resent(10, 2), it.returned(15, 2), it.resent(20, 3)]
     it = Life("returns-only")
     a += [it.returned(5, 3), it.exhausted(5)]
+    it = Life("final-only")
+    a += [it.returned(20, 1), it.exhausted(20), it.suppressed(25, 1, DLQ)]
     it = Life("end-only")
     a += [it.dead_lettered(5, 3)]
     it = Life("clocks")
@@ -257,6 +259,8 @@ def test_a_duplicate_that_the_broker_refused_counts_as_sent(counted: list[dict[s
     assert resends(counted, "suppressed") == [(1, "stayed", 100, "first", False)]
     assert resends(counted, "exhausted") == [(1, "returned", 10, "first", False)]
     assert total(counted, "exhausted", "repeated_resends") == 0
+    assert message(counted, "final-only") == ("exhausted", 2, 2, None, True)
+    assert not resends(counted, "final-only")
 
 
 def test_what_is_known_of_streams(spark: SparkSession) -> None:

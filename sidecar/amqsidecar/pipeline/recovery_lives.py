@@ -88,10 +88,11 @@ def count_outcomes(
     rows = _judge_messages(sends, horizon_ms)
     if since_ms is not None:
         rows = rows.where(f.col("begun_ms") >= since_ms)
-    counted = f.explode(f.filter(f.array(_send_count(horizon_ms), _message_count()), f.isnotnull))
+    counted = f.explode(f.array(_send_count(horizon_ms), _message_count()))
     keys = RECOVERY_COUNTS.names[: RECOVERY_COUNTS.names.index("messages")]
     return (
         rows.select(counted.alias("counted"))
+        .where(f.col("counted").isNotNull())
         .select("counted.*")
         .groupBy(*keys)
         .agg(
@@ -152,7 +153,10 @@ def _so_far() -> WindowSpec:
 
 
 def _first_of_each_step(steps: DataFrame) -> DataFrame:
-    """Keep the earliest of steps of one kind and count; mark a re-send that was repeated."""
+    """Keep the earliest of steps of one kind and count; mark a re-send that was repeated.
+
+    What the broker knew already counts as sent where the message died, not as a final dead letter.
+    """
     life = _life()
 
     def is_like(other: Column, other_step: Column) -> Column:
@@ -161,9 +165,14 @@ def _first_of_each_step(steps: DataFrame) -> DataFrame:
     before = is_like(f.lag("count").over(life), f.lag("step").over(life))
     after = is_like(f.lead("count").over(life), f.lead("step").over(life))
     both_resent = (f.col("type") == _RESENT) & (f.lead("type").over(life) == _RESENT)
+    goes_back = f.col("place").eqNullSafe(f.lag("place").over(life))
+    is_final = (f.col("step") == _SEND) & (f.col("type") != _RESENT) & ~goes_back
     return steps.withColumns(
-        {"is_repeat": before, "repeated_resends": after & f.coalesce(both_resent, f.lit(False))}
-    ).where(~f.col("is_repeat"))
+        {
+            "is_left_out": before | is_final,
+            "repeated_resends": after & f.coalesce(both_resent, f.lit(False)),
+        }
+    ).where(~f.col("is_left_out"))
 
 
 def _with_neighbours(steps: DataFrame) -> DataFrame:
@@ -187,7 +196,6 @@ def _with_neighbours(steps: DataFrame) -> DataFrame:
 def _judge_sends(steps: DataFrame, horizon_ms: int) -> DataFrame:
     """Add to each re-send when the message returned, and whether it stayed away."""
     died = (f.col("before_step") == _DEATH) & (f.col("before_count") == f.col("count") - 1)
-    is_dead_letter = (f.col("type") != _RESENT) & ~f.col("place").eqNullSafe(f.col("before_place"))
     returned = (f.col("after_step") == _DEATH) & (f.col("after_count") == f.col("count"))
     # Why: who is sent or dies with a higher count has returned, though nobody has told so.
     went_on = (f.col("after_count") > f.col("count")) & (f.col("after_count") < _LAST_COUNT)
@@ -195,7 +203,7 @@ def _judge_sends(steps: DataFrame, horizon_ms: int) -> DataFrame:
     return (
         steps.withColumns(
             {
-                "is_send": (f.col("step") == _SEND) & ~is_dead_letter,
+                "is_send": f.col("step") == _SEND,
                 "knows_death": f.coalesce(died, f.lit(False)),
                 "implied_returns": f.coalesce(~returned & went_on, f.lit(False)),
                 "negative_times": f.coalesce(return_ms < 0, f.lit(False)),
