@@ -62,8 +62,8 @@ POLICIES: Final = {
     "steady": policy(15, 2 * MINUTE, 1, HOUR),
     "patient": policy(4, 5 * MINUTE, 3, HOUR),
 }
-BEYOND: Final = {"later": policy(3, 2 * HOUR, 2, 12 * HOUR)}
-"""Tries long after the last re-send of today's policy."""
+BEYOND: Final = {"later": policy(3, 2 * HOUR, 2, 12 * HOUR) + "      entries: [queue: unseen]\n"}
+"""Tries long after the last re-send of today's policy; has an entry for what nobody has seen."""
 
 
 def places(seed: int) -> list[Place]:
@@ -107,11 +107,11 @@ class Found:
         return {column: sum(row[column] for row in rows) for column in columns}
 
 
-def run(folder: Path, policies: list[str]) -> int:
+def run(folder: Path, policies: list[str], *more: str) -> int:
     """Run the command on what lies in a folder; it finds the session of the tests."""
     until = datetime.fromtimestamp((START_MS + UNTIL_MS) / 1000, UTC).isoformat()
     arguments = ["--events", f"{folder}/events", "--output-folder", f"{folder}/out"]
-    arguments += ["--until", until, "--horizon", "1m", "--most-attempts", "100"]
+    arguments += ["--until", until, "--horizon", "1m", "--most-attempts", "100", *more]
     for one in policies:
         arguments += ["--policy", one]
     return run_command_line(["pipeline", "whatif", *arguments])
@@ -298,6 +298,7 @@ def test_the_report_is_there(found: Found) -> None:
 
     assert page.count("<svg") == 3
     assert "patient" in page
+    assert "redeliveryPolicy queue=&quot;unseen&quot;" in page
     assert f"queue://mail.{SEEDS[0]}" in page
 
 
@@ -318,12 +319,15 @@ def test_a_bad_policy_ends_it_before_anything_is_written(
 def test_a_history_that_tells_nothing_has_empty_tables_and_the_base_as_proposal(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    parked = ("s", 1, 0, "s", "parked", datetime.fromtimestamp(1, UTC), 1, "m")
-    write_events([parked + (None,) * (len(EVENTS) - len(parked))], tmp_path / "events")
+    """One message died first before the time asked for, of one the first death is not known."""
+    died = ("s", 1, 0, "s", "received", datetime.fromtimestamp(1, UTC), 1, "died", "q", "queue://a")
+    parked = ("s", 1, 1, "s", "parked", datetime.fromtimestamp(2, UTC), 2, "parked")
+    rows = [one + (None,) * (len(EVENTS) - len(one)) for one in (died, parked)]
+    write_events(rows, tmp_path / "events")
     today = tmp_path / "today.yaml"
     today.write_text(POLICIES["today"])
 
-    assert run(tmp_path, [f"today={today}"]) == 0
+    assert run(tmp_path, [f"today={today}"], "--since", "1971-01-01") == 0
 
     for name in ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals"):
         assert spark.read.parquet(f"{tmp_path}/out/{name}").count() == 0
