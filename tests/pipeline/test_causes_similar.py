@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqsidecar.model.cause import cause_classes
@@ -53,6 +53,7 @@ words = st.lists(st.sampled_from("abcdefgh"), max_size=8).map(" ".join)
 texts = st.builds("{}: {}".format, st.sampled_from(("x.A", "x.B")), words)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(texts, st.integers(0, 3), max_size=12),
     st.sampled_from((0.5, 0.6, 0.75, 0.8, 1.0)),

@@ -4,7 +4,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amqsidecar.model.cause import BLANK, GROUP_MAX, TEXT_MAX, cause_group
@@ -80,6 +80,7 @@ def test_the_group_of(cause: str, _: str, group: str) -> None:
     assert cause_group(cause.replace("␊", "\n")) == group
 
 
+@settings(deadline=None)
 @given(template, st.lists(value, min_size=6, max_size=6))
 def test_numbers_ids_addresses_and_times_do_not_tell_failures_apart(
     cause: str, values: list[str]
@@ -87,6 +88,7 @@ def test_numbers_ids_addresses_and_times_do_not_tell_failures_apart(
     assert cause_group(cause.format(*values[:3])) == cause_group(cause.format(*values[3:]))
 
 
+@settings(deadline=None)
 @given(template, value, st.integers(0, 10**6), class_name)
 def test_the_envelope_of_the_broker_does_not_count(
     cause: str, cut: str, number: int, queue: str
@@ -95,6 +97,7 @@ def test_the_envelope_of_the_broker_does_not_count(
     assert cause_group(ENVELOPE.format(n=number, queue=queue, cause=words)) == cause_group(words)
 
 
+@settings(deadline=None)
 @given(class_name, class_name, template)
 @example("com.acme.v2.Refused", "com.acme.v3.Refused", "{}")
 @example("a.deadbeef.Refused", "a.deadbeee.Refused", "{}")
@@ -111,6 +114,7 @@ def test_other_classes_are_other_groups(one: str, other: str, words: str) -> Non
     assert all(one in group for group in ours)
 
 
+@settings(deadline=None)
 @given(hostile)
 @example("\nCaused by:\nCaused by:")
 @example("java.lang.Throwable: x redelivery  policy limit:, cause:y")
