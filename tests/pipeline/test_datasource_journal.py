@@ -219,7 +219,7 @@ def test_large_files_are_divided_and_small_ones_put_together(
     large = write_segments(tmp_path, range(1, 101))
     small = [write_segments(tmp_path, [number]) for number in range(101, 111)]
     size = small[0].stat().st_size
-    monkeypatch.setattr("amqsidecar.pipeline.datasource_journal._TASK_BYTES", 5 * size)
+    monkeypatch.setattr("amqsidecar.pipeline.datasource_journal._TASK_BYTES", 11 * size // 2)
     reader = stream_reader(tmp_path)
     end = {"main": {"first": 1, "last": 110}}
     partitions = reader.partitions({}, end)
