@@ -36,14 +36,17 @@ def test_what_a_lost_state_wrote_stays_beside_what_the_restored_one_writes(tmp_p
 
     happen(1)
     journaling.look()
+    journaling.close()
     shutil.copy(path, backup)
     happen(2)
     journaling.look()
+    journaling.close()
     shutil.copy(backup, path)
     happen(3)
     journaling.look()
     happen(4)
     journaling.look()
+    journaling.close()
 
     rows = [(row["stream"], row["segment"], row["row_id"]) for row in rows_in(folder)]
     old = next(stream for stream, _, row_id in rows if row_id == 1)
