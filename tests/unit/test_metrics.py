@@ -180,8 +180,9 @@ def test_what_waits_no_longer_is_not_shown() -> None:
     metrics = Metrics()
     metrics.set_waiting([tally(QUEUE, RowState.WAITING, 2), tally(QUEUE, RowState.HELD, 1)])
     metrics.set_waiting([tally(QUEUE, RowState.PARKED, 4)])
-    waiting = {key: value for key, value in scrape(metrics).items() if "waiting" in key[0]}
-    assert waiting == {("amqsidecar_waiting", (QUEUE, "parked")): 4}
+    name = "amqsidecar_waiting"
+    waiting = {key: value for key, value in scrape(metrics).items() if key[0] == name}
+    assert waiting == {(name, (QUEUE, "parked")): 4}
 
 
 @pytest.mark.parametrize(("next_due_ms", "expected"), [(None, 0), (500, 0.5), (1_500, 0)])
