@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.journal_options import JournalPath, open_journal, time_ms
+from amqsidecar.cli.journal_options import JournalPath, open_journal
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
 from amqsidecar.cli.printing import say
+from amqsidecar.cli.times import time_ms
 
 
 class FormatChoice(StrEnum):

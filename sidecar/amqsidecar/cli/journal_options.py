@@ -1,7 +1,6 @@
 """Which journal a command is about; imports nothing heavy."""
 
 import os
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,22 +39,3 @@ def open_journal(path: str | None, config: "Config") -> "Folder":
         what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
         raise ConfigError([Problem("journal.path", what)]) from error
     return open_folder(named, f"command-{os.getpid()}", lambda: None)
-
-
-def time_ms(text: str | None, option: str) -> int | None:
-    """Return the milliseconds of a time such as 2026-11-01 or 2026-11-01T08:00:00Z.
-
-    Example:
-        >>> time_ms("1970-01-01T00:00:01Z", "--since")
-        1000
-    """
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        what = f"expected a time such as 2026-11-01 or 2026-11-01T08:00:00Z, found {text!r}"
-        raise typer.BadParameter(what, param_hint=option) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

@@ -10,8 +10,8 @@ from amqsidecar.cli.pipeline_options import (
     OutputFolder,
     SparkConf,
     Until,
-    time_ms,
 )
+from amqsidecar.cli.times import time_ms
 
 NewSince = Annotated[
     str | None,

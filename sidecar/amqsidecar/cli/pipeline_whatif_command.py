@@ -12,8 +12,8 @@ from amqsidecar.cli.pipeline_options import (
     Since,
     SparkConf,
     Until,
-    time_ms,
 )
+from amqsidecar.cli.times import time_ms
 
 Policies = Annotated[
     list[str],

@@ -23,6 +23,7 @@ from amqsidecar.pipeline.causes_tables import (
     observation,
 )
 from amqsidecar.pipeline.events import read_events
+from amqsidecar.pipeline.results import Results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +58,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
     Raises:
         ConfigError: the history can't be read.
     """
-
-    def kept(name: str, table: DataFrame) -> DataFrame:
-        path = f"{options.output_folder}/{name}"
-        table.write.mode("overwrite").parquet(path)
-        return spark.read.schema(table.schema).parquet(path)
-
+    results = Results(spark, options.output_folder)
     events = read_events(spark, options.events)
     if options.until_ms is not None:
         events = events.where(f.col("at") < f.timestamp_millis(f.lit(options.until_ms)))
@@ -71,18 +67,18 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
     cells = count_cells(deaths).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         grouped = group_cells(cells, merge_texts(spark, cells, options.similarity))
-        by_hour = kept("causes_by_hour", causes_by_hour(grouped))
-        texts = kept("cause_texts", cause_texts(grouped))
-        examples = kept("cause_examples", cause_examples(deaths, grouped, options.examples))
+        by_hour = results.keep("causes_by_hour", causes_by_hour(grouped))
+        texts = results.keep("cause_texts", cause_texts(grouped))
+        examples = results.keep("cause_examples", cause_examples(deaths, grouped, options.examples))
     finally:
         cells.unpersist()
     write_report(
-        f"{options.output_folder}/report.html",
+        results.report_path,
         _facts(options, seen),
         seen,
-        groups=kept("cause_groups", cause_groups(by_hour, texts, seen)),
-        by_destination=kept("causes_by_destination", causes_by_destination(by_hour, seen)),
-        by_day=kept("causes_by_day", causes_by_day(by_hour)),
+        groups=results.keep("cause_groups", cause_groups(by_hour, texts, seen)),
+        by_destination=results.keep("causes_by_destination", causes_by_destination(by_hour, seen)),
+        by_day=results.keep("causes_by_day", causes_by_day(by_hour)),
         examples=examples,
     )
 

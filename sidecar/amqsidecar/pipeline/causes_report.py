@@ -10,8 +10,8 @@ from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.causes_tables import Observation
 from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.results import MOST_ROWS, show_rows
 
-MOST_ROWS: Final = 100
 """Of a table of the report; the Parquet tables have all."""
 MOST_GROUPS: Final = 6
 """In the plot: the largest; all others are one."""
@@ -51,14 +51,14 @@ def write_report(
         new = groups.where("is_new").select(
             *("cause_group", "deaths", "messages", "origins", "first_at", "last_at")
         )
-        _table(
+        show_rows(
             report, new.orderBy(f.desc("deaths"), "cause_group"), "Groups seen for the first time"
         )
         new_there = by_destination.where("is_new").select(
             *("cause_group", "origin", "deaths", "messages", "first_at", "last_at")
         )
         ordered = new_there.orderBy(f.desc("deaths"), "cause_group", "origin")
-        _table(report, ordered, "Groups seen for the first time at a destination")
+        show_rows(report, ordered, "Groups seen for the first time at a destination")
 
     report.heading("What grows")
     more = f.col("latest_day") - f.col("per_day_before")
@@ -66,28 +66,20 @@ def write_report(
         *("cause_group", "latest_day", "per_day_before", "growth", "deaths")
     )
     ordered = grown.orderBy(f.desc(more), "cause_group")
-    _table(report, ordered, "More deaths in the latest day than per day before")
+    show_rows(report, ordered, "More deaths in the latest day than per day before")
 
     report.heading("What messages die of")
     _plot_days(report, by_day, [row["cause_group"] for row in largest[:MOST_GROUPS]])
-    _table(report, groups.orderBy(f.desc("deaths"), "cause_group"), "All groups")
+    show_rows(report, groups.orderBy(f.desc("deaths"), "cause_group"), "All groups")
     ordered = by_destination.orderBy(f.desc("deaths"), "cause_group", "origin")
-    _table(report, ordered, "By destination")
+    show_rows(report, ordered, "By destination")
 
     report.heading("Examples")
     shown = examples.withColumn("cause", f.left("cause", f.lit(_EXAMPLE_LETTERS)))
-    _table(
+    show_rows(
         report, shown.orderBy("cause_group", f.desc("at"), "origin"), "Some of the latest deaths"
     )
     report.write(path)
-
-
-def _table(report: Report, table: DataFrame, caption: str) -> None:
-    """Add the first rows; say so where there are more."""
-    rows = table.limit(MOST_ROWS + 1).collect()
-    if len(rows) > MOST_ROWS:
-        caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    report.table(table.columns, [tuple(row) for row in rows[:MOST_ROWS]], caption)
 
 
 def _plot_days(report: Report, by_day: DataFrame, largest: Sequence[str]) -> None:

@@ -5,9 +5,8 @@ event of a survival analysis, and the end of the observation censors it.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.recovery_lives import count_outcomes, observed_streams
@@ -19,6 +18,7 @@ from amqsidecar.pipeline.recovery_tables import (
     recovery_summary,
     time_to_recovery,
 )
+from amqsidecar.pipeline.results import Results, time_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +53,10 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     Raises:
         ConfigError: the history can't be read.
     """
-
-    def kept(name: str, table: DataFrame) -> DataFrame:
-        path = f"{options.output_folder}/{name}"
-        table.write.mode("overwrite").parquet(path)
-        return spark.read.schema(table.schema).parquet(path)
-
+    results = Results(spark, options.output_folder)
     events = read_events(spark, options.events)
-    streams = kept("recovery_streams", observed_streams(events, options.until_ms))
-    counts = kept(
+    streams = results.keep("recovery_streams", observed_streams(events, options.until_ms))
+    counts = results.keep(
         "recovery_counts",
         count_outcomes(
             events,
@@ -71,32 +66,28 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
             until_ms=options.until_ms,
         ),
     )
-    curve = kept("recovery_curve", recovery_curve(counts, options.confidence))
+    curve = results.keep("recovery_curve", recovery_curve(counts, options.confidence))
     write_report(
-        f"{options.output_folder}/report.html",
+        results.report_path,
         _facts(options),
         options.min_messages,
         streams=streams,
-        summary=kept("recovery_summary", recovery_summary(counts)),
-        attempts=kept("recovery_by_attempt", recovery_by_attempt(counts, curve)),
+        summary=results.keep("recovery_summary", recovery_summary(counts)),
+        attempts=results.keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
         curve=curve,
-        by_message=kept("recovery_by_message", recovery_by_message(counts, options.confidence)),
-        times=kept("time_to_recovery", time_to_recovery(counts, options.confidence)),
+        by_message=results.keep(
+            "recovery_by_message", recovery_by_message(counts, options.confidence)
+        ),
+        times=results.keep("time_to_recovery", time_to_recovery(counts, options.confidence)),
     )
 
 
 def _facts(options: RecoveryOptions) -> dict[str, str]:
     return {
         "history": options.events,
-        "messages since": _time(options.since_ms, "the beginning"),
-        "observed until": _time(options.until_ms, "the latest event of each stream"),
+        "messages since": time_text(options.since_ms, "the beginning"),
+        "observed until": time_text(options.until_ms, "the latest event of each stream"),
         "recovered": f"not returned within {options.horizon_ms / 1000:,.0f} s after a re-send",
         "bounds": f"{options.confidence:.4g}, two-sided",
         "plots": f"groups of at least {options.min_messages} messages",
     }
-
-
-def _time(time_ms: int | None, otherwise: str) -> str:
-    if time_ms is None:
-        return otherwise
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")

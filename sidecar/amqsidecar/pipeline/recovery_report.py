@@ -9,8 +9,8 @@ from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.recovery_tables import GROUP, RESENDS
 from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.results import show_rows
 
-MOST_ROWS: Final = 200
 """Of a table of the report; the Parquet tables have all."""
 MOST_GROUPS: Final = 9
 """In the plots: the largest."""
@@ -46,30 +46,22 @@ def write_report(
 
     report.heading("Recovered by which re-send")
     _plot_attempts(report, _of(by_message, groups).collect(), ranked)
-    _table(report, attempts.orderBy(f.desc("messages"), *RESENDS), "Each re-send by itself")
+    show_rows(report, attempts.orderBy(f.desc("messages"), *RESENDS), "Each re-send by itself")
     whole = Window.partitionBy(*GROUP).rowsBetween(
         Window.unboundedPreceding, Window.unboundedFollowing
     )
     by_size = by_message.withColumn("size", f.max("at_risk").over(whole))
     by_size = by_size.orderBy(f.desc("size"), *GROUP, "attempts").drop("size")
-    _table(report, by_size, "Re-sends taken together, from the first death")
+    show_rows(report, by_size, "Re-sends taken together, from the first death")
     report.heading("When messages return after a re-send")
     _plot_curves(report, _thinned(_of(curve, groups)).collect(), ranked)
     report.heading("Time to recovery")
-    _table(report, times.orderBy(*GROUP, "quantile"), "From first death, over all messages")
+    show_rows(report, times.orderBy(*GROUP, "quantile"), "From first death, over all messages")
     report.heading("What became of the messages")
-    _table(report, summary.orderBy(f.desc("messages"), *GROUP), "By the first death")
+    show_rows(report, summary.orderBy(f.desc("messages"), *GROUP), "By the first death")
     report.heading("What was observed")
-    _table(report, streams.orderBy("stream"), "Streams of the history")
+    show_rows(report, streams.orderBy("stream"), "Streams of the history")
     report.write(path)
-
-
-def _table(report: Report, table: DataFrame, caption: str) -> None:
-    """Add the first rows; say so where there are more."""
-    rows = table.limit(MOST_ROWS + 1).collect()
-    if len(rows) > MOST_ROWS:
-        caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    report.table(table.columns, [tuple(row) for row in rows[:MOST_ROWS]], caption)
 
 
 def _largest(summary: DataFrame, min_messages: int) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from textwrap import indent
 
 import numpy as np
@@ -12,6 +11,7 @@ from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.report import write_by_hadoop
+from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.whatif_evidence import fit_curves, usual_waits
 from amqsidecar.pipeline.whatif_messages import read_messages
 from amqsidecar.pipeline.whatif_policy import (
@@ -75,12 +75,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     Raises:
         ConfigError: a policy can't be loaded, or the history can't be read; nothing is written.
     """
-
-    def kept(name: str, table: DataFrame) -> DataFrame:
-        path = f"{options.output_folder}/{name}"
-        table.write.mode("overwrite").parquet(path)
-        return spark.read.schema(table.schema).parquet(path)
-
+    results = Results(spark, options.output_folder)
     plugins = load_plugins()
     candidates = load_candidates(options.policies, plugins)
     messages = read_messages(
@@ -96,7 +91,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     proposals = None
     if options.search is not None:
         grid = make_grid(candidates[0].rules, plugins)
-        proposals = kept(
+        proposals = results.keep(
             "whatif_proposals",
             propose(curves, grid, usual, options.search, options.least_messages),
         )
@@ -112,14 +107,14 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
         bucket_ms=options.bucket_ms,
     )
     played = replay(counted, play).persist()
-    policies = kept("whatif_by_policy", by_policy(played))
+    policies = results.keep("whatif_by_policy", by_policy(played))
     write_report(
-        f"{options.output_folder}/report.html",
+        results.report_path,
         _facts(options, messages),
         unmatched,
         policies=policies,
-        destinations=kept("whatif_by_destination", by_destination(played)),
-        load=kept("whatif_load", load_over_time(played)),
+        destinations=results.keep("whatif_by_destination", by_destination(played)),
+        load=results.keep("whatif_load", load_over_time(played)),
         proposals=proposals,
     )
     for frame in (played, curves, messages):
@@ -193,8 +188,8 @@ def _facts(options: WhatifOptions, messages: DataFrame) -> dict[str, str]:
     }
     facts = {
         "history": options.events,
-        "messages since": _time(options.since_ms, "the beginning"),
-        "observed until": _time(options.until_ms, "the latest event of each stream"),
+        "messages since": time_text(options.since_ms, "the beginning"),
+        "observed until": time_text(options.until_ms, "the latest event of each stream"),
         "messages played": f"{counts.pop(None, 0):,}",
     }
     for reason, count in sorted(counts.items()):
@@ -208,9 +203,3 @@ def _facts(options: WhatifOptions, messages: DataFrame) -> dict[str, str]:
             f"become recoverable; destinations of at least {options.least_messages:,} messages"
         )
     return facts
-
-
-def _time(time_ms: int | None, otherwise: str) -> str:
-    if time_ms is None:
-        return otherwise
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.results import MOST_ROWS
 from amqsidecar.pipeline.whatif_policy import HISTORY, PROPOSAL
 
-MOST_ROWS: Final = 200
 """Of a table of the report; the Parquet tables have all."""
 MOST_PLOTTED: Final = 6
 """Destinations in the plot of choices: those with the most messages."""
