@@ -594,6 +594,14 @@ def test_an_age_has_a_unit(text: str, expected: int) -> None:
     assert duration_ms(text) == expected
 
 
+@pytest.mark.parametrize("job", ["recovery", "whatif"])
+def test_nothing_returns_within_no_time(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--events", "x", "--output-folder", "y", "--horizon", "0s"]
+    policy = ["--policy", "z.yaml"] if job == "whatif" else []
+    assert main.run_command_line(["pipeline", job, *given, *policy]) == 2
+    assert "--horizon" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "expected"),
     [(0, "0ms"), (999, "999ms"), (60_000, "1m"), (3_723_000, "1h 2m"), (90_061_000, "1d 1h")],

@@ -114,8 +114,13 @@ def read_filter(
     )
 
 
-def duration_ms(text: str, option: str = "--older-than") -> int:
+def duration_ms(text: str, option: str = "--older-than", *, least_ms: int = 0) -> int:
     """Return the milliseconds of a text such as `90s`, `15m`, `2h` or `3d`.
+
+    Args:
+        text: a whole number and its unit.
+        option: whose fault it is where it is none, or too short; leaves with code 2.
+        least_ms: the shortest.
 
     Example:
         >>> duration_ms("15m")
@@ -125,4 +130,8 @@ def duration_ms(text: str, option: str = "--older-than") -> int:
     if match is None:
         what = f"expected a number with a unit, such as 90s, 15m, 2h or 3d, found {text!r}"
         raise typer.BadParameter(what, param_hint=option)
-    return int(match[1]) * _UNIT_MS[match[2]]
+    found_ms = int(match[1]) * _UNIT_MS[match[2]]
+    if found_ms < least_ms:
+        what = f"expected at least {least_ms} ms, found {text!r}"
+        raise typer.BadParameter(what, param_hint=option)
+    return found_ms

@@ -57,7 +57,7 @@ def recovery(
         output_folder=output_folder.rstrip("/"),
         since_ms=time_ms(since, "--since"),
         until_ms=time_ms(until, "--until"),
-        horizon_ms=duration_ms(horizon, "--horizon"),
+        horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),
         confidence=confidence,
         min_messages=min_messages,
     )

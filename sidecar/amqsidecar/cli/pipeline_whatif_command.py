@@ -94,17 +94,14 @@ def whatif(
     from amqsidecar.pipeline.whatif import WhatifOptions, run_whatif  # noqa: PLC0415 - as above
     from amqsidecar.pipeline.whatif_search import Rule  # noqa: PLC0415 - as above
 
-    bucket_ms = duration_ms(bucket, "--bucket")
-    if bucket_ms == 0:
-        raise typer.BadParameter("a bucket has a length", param_hint="--bucket")
     options = WhatifOptions(
         events=events,
         output_folder=output_folder.rstrip("/"),
         policies=policy,
         since_ms=time_ms(since, "--since"),
         until_ms=time_ms(until, "--until"),
-        horizon_ms=duration_ms(horizon, "--horizon"),
-        bucket_ms=bucket_ms,
+        horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),
+        bucket_ms=duration_ms(bucket, "--bucket", least_ms=1),
         most_attempts=most_attempts,
         least_messages=least_messages,
         search=Rule(share_tolerance / 100, slowdown) if search else None,
