@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import cycle
+from operator import itemgetter
 from pathlib import Path
 
 import psycopg
@@ -124,9 +125,9 @@ class Run:
             sidecar.start()
 
     def logged(self, event: str) -> list[dict[str, object]]:
-        """Return the log lines of an event name, of all sidecars that run."""
+        """Return the log lines of an event name, of all sidecars that run, by time."""
         lines = [line for one in self.sidecars for line in one.log_lines()]
-        return [line for line in lines if line["event"] == event]
+        return sorted((line for line in lines if line["event"] == event), key=itemgetter("at"))
 
     def wait_settled(self, *sidecars: SidecarProcess) -> None:
         """Wait until the last cycles of some that do nothing any more are settled."""
