@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import amqsidecar.app
 from amqsidecar import __version__
@@ -594,12 +595,10 @@ def test_an_age_has_a_unit(text: str, expected: int) -> None:
     assert duration_ms(text) == expected
 
 
-@pytest.mark.parametrize("job", ["recovery", "whatif"])
-def test_nothing_returns_within_no_time(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--events", "x", "--output-folder", "y", "--horizon", "0s"]
-    policy = ["--policy", "z.yaml"] if job == "whatif" else []
-    assert main.run_command_line(["pipeline", job, *given, *policy]) == 2
-    assert "--horizon" in capsys.readouterr().err
+def test_a_time_that_is_too_short_is_refused() -> None:
+    assert duration_ms("1s", "--horizon", least_ms=1) == 1000
+    with pytest.raises(typer.BadParameter, match="at least 1 ms, found '0s'"):
+        duration_ms("0s", "--horizon", least_ms=1)
 
 
 @pytest.mark.parametrize(
