@@ -392,13 +392,11 @@ def _journaling(
     options = config.journal
     if not options.path:
         return nullcontext()
-    try:
-        from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - an extra
-        from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
-        raise ConfigError([Problem("journal.path", what)]) from error
+    from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - only where it is wanted
+
     folder = open_folder(options.path, instance, lambda: crash_point("segment_hidden"))
+    from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra, which is there
+
     return Journaling(
         make_store=lambda: open_store(config, clock),
         writer=JournalWriter(

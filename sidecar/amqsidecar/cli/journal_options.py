@@ -31,11 +31,6 @@ def open_journal(path: str | None, config: "Config") -> "Folder":
     named = path or config.journal.path
     if not named:
         raise ConfigError([Problem("journal.path", "is not set: name the journal, or use --path")])
-    try:
-        import pyarrow  # noqa: F401, PLC0415 - an extra
+    from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - as above
 
-        from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
-        raise ConfigError([Problem("journal.path", what)]) from error
     return open_folder(named, f"command-{os.getpid()}", lambda: None)

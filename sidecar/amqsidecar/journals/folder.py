@@ -67,8 +67,13 @@ def open_folder(path: str, writer: str, before_rename: Callable[[], None]) -> Fo
         before_rename: called when a new file is durable, but not there under its name yet.
 
     Raises:
-        ConfigError: nothing installed knows this kind of URL.
+        ConfigError: what journals need is not installed, or nothing that knows this kind of URL.
     """
+    try:
+        import pyarrow  # noqa: F401, PLC0415 - an extra, which whoever opens a journal needs
+    except ImportError as error:
+        what = f'needs Apache Arrow: pip install "amqsidecar[journal]" ({error})'
+        raise ConfigError([Problem("journal.path", what)]) from error
     for scheme in _LOCAL_SCHEMES:
         path = path.removeprefix(scheme)
     if "://" not in path:
