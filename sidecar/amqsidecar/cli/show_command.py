@@ -134,6 +134,8 @@ _DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",
     events.Retried: lambda event: f"to {event.destination} by {event.actor}",
     events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
+    events.Redirected: lambda event: f"to {event.destination} by {event.actor}",
+    events.Edited: lambda event: f"{event.destination}: edited by {event.actor}",
     events.Released: lambda event: (
         f"to {event.destination} by {event.actor}, due {clock_time(event.due_at_ms)}"
     ),

@@ -72,10 +72,11 @@ class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
 
 
 class Discarded(Event, frozen=True, gc=False, kw_only=True, tag="discarded"):
-    """The rules say: drop; the message is gone."""
+    """The rules, or a person, say: drop; the message is gone."""
 
     destination: str
     rule: str
+    actor: str | None = None
 
 
 class Parked(Event, frozen=True, gc=False, kw_only=True, tag="parked"):
@@ -145,6 +146,20 @@ class Cancelled(Event, frozen=True, gc=False, kw_only=True, tag="cancelled"):
     actor: str
 
 
+class Redirected(Event, frozen=True, gc=False, kw_only=True, tag="redirected"):
+    """A person asked to send it to another destination now; `destination` is the new one."""
+
+    destination: str
+    actor: str
+
+
+class Edited(Event, frozen=True, gc=False, kw_only=True, tag="edited"):
+    """A person changed body or properties; what it was before is kept as long as the history."""
+
+    destination: str
+    actor: str
+
+
 class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_doubt"):
     """The token is gone: what the cycle took counts as taken, what it sent counts as not sent."""
 
@@ -182,6 +197,8 @@ AnyEvent = (
     | Retried
     | Released
     | Cancelled
+    | Redirected
+    | Edited
     | CycleInDoubt
     | CycleRecovered
 )

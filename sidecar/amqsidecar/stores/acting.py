@@ -2,16 +2,16 @@
 
 from abc import ABC, abstractmethod
 
+from amqsidecar.model import acts
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Progress, unwatched
-from amqsidecar.stores import acts
 
 
 class ActingStore(ABC):
     """Operators' actions, each in small transactions of the store that inherits it."""
 
     @abstractmethod
-    def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
+    def _act(self, row_filter: RowFilter, action: acts.Act, progress: Progress) -> int:
         """Change the rows of a filter chunk by chunk; returns how many were changed."""
 
     def retry(

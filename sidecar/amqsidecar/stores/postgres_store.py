@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from amqsidecar.clock import Clock
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     InstanceView,
@@ -24,7 +25,6 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.store import Progress
-from amqsidecar.stores import acts
 from amqsidecar.stores.acting import ActingStore
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
@@ -295,7 +295,7 @@ class PostgresStore(ActingStore, PostgresOutbox):
 
     # What operators do (`ActingStore`).
 
-    def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
+    def _act(self, row_filter: RowFilter, action: acts.Act, progress: Progress) -> int:
         """Change rows chunk by chunk; those that a cycle is just looking at are tried again."""
         until_id = self._database.query("newest_id")[0][0]
         total = 0
@@ -308,7 +308,7 @@ class PostgresStore(ActingStore, PostgresOutbox):
                 total += changed
         return total
 
-    def _act_on(self, ids: list[int], row_filter: RowFilter, action: acts.Action) -> int:
+    def _act_on(self, ids: list[int], row_filter: RowFilter, action: acts.Act) -> int:
         conditions = conditions_of(row_filter)
         total = 0
         for attempt in range(_ATTEMPTS):

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
+from amqsidecar.model.acts import Act, Change
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowView, TakenRow
-from amqsidecar.stores.acts import Action, Change
 from amqsidecar.stores.postgres_database import PostgresDatabase
 from amqsidecar.stores.postgres_events import read_block, rewrite_block, write_block
 from amqsidecar.stores.postgres_rows import (
@@ -232,7 +232,7 @@ class PostgresTransaction:
         self._queue("delete_messages", ids=list(ids))
 
     def change_rows(
-        self, ids: Sequence[int], conditions: Mapping[str, object], action: Action
+        self, ids: Sequence[int], conditions: Mapping[str, object], action: Act
     ) -> tuple[int, list[int]]:
         """Apply an operator's action to rows with their events.
 

@@ -18,10 +18,10 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
 from amqsidecar.store import Progress
-from amqsidecar.stores import acts
 from amqsidecar.stores.acting import ActingStore
 from amqsidecar.stores.packing import storable, unpack_events, unpack_message
 from amqsidecar.stores.service_lock import ServiceLock
@@ -310,7 +310,7 @@ class SqliteStore(ActingStore, SqliteOutbox):
 
     # What operators do (`ActingStore`).
 
-    def _act(self, row_filter: RowFilter, action: acts.Action, progress: Progress) -> int:
+    def _act(self, row_filter: RowFilter, action: acts.Act, progress: Progress) -> int:
         """Change rows chunk by chunk, leaving the write lock to others in between."""
         total, pause_s = 0, 0.0
         for ids in chunks_of_ids(self._database, row_filter, CHUNK_ROWS):

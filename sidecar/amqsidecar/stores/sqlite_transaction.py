@@ -7,9 +7,9 @@ from contextlib import closing
 from itertools import chain
 from typing import Any
 
+from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, TakenRow
-from amqsidecar.stores.acts import Action
 from amqsidecar.stores.packing import (
     pack_deltas,
     pack_holds,
@@ -196,7 +196,7 @@ class SqliteTransaction:
             )
             self._delete_rows(runs_of(set(ids)))
 
-    def change_rows(self, rows: Sequence[tuple[Any, ...]], change: Action) -> tuple[int, int]:
+    def change_rows(self, rows: Sequence[tuple[Any, ...]], change: Act) -> tuple[int, int]:
         """Apply an operator's action to listed rows with their events; in-flight rows are left.
 
         Args:

@@ -10,7 +10,11 @@ from amqsidecar.model.schedule import RowState, RowView
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator's action makes of one row."""
+    """What an operator's action makes of one row.
+
+    Attributes:
+        is_removed: the row goes, and its message with it; the other fields say nothing then.
+    """
 
     state: RowState
     due_at_ms: int
@@ -19,13 +23,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     redelivery_count: int
     reason: str | None
     event: AnyEvent
+    is_removed: bool = False
 
 
-Action = Callable[[RowView], Change | None]
+Act = Callable[[RowView], Change | None]
 """Returns what becomes of a row; None = it is left as it is."""
 
 
-def retry(now_ms: int, actor: str) -> Action:
+def retry(now_ms: int, actor: str) -> Act:
     """Make rows due now, also held and parked ones."""
 
     def change(row: RowView) -> Change:
@@ -42,7 +47,7 @@ def retry(now_ms: int, actor: str) -> Action:
     return change
 
 
-def cancel(now_ms: int, actor: str, suffix: str) -> Action:
+def cancel(now_ms: int, actor: str, suffix: str) -> Act:
     """Send rows to their final dead-letter queue now; the source plus a suffix."""
 
     def change(row: RowView) -> Change | None:
@@ -70,7 +75,7 @@ def cancel(now_ms: int, actor: str, suffix: str) -> Action:
     return change
 
 
-def hold(now_ms: int, actor: str) -> Action:
+def hold(now_ms: int, actor: str) -> Act:
     """Keep waiting rows until a person releases them."""
     reason = f"held by {actor}"
 
@@ -90,7 +95,7 @@ def hold(now_ms: int, actor: str) -> Action:
     return change
 
 
-def release(now_ms: int, actor: str) -> Action:
+def release(now_ms: int, actor: str) -> Act:
     """Let held rows go at their due time, at once if it has passed."""
 
     def change(row: RowView) -> Change | None:

@@ -1,0 +1,259 @@
+"""The ledger contract: what a store knows for operators besides the schedule.
+
+Counts of failures, operations with their progress and what became of their messages, originals of
+edited messages, and what was seen of destinations. Every store that keeps a schedule of its own is
+a ledger too (SQLite, PostgreSQL); where the broker keeps what waits there is none.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from amqsidecar.model.acts import Act
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.operation import Member, Operation, OutcomeKind
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import RowFilter, RowView
+
+
+class RowOrder(StrEnum):
+    """How rows are listed."""
+
+    NEWEST = "newest"
+    """By number, the highest first."""
+    DUE = "due"
+    """By due time, then number; rows that wait for a person come with their due time, too."""
+
+
+class RowKey(NamedTuple):
+    """Where a page of rows ended, in its order.
+
+    Attributes:
+        sort: NEWEST: 0; DUE: the due time.
+    """
+
+    sort: int
+    id: int
+
+
+class RowPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some rows.
+
+    Attributes:
+        rows: may be fewer than asked for although there are more: looking is bounded.
+        next_after: where to go on; None = this is the end.
+    """
+
+    rows: list[RowView]
+    next_after: RowKey | None
+
+
+Select = Callable[[RowView, bytes], bool]
+"""Tells by a row and its encoded message whether an operation is about it."""
+
+
+class Sighting(NamedTuple):
+    """A member of an operation was seen.
+
+    Attributes:
+        has_returned: False = it was re-sent; True = it died again.
+    """
+
+    redelivery_id: str
+    at_ms: int
+    has_returned: bool
+
+
+class Verdict(NamedTuple):
+    """What became of a member."""
+
+    redelivery_id: str
+    outcome: OutcomeKind
+    evidence: str
+
+
+class Original(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it was before a person edited it; kept as long as the history."""
+
+    redelivery_id: str
+    row_id: int
+    edited_at_ms: int
+    actor: str
+    encoding: str
+    message: bytes
+
+
+class Tail(NamedTuple):
+    """Events in the order in which they became visible, and where they end.
+
+    Attributes:
+        position: opaque; give it to `events_after` for what came later.
+    """
+
+    events: Sequence[AnyEvent]
+    position: str
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """The side of a store that people look at and act through; one object belongs to one thread."""
+
+    # Looking. Events of an unfinished cycle count nowhere yet.
+
+    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return groups of which one died since, the latest death first, at most `limit`."""
+        ...
+
+    def failure_counts(
+        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind]
+    ) -> list[FailureCount]:
+        """Return counts of buckets that begin in [from, until); old ones may be merged to hours."""
+        ...
+
+    def group_tallies(self) -> list[GroupTally]:
+        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        ...
+
+    def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
+        ...
+
+    def page_rows(
+        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
+    ) -> RowPage:
+        """Return rows that the filter hits; looks at a bounded number of rows only."""
+        ...
+
+    def tail(self) -> str:
+        """Return the position after all events that are visible now."""
+        ...
+
+    def events_after(self, position: str, max_events: int) -> Tail:
+        """Return events that became visible after a position; whole blocks, one at least.
+
+        No event is left out and none comes twice, also where several processes write and commit out
+        of order. What was forgotten meanwhile is left out.
+        """
+        ...
+
+    # Operations.
+
+    def add_operation(self, operation: Operation) -> Operation:
+        """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
+        ...
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation; None = there is none of this number."""
+        ...
+
+    def operations(self, limit: int, before: int | None = None) -> list[Operation]:
+        """Return operations, the newest first, only those with a number below `before`."""
+        ...
+
+    def open_operations(self) -> list[Operation]:
+        """Return operations that are running, and all others with members without an outcome."""
+        ...
+
+    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
+        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
+
+        Raises:
+            KeyError: there is none of this number.
+        """
+        ...
+
+    def step_operation(
+        self,
+        number: int,
+        act: Act,
+        select: Select | None,
+        limit: int,
+        progress: Callable[[Operation], Operation],
+        is_followed: bool,
+    ) -> Operation:
+        """Apply an action to the next rows of a running operation; durable with its progress.
+
+        One transaction: rows, events, `after_id`, `matched`, `changed`, and members; so a process
+        that dies leaves the step done or not done. In-flight rows are left as they are. Looks at a
+        bounded number of rows: a step that matched none need not be the last.
+
+        Args:
+            number: of the operation; if it isn't running (any more), nothing is done.
+            act: what becomes of a row; None = it is left as it is.
+            select: which of the rows that the filter hits are meant; None = all of them.
+            limit: change at most so many rows.
+            progress: called in the transaction with the operation after the step, its cursor and
+                counts set; what it returns is kept. `after_id == until_id`: it was the last.
+            is_followed: keep the changed rows as members, whose outcome is wanted.
+        """
+        ...
+
+    def members(
+        self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
+    ) -> list[Member]:
+        """Return members by redelivery id, only those above `after`; None = any outcome."""
+        ...
+
+    def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
+        """Return how many members have which outcome; None = not sent yet."""
+        ...
+
+    def followed_until(self) -> str | None:
+        """Return the position up to which members were looked for; None = never."""
+        ...
+
+    def apply_sightings(self, sightings: Sequence[Sighting], position: str) -> None:
+        """Note what was seen of members, and up to where events were read; durable together.
+
+        Ids of no open member are left out. Only what lies after the member's change counts. Adds to
+        `resent` and `came_back` of the operations.
+        """
+        ...
+
+    def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
+        """Return members with outcome RESENT that were sent before a time, the oldest first."""
+        ...
+
+    def give_verdicts(self, number: int, verdicts: Sequence[Verdict]) -> None:
+        """Write outcomes of members; durable together."""
+        ...
+
+    # Editing.
+
+    def replace_message(
+        self, row_id: int, expected_size: int, message: bytes, event: AnyEvent, actor: str
+    ) -> bool:
+        """Give a row other bytes, with an event; the old ones become an `Original`.
+
+        Returns:
+            False = the row is gone, in flight, or its message is of another size than expected:
+            nothing was done.
+        """
+        ...
+
+    def originals(self, redelivery_id: str) -> list[Original]:
+        """Return what a message was before edits, the oldest first."""
+        ...
+
+    # What was seen of destinations.
+
+    def add_observations(self, observations: Sequence[Observation]) -> None:
+        """Keep what was seen; of each destination at most one a minute, the latest."""
+        ...
+
+    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return what was seen of a destination in [from, until), the oldest first."""
+        ...
+
+    # Retention.
+
+    def forget_ledger(self, before_ms: int, hours_before_ms: int, limit: int) -> int:
+        """Remove what is older than a time, and merge older counts to hours; returns how much.
+
+        Groups whose last death, ended operations whose end, originals whose edit and observations
+        that lie before are removed, at most `limit` of each.
+        """
+        ...
