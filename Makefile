@@ -68,7 +68,7 @@ soak: brokers ## watch the memory over a backlog of a million dead letters: MESS
 
 .PHONY: bench
 bench: brokers ## ratios against a Java mover and the in-broker plugin, as a table
-	PYTHONPATH=tests $(BIN)/python tests/bench/bench.py
+	PYTHONPATH=tests $(BIN)/python tests/bench/peers.py
 
 .PHONY: bench-scale
 bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)

@@ -16,9 +16,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-# Why: as a script its own folder comes first, where `bench` is this file and not the folder.
-sys.path.pop(0)
-
 from bench import decisions, lateness, moving, whole_cycle
 from support.brokers import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.maven import ARTEMIS, CLASSIC_5, CLASSIC_6
