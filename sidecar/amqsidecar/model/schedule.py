@@ -85,6 +85,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it is parked, held, or postponed; None = nothing of that.
         in_flight: it is in the cycle that runs now; nobody else may change it.
         size_bytes: size of the encoded message.
+        cause_group: see `RowFilter`.
     """
 
     id: int
@@ -104,6 +105,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     reason: str | None = None
     in_flight: bool = False
+    cause_group: str = ""
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +117,11 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
         destination: canonical text; None = any.
         state: None = any.
         cause_contains: a part of the cause, case-sensitive; None = any.
+        cause_group: as `failure.failure_cause` gives it; "" = taken before causes were grouped;
+            None = any.
+        source: dead-letter queue, canonical text; None = any.
+        redelivery_count: the count that the re-send will carry; None = any.
+        received_from_ms: taken then or later; None = any.
         received_before_ms: None = any.
     """
 
@@ -123,6 +130,10 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
     destination: str | None = None
     state: RowState | None = None
     cause_contains: str | None = None
+    cause_group: str | None = None
+    source: str | None = None
+    redelivery_count: int | None = None
+    received_from_ms: int | None = None
     received_before_ms: int | None = None
 
 
