@@ -14,8 +14,9 @@ SidecarError                      never raised itself
 ├── StoreError
 │   ├── StoreUnavailable          transient: the store can't be reached or is full
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
-└── JournalError                  the journal's files can't be read or written, or are damaged
-    └── SegmentTaken              the journal has other events under the number of a segment
+├── JournalError                  the journal's files can't be read or written, or are damaged
+│   └── SegmentTaken              the journal has other events under the number of a segment
+└── EditRefused                   what a person wants to change of a message can't be changed so
 """
 
 from collections.abc import Mapping, Sequence
@@ -146,3 +147,7 @@ class JournalError(SidecarError):
 
 class SegmentTaken(JournalError):
     """The journal has other events under the number of a segment; it can never be written."""
+
+
+class EditRefused(SidecarError):
+    """A message can't be changed as a person asked; says what, where, and what is expected."""
