@@ -1,0 +1,196 @@
+"""A kept message as people look at it, and what they may change of it.
+
+Wires tell these values apart from bytes and make bytes of them again (`brokers/message_view.py`,
+`brokers/message_edit.py`). What a message holds comes from anyone: every text here is data, to be
+escaped wherever it is shown.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+FIELDS_MAX: Final = 500
+"""Headers, properties, or entries of a body that a view shows; the rest is counted."""
+
+DEPTH_MAX: Final = 32
+"""How deep a view goes into maps and lists."""
+
+VALUE_CHARACTERS_MAX: Final = 4_000
+"""Characters that a view shows of one value of a header, a property or an entry."""
+
+
+class ValueType(StrEnum):
+    """Types of values; the words of JMS where it has one, else those of AMQP."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    BYTE = "byte"
+    SHORT = "short"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    CHAR = "char"
+    NULL = "null"
+    BYTES = "bytes"
+    MAP = "map"
+    LIST = "list"
+    SYMBOL = "symbol"
+    UBYTE = "ubyte"
+    USHORT = "ushort"
+    UINT = "uint"
+    ULONG = "ulong"
+    TIMESTAMP = "timestamp"
+    UUID = "uuid"
+    OTHER = "other"
+    """What has no form that people read: arrays, decimals, described values."""
+
+
+EDITABLE_TYPES: Final = (
+    ValueType.STRING,
+    ValueType.BOOLEAN,
+    ValueType.BYTE,
+    ValueType.SHORT,
+    ValueType.INT,
+    ValueType.LONG,
+    ValueType.FLOAT,
+    ValueType.DOUBLE,
+)
+"""Types that JMS knows for properties; what is set has one of these. STOMP has strings only."""
+
+
+class TypedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A header, a property, or an entry of a map or list.
+
+    Attributes:
+        name: as it is on the wire; of an entry of a list its index, 0-based, in decimal.
+        type: of the value.
+        value: as text: numbers in decimal, booleans `true` or `false`, bytes in hexadecimal,
+            timestamps as milliseconds since the epoch; "" of maps and lists, whose entries follow.
+        is_cut: the value is longer than what is shown.
+        locked: why a person can't change it; None = it may be set or removed.
+        depth: 0 = of the message or the body itself, 1 = of a map or list in it, ...
+    """
+
+    name: str
+    type: ValueType
+    value: str
+    is_cut: bool = False
+    locked: str | None = None
+    depth: int = 0
+
+
+class BodyKind(StrEnum):
+    """What a body is."""
+
+    TEXT = "text"
+    JSON = "json"
+    """A text that is well-formed JSON."""
+    XML = "xml"
+    """A text that is well-formed XML."""
+    MAP = "map"
+    LIST = "list"
+    """A list that an AMQP application sent as such."""
+    STREAM = "stream"
+    """The values of a JMS StreamMessage."""
+    BYTES = "bytes"
+    JAVA = "java"
+    """A serialised Java object; recognised, never read."""
+    EMPTY = "empty"
+
+
+class BodyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A body as people look at it.
+
+    Attributes:
+        kind: what it is.
+        content_type: as the message says; "" = it doesn't.
+        size_bytes: of the whole body, unpacked where the wire has it compressed.
+        is_compressed: the wire has it compressed.
+        is_cut: what is shown is not all.
+        text: TEXT, JSON, XML: as it is; what is edited. BYTES: the same where they are UTF-8.
+        pretty: JSON, XML: indented, to be read; every token is as it was. "" = as `text`.
+        entries: MAP, LIST, STREAM: the values in order, those of nested ones after theirs.
+        hex: BYTES, JAVA: the first bytes as a dump, 16 on a line.
+        java_class: JAVA: name of the class, from the head of the stream; "" = not found there.
+        locked: why a person can't change it; None = it may be.
+    """
+
+    kind: BodyKind
+    content_type: str = ""
+    size_bytes: int = 0
+    is_compressed: bool = False
+    is_cut: bool = False
+    text: str = ""
+    pretty: str = ""
+    entries: tuple[TypedValue, ...] = ()
+    hex: str = ""
+    java_class: str = ""
+    locked: str | None = None
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as people look at it.
+
+    Attributes:
+        wire: protocol and version that it was taken over, such as `AMQP 1.0`.
+        kind: what an application calls it, such as `TextMessage`; "" = the wire does not tell.
+        headers: what is no property of the application, in the order of the wire.
+        properties: of the application, in the order of the wire.
+        left_out: how many headers and properties are not among those.
+        body: what it carries.
+        size_bytes: of the encoded message.
+        problems: what of it can't be read, a sentence each; the rest is shown.
+        property_types: types that a property may be given.
+        entry_types: types that an entry of a map may be given; none = entries can't be set.
+        body_as_bytes: the body may be replaced by bytes.
+        body_as_text: the body may be replaced by a text.
+    """
+
+    wire: str
+    kind: str = ""
+    headers: tuple[TypedValue, ...] = ()
+    properties: tuple[TypedValue, ...] = ()
+    left_out: int = 0
+    body: BodyView
+    size_bytes: int
+    problems: tuple[str, ...] = ()
+    property_types: tuple[ValueType, ...] = ()
+    entry_types: tuple[ValueType, ...] = ()
+    body_as_bytes: bool = False
+    body_as_text: bool = False
+
+
+class PropertyEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """A property, or an entry of a map, that gets a value.
+
+    Attributes:
+        name: what is there under this name is replaced in its place, else it is added at the end.
+        value: as `TypedValue.value`.
+        type: None = the type that it has; a string where there is none of this name.
+    """
+
+    name: str
+    value: str
+    type: ValueType | None = None
+
+
+class MessageEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person changes of a message; what is not named keeps its bytes and its place.
+
+    Attributes:
+        text: the new body of a text message; of a bytes message as UTF-8. None = unchanged.
+        data: the new body of a bytes message; None = unchanged. Not together with `text`.
+        set_properties: see `PropertyEdit`.
+        remove_properties: names; one that isn't there is refused.
+        set_entries: of a map body.
+        remove_entries: names in a map body; one that isn't there is refused.
+    """
+
+    text: str | None = None
+    data: bytes | None = None
+    set_properties: tuple[PropertyEdit, ...] = ()
+    remove_properties: tuple[str, ...] = ()
+    set_entries: tuple[PropertyEdit, ...] = ()
+    remove_entries: tuple[str, ...] = ()
