@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
@@ -527,6 +528,10 @@ def varied_rows(count: int) -> list[TakenRow]:
             destination=f"queue://{number % 4}",
             redelivery_id=f"test-{number // 2}",
             cause=causes[number % 4],
+            cause_group=["", "order refused", "(expired)"][number % 3],
+            source=f"queue://DLQ.{number % 2}",
+            redelivery_count=number % 5,
+            due_at_ms=1_000 + number,
             received_at_ms=number * 10,
         )
         for number in range(1, count + 1)
@@ -539,24 +544,29 @@ FILTERS = {
     "destination": ["queue://1", "queue://none"],
     "state": list(RowState),
     "cause_contains": ["order", "%", "_all_", ""],
+    "cause_group": ["", "order refused", "none"],
+    "source": ["queue://DLQ.1", "queue://none"],
+    "redelivery_count": [2],
+    "received_from_ms": [110],
     "received_before_ms": [0, 110],
+    "due_before_ms": [1_000, 1_012],
+    "count_at_least": [3],
 }
 
 
 def matches(row: TakenRow, row_filter: RowFilter) -> bool:
-    return (
-        (row_filter.ids is None or row.id in row_filter.ids)
-        and row_filter.redelivery_id in (None, row.redelivery_id)
-        and row_filter.destination in (None, row.destination)
-        and row_filter.state in (None, row.state)
-        and (
-            row_filter.cause_contains is None
-            or (row.cause is not None and row_filter.cause_contains in row.cause)
-        )
-        and (
-            row_filter.received_before_ms is None
-            or row.received_at_ms < row_filter.received_before_ms
-        )
+    conditions: dict[str, Callable[[Any], bool]] = {
+        "ids": lambda ids: row.id in ids,
+        "cause_contains": lambda part: row.cause is not None and part in row.cause,
+        "received_from_ms": lambda from_ms: row.received_at_ms >= from_ms,
+        "received_before_ms": lambda before_ms: row.received_at_ms < before_ms,
+        "due_before_ms": lambda before_ms: row.due_at_ms < before_ms,
+        "count_at_least": lambda count: row.redelivery_count >= count,
+    }
+    return all(
+        value is None
+        or (conditions[name](value) if name in conditions else getattr(row, name) == value)
+        for name, value in msgspec.structs.asdict(row_filter).items()
     )
 
 

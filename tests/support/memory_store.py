@@ -34,7 +34,16 @@ from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
 _VIEWED = [name for name in RowView.__struct_fields__ if name in TakenRow.__struct_fields__]
-_TEXTS = ("destination", "source", "redelivery_id", "rule", "cause", "message_id", "encoding")
+_TEXTS = (
+    "destination",
+    "source",
+    "redelivery_id",
+    "rule",
+    "cause",
+    "cause_group",
+    "message_id",
+    "encoding",
+)
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -488,7 +497,9 @@ def _storable(value: T, names: Sequence[str]) -> T:
 
 
 def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
-    cause, before_ms = row_filter.cause_contains, row_filter.received_before_ms
+    cause, group, source = row_filter.cause_contains, row_filter.cause_group, row_filter.source
+    before_ms, after_ms = row_filter.received_before_ms, row_filter.received_from_ms
+    due_ms, least = row_filter.due_before_ms, row_filter.count_at_least
     destination, redelivery_id = row_filter.destination, row_filter.redelivery_id
     return (
         (row_filter.ids is None or row.id in row_filter.ids)
@@ -496,7 +507,13 @@ def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
         and (destination is None or row.destination == storable(destination))
         and row_filter.state in (None, row.state)
         and (cause is None or (row.cause is not None and storable(cause) in row.cause))
+        and (group is None or row.cause_group == storable(group))
+        and (source is None or row.source == storable(source))
         and (before_ms is None or row.received_at_ms < before_ms)
+        and (after_ms is None or row.received_at_ms >= after_ms)
+        and (due_ms is None or row.due_at_ms < due_ms)
+        and row_filter.redelivery_count in (None, row.redelivery_count)
+        and (least is None or row.redelivery_count >= least)
     )
 
 

@@ -31,6 +31,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
+from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
 from amqsidecar.plugin import Chance, Decider
@@ -310,6 +311,7 @@ class _Draft:
             expiration_ms=expiration_ms,
             rule=rule,
             cause=provenance.cause,
+            cause_group=failure_cause(provenance.cause, expired=provenance.expired),
             message_id=provenance.message_id,
             received_at_ms=self.now_ms,
             encoding=self.settings.encoding,

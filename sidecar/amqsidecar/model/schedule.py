@@ -39,6 +39,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         expiration_ms: final only: time to live there; 0 = for ever.
         rule: the rule that decided, or the reason why it is parked or held.
         cause: the broker's words for why it died.
+        cause_group: by `model.failure.failure_cause`; "" = taken before causes were grouped.
         message_id: the id that consumers saw.
         received_at_ms: when it was taken.
         encoding: how `message` is encoded.
@@ -61,6 +62,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     received_at_ms: int
     encoding: str
     message: bytes
+    cause_group: str = ""
 
 
 class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -123,6 +125,8 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
         redelivery_count: the count that the re-send will carry; None = any.
         received_from_ms: taken then or later; None = any.
         received_before_ms: None = any.
+        due_before_ms: None = any.
+        count_at_least: `redelivery_count` is this or more; None = any.
     """
 
     ids: tuple[int, ...] | None = None
@@ -135,6 +139,8 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
     redelivery_count: int | None = None
     received_from_ms: int | None = None
     received_before_ms: int | None = None
+    due_before_ms: int | None = None
+    count_at_least: int | None = None
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):

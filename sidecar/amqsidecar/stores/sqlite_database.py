@@ -14,13 +14,15 @@ from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 QUERIES = read_queries("sqlite_queries.sql")
 
 _OUTBOX = read_sql("sqlite_outbox.sql").split(";\n")
+_LEDGER = read_sql("sqlite_ledger.sql").split(";\n")
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
     2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
     3: _OUTBOX,
+    4: _LEDGER,
 }
 """What makes the next version of a file of this one. Older files than these are refused."""
 
@@ -179,7 +181,7 @@ class SqliteDatabase:
         try:
             # Invariant: of two processes that create the file at once, the second finds it made.
             if self._schema_version() is None:
-                for statement in (*read_sql("sqlite_schema.sql").split(";\n"), *_OUTBOX):
+                for statement in (*read_sql("sqlite_schema.sql").split(";\n"), *_OUTBOX, *_LEDGER):
                     self.run(statement)
                 values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
                 self.query("create_meta", values)

@@ -4,7 +4,8 @@
 -- fragment: view_columns
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
+rule, cause, message_id, received_at_ms, encoding, size_bytes, reason,
+cause_group
 
 -- fragment: row_conditions
 -- All conditions of a filter, beside the one that chose the index.
@@ -13,6 +14,12 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
     AND (:state IS NULL OR state = :state)
     AND (:received_before_ms IS NULL OR received_at_ms < :received_before_ms)
     AND (:cause_contains IS NULL OR instr(cause, :cause_contains) > 0)
+    AND (:any_group OR cause_group IS :cause_group)
+    AND (:source IS NULL OR source = :source)
+    AND (:received_from_ms IS NULL OR received_at_ms >= :received_from_ms)
+    AND (:due_before_ms IS NULL OR due_at_ms < :due_before_ms)
+    AND (:redelivery_count IS NULL OR redelivery_count = :redelivery_count)
+    AND (:count_at_least IS NULL OR redelivery_count >= :count_at_least)
 
 -- fragment: forgettable
 -- Blocks that may be forgotten: neither of the unfinished cycle nor kept for the journal.
@@ -107,8 +114,9 @@ WHERE state = 0 ORDER BY due_at_ms, id LIMIT ?;
 -- A row without its message.
 INSERT INTO redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id,
+    cause_group
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_message
 -- The message of a row.
@@ -116,7 +124,8 @@ INSERT INTO message (id, body) VALUES (?, ?);
 
 -- name: delete_rows
 -- Rows with consecutive numbers; tells the words that they had.
-DELETE FROM redelivery WHERE id BETWEEN ? AND ? RETURNING destination, source, rule, encoding;
+DELETE FROM redelivery WHERE id BETWEEN ? AND ? 
+RETURNING destination, source, rule, encoding, cause_group;
 
 -- name: delete_messages
 -- Messages with consecutive numbers.

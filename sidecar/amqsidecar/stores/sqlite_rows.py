@@ -101,6 +101,7 @@ def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = F
         message_id=row[11],
         received_at_ms=row[12],
         encoding=database.word(row[13]),
+        cause_group="" if row[16] is None else database.word(row[16]),
         size_bytes=row[14],
         in_flight=in_flight,
     )
@@ -108,13 +109,21 @@ def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = F
 
 def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
     """Return which index serves a filter best, and the values of its conditions."""
-    destination, state = row_filter.destination, row_filter.state
+    destination, state, source = row_filter.destination, row_filter.state, row_filter.source
     state_number = None if state is None else STATE_NUMBERS[state]
+    group = row_filter.cause_group
     values: dict[str, Any] = {
         "destination": None if destination is None else database.find_word(destination),
+        "source": None if source is None else database.find_word(source),
+        "any_group": group is None,
+        "cause_group": database.find_word(group) if group else None,
         "redelivery_id": storable_or_none(row_filter.redelivery_id),
         "state": state_number,
         "received_before_ms": row_filter.received_before_ms,
+        "received_from_ms": row_filter.received_from_ms,
+        "redelivery_count": row_filter.redelivery_count,
+        "due_before_ms": row_filter.due_before_ms,
+        "count_at_least": row_filter.count_at_least,
         "cause_contains": storable_or_none(row_filter.cause_contains),
     }
     if row_filter.ids is not None:

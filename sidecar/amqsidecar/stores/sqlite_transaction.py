@@ -312,6 +312,7 @@ class SqliteTransaction:
         texts.update(row.source for row in taken)
         texts.update(row.rule for row in taken)
         texts.update(row.encoding for row in taken)
+        texts.update(row.cause_group for row in taken if row.cause_group)
         texts.update(row.destination for row in sent)
         return self._database.intern(texts)
 
@@ -336,6 +337,7 @@ class SqliteTransaction:
                     len(row.message),
                     storable_or_none(row.cause),
                     storable_or_none(row.message_id),
+                    words[row.cause_group] if row.cause_group else None,
                 )
                 for row in taken
             ],
@@ -343,16 +345,22 @@ class SqliteTransaction:
         self._database.query_each(
             "add_message", [(row.id, pack_message(row.message)) for row in taken]
         )
-        texts = ((row.destination, row.source, row.rule, row.encoding) for row in taken)
-        self._database.use_words(Counter(map(words.__getitem__, chain.from_iterable(texts))))
+        texts = (
+            (row.destination, row.source, row.rule, row.encoding, row.cause_group) for row in taken
+        )
+        uses = Counter(chain.from_iterable(texts))
+        self._database.use_words({words[text]: count for text, count in uses.items() if text})
         if taken:
             above = max(row.id for row in taken) + 1
             self._database.query("reserve_ids", {"at_least": above, "count": 0}).fetchall()
 
     def _delete_rows(self, runs: Sequence[tuple[int, int]]) -> None:
         deleted = chain.from_iterable(self._database.query("delete_rows", run) for run in runs)
-        uses = Counter[int](chain.from_iterable(deleted))
-        self._database.use_words({number: -count for number, count in uses.items()})
+        uses = Counter[int | None](chain.from_iterable(deleted))
+        del uses[None]
+        self._database.use_words(
+            {number: -count for number, count in uses.items() if number is not None}
+        )
         self._database.query_each("delete_messages", runs)
 
     def _tally_of(self, ids: Sequence[int]) -> list[tuple[int, int, int]]:
