@@ -414,6 +414,16 @@ class Metrics:
         with self._lock:
             return self._values[name].get(labels, 0.0)
 
+    def labelled(self, name: str) -> Values:
+        """Return a counter's or gauge's values by labels."""
+        with self._lock:
+            return dict(self._values[name])
+
+    def histogram(self, name: str) -> tuple[list[tuple[str, float]], float]:
+        """Return a histogram's (upper bound, cumulative count) for each bucket, and its sum."""
+        with self._lock:
+            return self._histograms[name].snapshot()
+
     def _set(self, name: str, value: float) -> None:
         with self._lock:
             self._values[name][()] = value
