@@ -1,0 +1,174 @@
+"""Numbers for plots: recovery by attempt, deaths by cause, the schedule ahead, lateness."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.failure import CountKind, FailureCount
+from amqsidecar.operations.groups import DAY_MS, DEATHS, HOUR_MS, Place
+from amqsidecar.operations.shares import Share, share
+
+OTHER: Final = "(all others)"
+"""The series of the causes that have none of their own."""
+
+_ATTEMPTS_MAX = 12
+
+
+class AttemptRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the re-sends of one attempt.
+
+    Attributes:
+        attempt: 1 = the first redelivery.
+        has_later: these are this attempt and all later ones.
+        came_back: how many of how many that were re-sent died again.
+    """
+
+    attempt: int
+    has_later: bool
+    came_back: Share
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of one thing, one for each step of a `Timeline`.
+
+    Attributes:
+        name: what it is; a cause group, or `OTHER`.
+    """
+
+    name: str
+    counts: list[int]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts by time.
+
+    Attributes:
+        from_ms: begin of the first step.
+        step_ms: length of a step.
+        series: each with as many counts as there are steps.
+    """
+
+    from_ms: int
+    step_ms: int
+    series: list[Series]
+
+
+class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """How many were re-sent so late.
+
+    Attributes:
+        upper_s: at most so many seconds after they were due; None = later.
+    """
+
+    upper_s: float | None
+    count: int
+
+
+def recovery_by_attempt(
+    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS, destination: str | None = None
+) -> list[AttemptRecovery]:
+    """Return for each attempt how many of the re-sent messages came back."""
+    resent, returned = Counter[int](), Counter[int]()
+    kinds = (CountKind.RESENT, CountKind.RETURNED)
+    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds):
+        if destination not in (None, one.key.destination):
+            continue
+        counts = resent if one.key.kind is CountKind.RESENT else returned
+        counts[min(one.key.attempt, _ATTEMPTS_MAX)] += one.count
+    return [
+        AttemptRecovery(
+            attempt=attempt,
+            has_later=attempt == _ATTEMPTS_MAX,
+            came_back=share(returned[attempt], resent[attempt]),
+        )
+        for attempt in sorted(resent)
+    ]
+
+
+def deaths_by_cause(
+    ledger: Ledger,
+    now_ms: int,
+    *,
+    span_ms: int = DAY_MS,
+    step_ms: int = HOUR_MS,
+    destination: str | None = None,
+    top: int = 5,
+) -> Timeline:
+    """Return deaths by time and cause; the most frequent causes, and one series for the others."""
+    from_ms, steps = _steps(now_ms, span_ms, step_ms)
+    counts = [
+        one
+        for one in ledger.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS)
+        if destination in (None, one.key.destination)
+    ]
+    totals = Counter[str]()
+    for one in counts:
+        totals[one.key.cause_group] += one.count
+    named = [name for name, _ in totals.most_common(top)]
+    by_name: dict[str, list[FailureCount]] = defaultdict(list)
+    for one in counts:
+        name = one.key.cause_group
+        by_name[name if name in named else OTHER].append(one)
+    names = named + ([OTHER] if OTHER in by_name else [])
+    series = [
+        Series(name=name, counts=_binned(by_name[name], from_ms, step_ms, steps)) for name in names
+    ]
+    return Timeline(from_ms=from_ms, step_ms=step_ms, series=series)
+
+
+def deaths_of_group(
+    ledger: Ledger, place: Place, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
+) -> Timeline:
+    """Return deaths of a group by time: now, and at the same times of the day before."""
+    from_ms, steps = _steps(now_ms, span_ms, step_ms)
+    series = []
+    for name, begin_ms in (("last 24 hours", from_ms), ("the day before", from_ms - DAY_MS)):
+        found = (
+            one
+            for one in ledger.failure_counts(begin_ms, begin_ms + steps * step_ms, DEATHS)
+            if (one.key.destination, one.key.cause_group) == place
+        )
+        series.append(Series(name=name, counts=_binned(found, begin_ms, step_ms, steps)))
+    return Timeline(from_ms=from_ms, step_ms=step_ms, series=series)
+
+
+def schedule_ahead(
+    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS, step_ms: int = HOUR_MS
+) -> Timeline:
+    """Return how many waiting messages are due in each step from now on."""
+    steps = span_ms // step_ms
+    bounds_ms = [now_ms + at * step_ms for at in range(steps + 1)]
+    counts = ledger.due_counts(bounds_ms)
+    return Timeline(
+        from_ms=now_ms, step_ms=step_ms, series=[Series(name="due", counts=list(counts))]
+    )
+
+
+def lateness(cumulative: Sequence[tuple[str, float]]) -> list[LatenessBucket]:
+    """Return a histogram by bucket.
+
+    Args:
+        cumulative: upper bounds in seconds with the count up to there, as Prometheus has them.
+    """
+    buckets, before = [], 0.0
+    for bound, count in cumulative:
+        upper_s = None if bound == "+Inf" else float(bound)
+        buckets.append(LatenessBucket(upper_s=upper_s, count=round(count - before)))
+        before = count
+    return buckets
+
+
+def _steps(now_ms: int, span_ms: int, step_ms: int) -> tuple[int, int]:
+    """Return the begin of the first step and how many there are; the last one is running."""
+    steps = span_ms // step_ms
+    return now_ms - now_ms % step_ms - (steps - 1) * step_ms, steps
+
+
+def _binned(counts: Iterable[FailureCount], from_ms: int, step_ms: int, steps: int) -> list[int]:
+    bins = [0] * steps
+    for one in counts:
+        bins[(one.key.bucket_ms - from_ms) // step_ms] += one.count
+    return bins

@@ -1,0 +1,160 @@
+"""What dies and why: failures by destination and cause, and whether it gets worse."""
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureGroup
+from amqsidecar.model.schedule import RowState
+
+DAY_MS: Final = 24 * 3_600_000
+HOUR_MS: Final = 3_600_000
+
+DEATHS: Final = (CountKind.DIED, CountKind.RETURNED)
+
+Place = tuple[str, str]
+"""A destination and a cause group."""
+
+_GROUPS_MAX = 2_000
+
+
+class Trend(StrEnum):
+    """How a group does, compared with the same hours of the day before."""
+
+    NEW = "new"
+    """Nobody died of it before the last 24 hours, and somebody did in the last hours."""
+    UP = "up"
+    STEADY = "steady"
+    DOWN = "down"
+    QUIET = "quiet"
+    """Nobody died of it in the last hours."""
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What dies of one cause at one destination.
+
+    Attributes:
+        recent: deaths in the window that ends now; messages that came back count again.
+        day_before: deaths in the same window of the day before.
+        first_at_ms: when one died of it for the first time, as far as the history goes.
+        last_at_ms: when one died of it last.
+        total: deaths altogether, as far as the history goes.
+        waiting: messages that wait for their next try now.
+        held: messages that wait for a person.
+        parked: messages that can't be sent as things are.
+        example_id: redelivery id of the last one that died.
+    """
+
+    destination: str
+    cause_group: str
+    trend: Trend
+    recent: int
+    day_before: int
+    first_at_ms: int
+    last_at_ms: int
+    total: int
+    waiting: int
+    held: int
+    parked: int
+    example_id: str
+
+
+def trend(recent: int, day_before: int, *, is_new: bool) -> Trend:
+    """Return where a count goes; up and down only where chance alone would hardly do it."""
+    if not recent:
+        return Trend.QUIET
+    if is_new:
+        return Trend.NEW
+    difference = recent - day_before
+    # Why: the difference of two counts of rare events varies by the root of their sum.
+    if difference * difference <= 4 * (recent + day_before):
+        return Trend.STEADY
+    return Trend.UP if difference > 0 else Trend.DOWN
+
+
+def window(now_ms: int, length_ms: int = HOUR_MS) -> tuple[int, int]:
+    """Return begin and end of whole buckets that end with the one that is running."""
+    until_ms = now_ms - now_ms % BUCKET_MS + BUCKET_MS
+    return until_ms - max(length_ms // BUCKET_MS, 1) * BUCKET_MS, until_ms
+
+
+def read_groups(
+    ledger: Ledger,
+    now_ms: int,
+    *,
+    window_ms: int = HOUR_MS,
+    since_ms: int = 0,
+    destination: str | None = None,
+    limit: int = 100,
+) -> list[Group]:
+    """Return groups, those first of which most die.
+
+    Args:
+        ledger: of an open store.
+        now_ms: the time.
+        window_ms: length of "recent".
+        since_ms: only groups of which one died since.
+        destination: only of this one, canonical text; None = of all.
+        limit: at most so many.
+    """
+    found = [
+        group
+        for group in ledger.failure_groups(since_ms, _GROUPS_MAX)
+        if destination in (None, group.destination)
+    ]
+    return _told(ledger, found, now_ms, window_ms)[:limit]
+
+
+def read_group(
+    ledger: Ledger, place: Place, now_ms: int, *, window_ms: int = HOUR_MS
+) -> Group | None:
+    """Return one group; None = nobody ever died of that there, as far as the history goes."""
+    found = [
+        group
+        for group in ledger.failure_groups(0, _GROUPS_MAX)
+        if (group.destination, group.cause_group) == place
+    ]
+    return next(iter(_told(ledger, found, now_ms, window_ms)), None)
+
+
+def _told(
+    ledger: Ledger, found: Iterable[FailureGroup], now_ms: int, window_ms: int
+) -> list[Group]:
+    from_ms, until_ms = window(now_ms, window_ms)
+    recent = _deaths(ledger, from_ms, until_ms)
+    day_before = _deaths(ledger, from_ms - DAY_MS, until_ms - DAY_MS)
+    rows = Counter[tuple[str, RowState, str]]()
+    for tally in ledger.group_tallies():
+        rows[tally.destination, tally.state, tally.cause_group] += tally.count
+    groups = []
+    for group in found:
+        place = group.destination, group.cause_group
+        is_new = group.first_at_ms > now_ms - DAY_MS
+        groups.append(
+            Group(
+                destination=group.destination,
+                cause_group=group.cause_group,
+                trend=trend(recent[place], day_before[place], is_new=is_new),
+                recent=recent[place],
+                day_before=day_before[place],
+                first_at_ms=group.first_at_ms,
+                last_at_ms=group.last_at_ms,
+                total=group.total,
+                waiting=rows[group.destination, RowState.WAITING, group.cause_group],
+                held=rows[group.destination, RowState.HELD, group.cause_group],
+                parked=rows[group.destination, RowState.PARKED, group.cause_group],
+                example_id=group.example_id,
+            )
+        )
+    return sorted(groups, key=lambda group: (-group.recent, -group.last_at_ms))
+
+
+def _deaths(ledger: Ledger, from_ms: int, until_ms: int) -> Counter[Place]:
+    deaths = Counter[Place]()
+    for one in ledger.failure_counts(from_ms, until_ms, DEATHS):
+        deaths[one.key.destination, one.key.cause_group] += one.count
+    return deaths

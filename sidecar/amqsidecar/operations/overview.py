@@ -1,0 +1,170 @@
+"""The first screen: what dies, what waits, what does not recover, and is the sidecar well."""
+
+from collections import Counter, defaultdict
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.failure import CountKind
+from amqsidecar.model.schedule import RowState
+from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Group, read_groups
+from amqsidecar.operations.shares import Share, share
+from amqsidecar.operations.wellness import Wellness
+from amqsidecar.store import Store
+
+_SOON_MS = 5 * 60_000
+_END_OF_TIME_MS = 2**62
+
+RESENDS_ENOUGH: Final = 0.5
+"""Where at least so large a share comes back for sure, a destination does not recover."""
+
+
+class DestinationWaiting(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages wait for one destination, by state."""
+
+    destination: str
+    waiting: int
+    held: int
+    parked: int
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits and when it goes.
+
+    Attributes:
+        total: messages altogether.
+        next_due_at_ms: when the next one is due, may lie in the past; None = nothing is.
+        overdue: waiting messages whose time has passed.
+        overdue_ms: for how long the first of them has been due; 0 = none is.
+        soon: due within five minutes.
+        hour: due after that within the hour.
+        day: due after that within 24 hours.
+        later: due after that.
+        by_destination: the largest number first.
+    """
+
+    total: int
+    next_due_at_ms: int | None
+    overdue: int
+    overdue_ms: int
+    soon: int
+    hour: int
+    day: int
+    later: int
+    by_destination: list[DestinationWaiting]
+
+
+class Verdict(StrEnum):
+    """Whether messages that are re-sent to a destination die again."""
+
+    FAILS = "does not recover"
+    MIXED = "not clear"
+    RECOVERS = "recovers"
+
+
+class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of re-sends to one destination in the last 24 hours.
+
+    Attributes:
+        came_back: how many of how many died again, as far as is known now.
+    """
+
+    destination: str
+    came_back: Share
+    verdict: Verdict
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """The first screen.
+
+    Attributes:
+        at_ms: when it was read.
+        groups: of which one died in the last 24 hours, those first of which most die.
+        recoveries: destinations with re-sends in the last 24 hours, the worst first.
+        wellness: of the sidecar that serves this; None = nobody said.
+    """
+
+    at_ms: int
+    groups: list[Group]
+    waiting: Waiting
+    recoveries: list[DestinationRecovery]
+    wellness: Wellness | None = None
+
+
+def read_overview(
+    store: Store, ledger: Ledger, now_ms: int, wellness: Wellness | None = None, limit: int = 20
+) -> Overview:
+    """Return the first screen.
+
+    Args:
+        store: an open store.
+        ledger: the same store.
+        now_ms: the time.
+        wellness: how the sidecar itself is.
+        limit: at most so many groups.
+    """
+    return Overview(
+        at_ms=now_ms,
+        groups=read_groups(ledger, now_ms, since_ms=now_ms - DAY_MS, limit=limit),
+        waiting=read_waiting(store, ledger, now_ms),
+        recoveries=read_recoveries(ledger, now_ms),
+        wellness=wellness,
+    )
+
+
+def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
+    """Return what waits and when it goes."""
+    counts: dict[str, Counter[RowState]] = defaultdict(Counter)
+    for tally in store.tallies():
+        counts[tally.destination][tally.state] += tally.count
+    by_destination = [
+        DestinationWaiting(
+            destination=destination,
+            waiting=states[RowState.WAITING],
+            held=states[RowState.HELD],
+            parked=states[RowState.PARKED],
+        )
+        for destination, states in counts.items()
+    ]
+    by_destination.sort(key=lambda one: (-one.waiting - one.held - one.parked, one.destination))
+    next_due_ms = store.next_due_ms()
+    ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS, _END_OF_TIME_MS)
+    overdue, soon, hour, day, later = ledger.due_counts([0, now_ms, *ends_ms])
+    return Waiting(
+        total=sum(states.total() for states in counts.values()),
+        next_due_at_ms=next_due_ms,
+        overdue=overdue,
+        overdue_ms=0 if next_due_ms is None else max(0, now_ms - next_due_ms),
+        soon=soon,
+        hour=hour,
+        day=day,
+        later=later,
+        by_destination=by_destination,
+    )
+
+
+def read_recoveries(
+    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS
+) -> list[DestinationRecovery]:
+    """Return how destinations take re-sends, the surest failures first."""
+    resent, returned = Counter[str](), Counter[str]()
+    kinds = (CountKind.RESENT, CountKind.RETURNED)
+    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds):
+        counts = resent if one.key.kind is CountKind.RESENT else returned
+        counts[one.key.destination] += one.count
+    found = [
+        _recovery(destination, share(returned[destination], count))
+        for destination, count in resent.items()
+    ]
+    return sorted(found, key=lambda one: (-one.came_back.low, one.destination))
+
+
+def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
+    verdict = Verdict.MIXED
+    if came_back.low >= RESENDS_ENOUGH:
+        verdict = Verdict.FAILS
+    elif came_back.high <= RESENDS_ENOUGH:
+        verdict = Verdict.RECOVERS
+    return DestinationRecovery(destination=destination, came_back=came_back, verdict=verdict)

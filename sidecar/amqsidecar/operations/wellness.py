@@ -1,0 +1,101 @@
+"""Whether the sidecar itself is well, in the words of its health answer and its metrics."""
+
+import msgspec
+
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+
+
+class LinkPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The link to the broker."""
+
+    up: bool
+    reason: str
+
+
+class StorePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule's store."""
+
+    ok: bool
+    reason: str
+
+
+class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether this process owns its instance; see `TokenState`."""
+
+    state: str
+    reason: str
+
+
+class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read.
+
+    Attributes:
+        read: so many dead-letter queues.
+        refused: the broker's words by the name of a queue that can't be read.
+        reason: why nothing can be read; "" = it can.
+    """
+
+    read: int
+    refused: dict[str, str]
+    reason: str
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/readyz`."""
+
+    status: str
+    link: LinkPart
+    store: StorePart
+    token: TokenPart
+    intake: IntakePart
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that stay in their queue, and why; see the metric of that name."""
+
+    queue: str
+    reason: str
+    count: int
+
+
+class Wellness(msgspec.Struct, frozen=True, kw_only=True):
+    """How the sidecar itself is.
+
+    Attributes:
+        is_well: nothing of this needs a person.
+        cycles: so many were committed since the process started.
+        cycles_in_doubt: of so many nobody knows whether they were.
+        reconnects: how often the link was lost and came up again.
+        journal_lag_seconds: age of the oldest event that is not in the journal yet.
+        left_behind: what the link does not take; most first.
+    """
+
+    is_well: bool
+    readiness: Readiness
+    cycles: int
+    cycles_in_doubt: int
+    reconnects: int
+    journal_lag_seconds: float
+    left_behind: list[Left]
+
+
+def read_wellness(health: Health, metrics: Metrics) -> Wellness:
+    """Return how the sidecar itself is, by what it says to probes and scrapes."""
+    answer = health.readyz()
+    readiness = msgspec.json.decode(answer.body, type=Readiness)
+    left_behind = [
+        Left(queue=queue, reason=reason, count=round(count))
+        for (queue, reason), count in metrics.labelled("amqsidecar_left_behind").items()
+    ]
+    in_doubt = round(metrics.value("amqsidecar_cycles_in_doubt_total"))
+    cycles, _ = metrics.histogram("amqsidecar_cycle_duration_seconds")
+    return Wellness(
+        is_well=answer.is_good and not readiness.intake.refused and not in_doubt,
+        readiness=readiness,
+        cycles=round(cycles[-1][1]),
+        cycles_in_doubt=in_doubt,
+        reconnects=round(metrics.value("amqsidecar_link_reconnects_total")),
+        journal_lag_seconds=metrics.value("amqsidecar_journal_lag_seconds"),
+        left_behind=sorted(left_behind, key=lambda one: -one.count),
+    )
