@@ -23,7 +23,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
 from amqsidecar.model.event import AnyEvent, Received, Returned
 from amqsidecar.model.schedule import RowState, first_redelivery_id
-from amqsidecar.operations import act
+from amqsidecar.operations import act, words
 from amqsidecar.stores import sqlite_store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.stores.sqlite_transaction import SqliteTransaction
@@ -606,7 +606,7 @@ def test_a_time_that_is_too_short_is_refused() -> None:
     [(0, "0ms"), (999, "999ms"), (60_000, "1m"), (3_723_000, "1h 2m"), (90_061_000, "1d 1h")],
 )
 def test_a_span_has_two_units_at_most(milliseconds: int, expected: str) -> None:
-    assert printing.span(milliseconds) == expected
+    assert words.span(milliseconds) == expected
 
 
 @pytest.mark.parametrize(("total", "shown"), [(2_000, "1500/2000"), (None, "1500/?")])
@@ -628,7 +628,7 @@ def test_progress_tells_how_much_is_done_and_how_fast(
 
 
 def test_a_time_beyond_the_calendar_is_printed_as_it_is() -> None:
-    assert printing.clock_time(2**62) == f"{2**62} ms"
+    assert words.clock_time(2**62) == f"{2**62} ms"
 
 
 def test_a_table_on_a_terminal_keeps_brackets(
@@ -643,4 +643,4 @@ def test_a_table_on_a_terminal_keeps_brackets(
     ("count", "expected"), [(5, "5 B"), (1536, "1.5 KiB"), (5 * 1024**4, "5.0 TiB")]
 )
 def test_a_size_has_a_unit(count: int, expected: str) -> None:
-    assert printing.size(count) == expected
+    assert words.size(count) == expected

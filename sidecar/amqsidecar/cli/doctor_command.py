@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
-from amqsidecar.cli.printing import one_line, print_json, print_line
+from amqsidecar.cli.printing import print_json, print_line
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.operations.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

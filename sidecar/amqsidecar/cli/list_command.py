@@ -17,7 +17,8 @@ from amqsidecar.cli.options import (
     read_config,
     read_filter,
 )
-from amqsidecar.cli.printing import due, one_line, print_json, print_table, say
+from amqsidecar.cli.printing import print_json, print_table, say
+from amqsidecar.operations.words import due, one_line
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -84,72 +83,3 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task(title, total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def clock_time(at_ms: int) -> str:
-    """Return a time for people, in UTC.
-
-    Example:
-        >>> clock_time(1_700_000_000_123)
-        '2023-11-14 22:13:20.123Z'
-    """
-    try:
-        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return f"{at_ms} ms"
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}Z"
-
-
-def span(milliseconds: int) -> str:
-    """Return a length of time for people, in its two largest units.
-
-    Example:
-        >>> span(3_723_000)
-        '1h 2m'
-        >>> span(450)
-        '450ms'
-    """
-    if milliseconds < 1000:
-        return f"{milliseconds}ms"
-    seconds = milliseconds // 1000
-    parts: list[tuple[int, str]] = []
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, seconds = divmod(seconds, length)
-        if count or parts:
-            parts.append((count, unit))
-        if len(parts) == 2:
-            break
-    return " ".join(f"{count}{unit}" for count, unit in parts if count)
-
-
-def due(due_at_ms: int, now_ms: int) -> str:
-    """Return when something is due, seen from now.
-
-    Example:
-        >>> due(61_000, 1_000), due(0, 1_000)
-        ('in 1m', 'overdue 1s')
-    """
-    if due_at_ms > now_ms:
-        return f"in {span(due_at_ms - now_ms)}"
-    return f"overdue {span(now_ms - due_at_ms)}"
-
-
-def size(count_bytes: int) -> str:
-    """Return a size for people.
-
-    Example:
-        >>> size(1536)
-        '1.5 KiB'
-    """
-    value = float(count_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
-def one_line(text: str | None, limit: int = 100) -> str:
-    """Return a text on one line, cut to a length; "" for None."""
-    line = " ".join((text or "")[: 4 * limit].split())
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."

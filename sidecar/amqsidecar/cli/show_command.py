@@ -9,17 +9,9 @@ import typer
 
 from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
-from amqsidecar.cli.printing import (
-    clock_time,
-    due,
-    one_line,
-    print_json,
-    print_line,
-    say,
-    size,
-    span,
-)
+from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.model import event as events
+from amqsidecar.operations.words import clock_time, due, one_line, size, span
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView

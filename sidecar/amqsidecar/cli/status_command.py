@@ -4,15 +4,8 @@ from typing import TYPE_CHECKING
 
 from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
-from amqsidecar.cli.printing import (
-    clock_time,
-    due,
-    one_line,
-    print_json,
-    print_line,
-    print_table,
-    size,
-)
+from amqsidecar.cli.printing import print_json, print_line, print_table
+from amqsidecar.operations.words import clock_time, due, one_line, size
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import InstanceView
