@@ -16,10 +16,11 @@ from amqsidecar.errors import ConfigError, JournalError, StoreUnavailable
 from amqsidecar.journal import Segment
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.verify import verify_against
-from amqsidecar.journals.writer import JournalWriter, files_of, streams_of
+from amqsidecar.journals.writer import JournalWriter
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.runtime.journaling import FORGET_EVERY_S, Journaling
 from amqsidecar.telemetry.metrics import Metrics
+from support.journal_rows import rows_in
 from support.schedule_rows import taken_row, took
 from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
@@ -160,30 +161,40 @@ def test_what_could_not_be_written_is_written_later_under_the_same_number(stage:
 
 
 def test_a_store_of_the_past_begins_a_new_stream(stage: Stage, tmp_path: Path) -> None:
-    """A backup is restored, and other things happen than did after it."""
+    """A backup is restored, and other things happen than did after it; nothing is written over.
+
+    It is drained before its token could tell that it is of the past.
+    """
     folder = LocalFolder(tmp_path / "journal", "test", lambda: None)
     stage.files.write = JournalWriter(folder, sidecar="s", cause_text=False).write  # type: ignore[method-assign]
-    stage.happened(SEGMENT_EVENTS)
-    stage.journaling.look()
-    stage.journaling.close()
-    stage.store.close()
     backup = stage.path.with_name("backup.db")
-    shutil.copy(stage.path, backup)
-    stage.store.open()
-    stage.clock.advance(1000)
-    stage.happened(SEGMENT_EVENTS)
-    stage.journaling.look()
-    stage.journaling.close()
-    stage.store.close()
-    shutil.copy(backup, stage.path)
-    stage.store.open()
-    stage.clock.advance(1000)
-    stage.happened(SEGMENT_EVENTS)
-    stage.journaling.look()
-    stage.journaling.look()
-    assert sorted(len(files_of(folder, stream)) for stream in streams_of(folder)) == [1, 2]
+
+    def happen() -> int:
+        """Return when."""
+        stage.clock.advance(1000)
+        stage.happened(SEGMENT_EVENTS)
+        stage.journaling.look()
+        stage.journaling.look()
+        return stage.clock.now_ms()
+
+    def replace(path: Path, by: Path) -> None:
+        stage.journaling.close()
+        stage.store.close()
+        shutil.copy(by, path)
+        stage.store.open()
+
+    kept = happen()
+    replace(backup, by=stage.path)
+    lost = happen()
+    replace(stage.path, by=backup)
+    new = [happen(), happen()]
+
+    seen = {(row["at"], row["segment"], row["stream"]) for row in rows_in(folder)}
+    at, streams = {(at, segment) for at, segment, _ in seen}, {at: one for at, _, one in seen}
+    assert at == {(kept, 1), (lost, 2), (new[0], 1), (new[1], 2)}
+    assert streams[kept] == streams[lost] != streams[new[0]] == streams[new[1]]
     facts = verify_against(folder, stage.store, keeps_all=True)
-    assert (facts.faults, facts.compared) == ([], 2 * SEGMENT_EVENTS)
+    assert (facts.faults, facts.compared) == ([], 3 * SEGMENT_EVENTS)
 
 
 def test_the_thread_counts_a_failure_and_tries_again(
