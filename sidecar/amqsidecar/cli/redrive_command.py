@@ -185,6 +185,7 @@ def _write_journal(config: "Config", folder: Path, plan_id: str) -> None:
         return
     from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - as above
     from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.journaling import write_all  # noqa: PLC0415 - as above
 
     with closing(_own_store(folder, plan_id)) as store:
         instance = store.open().instance
@@ -193,9 +194,7 @@ def _write_journal(config: "Config", folder: Path, plan_id: str) -> None:
             sidecar=options.name or instance,
             cause_text=options.cause_text,
         )
-        while (segment := store.plan_segment(options.segment_events)) is not None:
-            writer.write(segment, store.segment_events(segment))
-            store.segment_written(segment)
+        write_all(store, writer, options.segment_events)
 
 
 def _store_hand(

@@ -73,6 +73,43 @@ class JournalGauges(Protocol):
         ...
 
 
+def write_all(store: Outbox, writer: SegmentWriter, segment_events: int) -> None:
+    """Write all that a store keeps for the journal, due or not.
+
+    Raises:
+        StoreError: the store can't be asked.
+        JournalError: a file can't be written.
+    """
+    while (segment := store.plan_segment(segment_events)) is not None:
+        write_segment(store, writer, segment)
+
+
+def write_segment(
+    store: Outbox, writer: SegmentWriter, segment: Segment, crash_point: CrashPoint = no_crash
+) -> int | None:
+    """Write a planned segment and note it; returns the bytes written.
+
+    Returns:
+        None = it was not written: its number is taken, and the store has begun a new stream.
+
+    Raises:
+        StoreError: the store can't be asked.
+        JournalError: the file can't be written.
+    """
+    crash_point("segment_planned")
+    try:
+        size_bytes = writer.write(segment, store.segment_events(segment))
+    except SegmentTaken as error:
+        # What is there was written by a later state of the store, and happened, too.
+        store.plan_anew(segment)
+        log.warning("stream_begun_anew", stream=segment.stream, reason=str(error))
+        return None
+    crash_point("segment_there")
+    store.segment_written(segment)
+    crash_point("segment_noted")
+    return size_bytes
+
+
 class Journaling:
     """Writes what is due, again and again, in a thread with a store of its own."""
 
@@ -157,17 +194,9 @@ class Journaling:
             self._stop.wait(self._clock.monotonic_s() - began_s)
 
     def _write(self, store: JournalStore, segment: Segment) -> None:
-        self._crash_point("segment_planned")
-        try:
-            size_bytes = self._writer.write(segment, store.segment_events(segment))
-        except SegmentTaken as error:
-            # What is there was written by a later state of the store, and happened, too.
-            store.plan_anew(segment)
-            log.warning("stream_begun_anew", stream=segment.stream, reason=str(error))
+        size_bytes = write_segment(store, self._writer, segment, self._crash_point)
+        if size_bytes is None:
             return
-        self._crash_point("segment_there")
-        store.segment_written(segment)
-        self._crash_point("segment_noted")
         self._gauges.segment_written(size_bytes)
         log.debug(
             "segment_written",
