@@ -13,7 +13,7 @@ of. A process that dies in between leaves both; `current_files` says which ones 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
@@ -150,6 +150,19 @@ def current_files(names: Iterable[str]) -> list[SegmentFile]:
                 f"{current[-1].name} and {file.name} overlap, and none holds the other"
             )
     return current
+
+
+def version_problem(metadata: Mapping[bytes, bytes] | None) -> str | None:
+    """Return why a Parquet file with these metadata is not read; None = it is of this version."""
+    version = (metadata or {}).get(SCHEMA_VERSION_KEY.encode())
+    if version is None:
+        return f"is foreign: its metadata have no {SCHEMA_VERSION_KEY}; move it away"
+    if version != str(SCHEMA_VERSION).encode():
+        return (
+            f"has columns of version {version.decode(errors='replace')}, and this amqsidecar knows "
+            f"version {SCHEMA_VERSION} only: read it with a newer one"
+        )
+    return None
 
 
 def gaps(files: Sequence[SegmentFile]) -> list[tuple[int, int]]:

@@ -265,8 +265,14 @@ def _stray_above(journaled: Journaled) -> None:
         (_first_removed, "segments 1 to 1 are missing"),
         (_torn, "segment-2-2.parquet: is torn or no Parquet file"),
         (_bit_flipped, "segment-2-2.parquet: is torn or no Parquet file"),
-        (_foreign, "segment-2-2.parquet: is a Parquet file that amqsidecar didn't write"),
-        (_newer, "segment-2-2.parquet: has version 2 of the columns, this program knows 1"),
+        (
+            _foreign,
+            "segment-2-2.parquet: is foreign: its metadata have no amqsidecar.schema_version",
+        ),
+        (
+            _newer,
+            "segment-2-2.parquet: has columns of version 2, and this amqsidecar knows version 1 only",
+        ),
         (_other_rows, "segment-2-2.parquet: events of segment 2 differ from the store's"),
         (_too_few_rows, "segment 2 has 2 events, the store has 3"),
         (_doubled_rows, "segment-2-2.parquet: has rows that are missing, doubled or out of order"),

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from amqsidecar.errors import JournalError
-from amqsidecar.journal import SCHEMA_VERSION, SCHEMA_VERSION_KEY, SegmentFile, stream_folder
+from amqsidecar.journal import SCHEMA_VERSION, SegmentFile, stream_folder, version_problem
 from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.schema import SCHEMA
 
@@ -55,14 +55,9 @@ def opened(folder: Folder, stream: str, file: SegmentFile) -> Iterator[Any]:
 
 
 def _check(path: str, schema: Any) -> None:
-    found = (schema.metadata or {}).get(SCHEMA_VERSION_KEY.encode())
-    if found is None:
-        raise JournalError(f"{path}: is a Parquet file that amqsidecar didn't write")
-    if found != str(SCHEMA_VERSION).encode():
-        raise JournalError(
-            f"{path}: has version {found.decode(errors='replace')} of the columns, this program "
-            f"knows {SCHEMA_VERSION}"
-        )
+    problem = version_problem(schema.metadata)
+    if problem is not None:
+        raise JournalError(f"{path}: {problem}")
     if not schema.equals(SCHEMA):
         raise JournalError(f"{path}: has other columns than version {SCHEMA_VERSION}")
 

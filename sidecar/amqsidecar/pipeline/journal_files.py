@@ -14,13 +14,7 @@ import pyarrow
 from pyarrow import parquet
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.journal import (
-    COLUMNS,
-    SCHEMA_VERSION,
-    SCHEMA_VERSION_KEY,
-    segment_file,
-    stream_of,
-)
+from amqsidecar.journal import COLUMNS, segment_file, stream_of, version_problem
 
 
 class JournalFile(NamedTuple):
@@ -189,7 +183,9 @@ def opened(file: JournalFile) -> Iterator[parquet.ParquetFile]:
 
 
 def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:
-    problem = _version_problem(footer) or _column_problem(footer) or _name_problem(file, footer)
+    problem = (
+        version_problem(footer.metadata) or _column_problem(footer) or _name_problem(file, footer)
+    )
     if problem is not None:
         raise ConfigError([Problem(file.url, problem)])
 
@@ -200,18 +196,6 @@ def row_groups_of(footer: parquet.FileMetaData, first: int, last: int) -> list[i
     if len(bounds) < footer.num_row_groups:
         return list(range(footer.num_row_groups))
     return [n for n, (low, high) in enumerate(bounds) if low <= last and high >= first]
-
-
-def _version_problem(footer: parquet.FileMetaData) -> str | None:
-    version = (footer.metadata or {}).get(SCHEMA_VERSION_KEY.encode())
-    if version is None:
-        return f"is foreign: its metadata have no {SCHEMA_VERSION_KEY}; move it away"
-    if version != str(SCHEMA_VERSION).encode():
-        return (
-            f"has columns of version {version.decode(errors='replace')}, and this amqsidecar knows "
-            f"version {SCHEMA_VERSION} only: read it with a newer one"
-        )
-    return None
 
 
 def _column_problem(footer: parquet.FileMetaData) -> str | None:
