@@ -1,6 +1,5 @@
 """The journal of a real service is its store's history, whoever is killed and however often."""
 
-import json
 import random
 import signal
 import sqlite3
@@ -118,23 +117,10 @@ def wait_written(sidecar: SidecarProcess) -> None:
     """Wait until all is in the journal."""
 
     def is_written() -> bool:
-        remarks = journal_command(sidecar, "verify")["remarks"]
+        remarks = sidecar.json_command("journal verify")["remarks"]
         return not any("not written yet" in remark for remark in remarks)
 
     eventually(is_written, every_s=0.3, what="all is written")
-
-
-def journal_command(sidecar: SidecarProcess, *arguments: str, expect: int = 0) -> Any:
-    """Run a command on the journal of a sidecar's configuration, and return what it printed."""
-    done = subprocess.run(
-        [*COMMAND, "journal", *arguments, *sidecar._sets(), "--output", "json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
-    return json.loads(done.stdout)
 
 
 def rows_of(rows: Iterable[dict[str, Any]]) -> Rows:
@@ -208,7 +194,7 @@ def test_a_sidecar_that_is_killed_again_and_again_writes_each_event_once(stage: 
         assert sidecar.stop() == 0
     history = sqlite_history(sidecar)
     assert stage.rows() == history
-    found = journal_command(sidecar, "verify")
+    found = sidecar.json_command("journal verify")
     assert (found["faults"], found["compared"]) == ([], history.total())
     assert found["streams"][0]["last"] > len(KILLS)
 
@@ -220,9 +206,9 @@ def test_a_sidecar_that_is_killed_again_and_again_writes_each_event_once(stage: 
             except subprocess.TimeoutExpired:
                 process.kill()
         assert stage.rows() == history
-    journal_command(sidecar, "compact")
+    sidecar.json_command("journal compact")
     assert stage.rows() == history
-    found = journal_command(sidecar, "verify")
+    found = sidecar.json_command("journal verify")
     assert (found["faults"], found["compared"]) == ([], history.total())
     assert found["streams"][0]["files"] < found["streams"][0]["last"]
 
@@ -247,7 +233,7 @@ def test_two_sidecars_drain_one_store_and_one_of_them_dies(stage: Stage, postgre
     with psycopg.connect(postgres_url) as connection:
         history = history_of(connection.execute(BLOCKS.format("amqsidecar.")).fetchall())
     assert stage.rows() == history
-    found = journal_command(two, "verify")
+    found = two.json_command("journal verify")
     assert (found["faults"], found["compared"]) == ([], history.total())
 
 
@@ -292,6 +278,6 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         )
         eventually(lambda: stage.rows() == sqlite_history(sidecar), what="all is written")
         path = ("--path", str(seen))
-        found = journal_command(sidecar, "verify", "--store", *path)
+        found = sidecar.json_command("journal verify", "--store", *path)
         assert (found["faults"], found["remarks"]) == ([], [])
         assert sidecar.stop() == 0
