@@ -3,6 +3,11 @@
 An operation goes through the rows that its selection hits, in the order of their numbers and up to
 the newest there was when it began, in steps. `next_step` says what is next; nothing here knows of
 stores or clocks.
+
+The one rule of the automatic stop: of what was sent since the last mark, more than `stop_share`
+came back. A mark is set at the begin, before each portion (a probe, and each one of a ramp), and
+after that with each window. A portion counts as if all of it had been sent, and the rest as if at
+least `LEAST_EVIDENCE` had, so that one unlucky message among the first few stops nothing.
 """
 
 from enum import StrEnum
@@ -62,12 +67,14 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """How carefully an operation goes; nothing of it = all at once.
 
     Attributes:
-        probe: so many messages first, then a wait of `window_ms` whether they come back; 0 = none.
-        per_second: at most so many messages a second after the probe; None = as fast as it goes.
-        ramp: after the probe begin with a tenth of `per_second` and double it with each window in
-            which few came back.
-        stop_share: stop by itself when more than this share of those came back whose window has
-            passed or who came back already; None = never stop.
+        probe: so many messages first, as a portion; 0 = none. A portion is sent, then nothing until
+            `window_ms` after the last of it; it passes when no more than `stop_share` of it came
+            back by then (without one: a tenth), and stops the operation otherwise.
+        per_second: at most so many messages a second; None = as fast as it goes.
+        ramp: further portions, each twice the one before, until one would fill a window at
+            `per_second`; without `per_second` to the end.
+        stop_share: stop by itself when more than this share came back; None = never, but for
+            portions.
         window_ms: so long after its re-send a message counts as one that may still come back.
     """
 
@@ -76,6 +83,32 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     ramp: bool = False
     stop_share: float | None = None
     window_ms: int = 60_000
+
+
+CAREFUL: Final = Pace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)
+"""What a careful operator begins with, who knows nothing of the destination.
+
+Of operations of which 30 % come back 99.9 % are stopped by the probe, the others by the portion of
+100 that follows; of those of which 2 % come back one in some thousands is stopped by bad luck.
+"""
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of an operation at one moment; see `Operation`."""
+
+    at_ms: int = 0
+    changed: int = 0
+    resent: int = 0
+    came_back: int = 0
+
+
+class StateChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody changed the state of an operation, or it did so by itself (actor = "")."""
+
+    at_ms: int
+    state: OperationState
+    actor: str
+    reason: str
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +128,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         resent: of the changed ones so many were sent since.
         came_back: so many of these died again.
         not_before_ms: no step before this.
-        rate: what ramping has reached, messages a second; None = not begun.
+        portion: size of the portion that is sent and judged; 0 = no more of them; None = not begun.
+        window_until_ms: when the window of the portion ends; None = not all of it was sent yet.
+        mark: since when it is judged how many came back.
+        state_changes: the latest changes of its state, the oldest first.
         runner: who carries it out now, a name that no other process has; "" = nobody.
         runner_until_ms: if the runner gives no sign until then, anybody may go on.
     """
@@ -119,9 +155,222 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     resent: int = 0
     came_back: int = 0
     not_before_ms: int = 0
-    rate: float | None = None
+    portion: int | None = None
+    window_until_ms: int | None = None
+    mark: Mark = Mark()
+    state_changes: tuple[StateChange, ...] = ()
     runner: str = ""
     runner_until_ms: int = 0
+
+
+LEAST_EVIDENCE: Final = 50
+"""Outside of portions fewer messages count as so many, when the share that came back is judged."""
+
+PORTION_SHARE: Final = 0.1
+"""More than this of a portion must not come back, where the operator names no share."""
+
+FIRST_OF_RAMP: Final = 10
+"""The first portion of a ramp without a probe."""
+
+STEP_MAX: Final = 500
+"""So many rows are changed in one transaction at most."""
+
+STEPS_PER_SECOND: Final = 4
+"""Of an operation with a pace: small steps, so that messages go evenly."""
+
+POLL_MS: Final = 500
+"""So often is looked whether a portion was sent."""
+
+LEASE_MS: Final = 10_000
+"""A runner that gives no sign for so long has died."""
+
+_STATE_CHANGES_KEPT = 100
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Change at most so many rows now."""
+
+    limit: int
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Do nothing until then."""
+
+    until_ms: int
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Too many came back."""
+
+    reason: str
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Every row was looked at."""
+
+
+def next_step(operation: Operation, now_ms: int) -> Step | Wait | Stop | Finished:
+    """Return what is next of a running operation, once it is `settled`."""
+    reason = _too_many(operation)
+    if reason is not None:
+        return Stop(reason)
+    if operation.after_id >= operation.until_id:
+        return Finished()
+    if now_ms < operation.not_before_ms:
+        return Wait(operation.not_before_ms)
+    limit = STEP_MAX
+    if operation.portion:
+        limit = min(limit, operation.portion - _changed_since_mark(operation))
+        if limit <= 0:
+            return Wait(operation.window_until_ms or now_ms + POLL_MS)
+    per_second = operation.pace.per_second
+    if per_second is not None:
+        limit = min(limit, max(1, int(per_second / STEPS_PER_SECOND)))
+    return Step(limit)
+
+
+def settled(operation: Operation, now_ms: int) -> Operation:
+    """Return a running operation with its portion begun, its window begun, or the next mark set.
+
+    To be kept before `next_step` is asked, where it differs.
+    """
+    pace, mark = operation.pace, operation.mark
+    if operation.portion is None:
+        first = pace.probe or (FIRST_OF_RAMP if pace.ramp else 0)
+        return _marked(operation, first, now_ms)
+    if _too_many(operation) is not None:
+        return operation
+    if operation.portion:
+        return _portion_settled(operation, now_ms)
+    is_old = now_ms >= mark.at_ms + pace.window_ms
+    is_enough = operation.resent - mark.resent >= LEAST_EVIDENCE
+    return _marked(operation, 0, now_ms) if is_old and is_enough else operation
+
+
+def _portion_settled(operation: Operation, now_ms: int) -> Operation:
+    changed = _changed_since_mark(operation)
+    is_sent = operation.resent - operation.mark.resent >= changed >= (operation.portion or 0)
+    if operation.window_until_ms is None and is_sent:
+        until_ms = now_ms + operation.pace.window_ms
+        return msgspec.structs.replace(operation, window_until_ms=until_ms)
+    if operation.window_until_ms is None or now_ms < operation.window_until_ms:
+        return operation
+    return _marked(operation, _next_portion(operation), now_ms)
+
+
+def stepped(before: Operation, after: Operation, now_ms: int) -> Operation:
+    """Return an operation after a step: when the next one may be, and whether it was the last."""
+    changed = after.changed - before.changed
+    per_second = after.pace.per_second
+    if per_second is not None and changed:
+        after = msgspec.structs.replace(
+            after, not_before_ms=now_ms + int(1000 * changed / per_second)
+        )
+    return finished(after, now_ms) if after.after_id >= after.until_id else after
+
+
+def finished(operation: Operation, now_ms: int) -> Operation:
+    """Return an operation of which every row was looked at."""
+    return _ended(operation, OperationState.DONE, now_ms, actor="", reason="")
+
+
+def stopped(operation: Operation, now_ms: int, reason: str) -> Operation:
+    """Return an operation that stopped itself; a person may resume it."""
+    return in_state(operation, OperationState.STOPPED, now_ms, actor="", reason=reason)
+
+
+def paused(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
+    """Return an operation that waits for a person, if it was running."""
+    if operation.state is not OperationState.RUNNING:
+        return operation
+    return in_state(operation, OperationState.PAUSED, now_ms, actor=actor, reason=reason)
+
+
+def resumed(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
+    """Return an operation that goes on, with a new probe, if it was paused or stopped."""
+    if operation.state not in (OperationState.PAUSED, OperationState.STOPPED):
+        return operation
+    operation = msgspec.structs.replace(operation, portion=None)
+    return in_state(operation, OperationState.RUNNING, now_ms, actor=actor, reason=reason)
+
+
+def cancelled(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
+    """Return an operation that is over, if it wasn't: the rows that it has not changed stay."""
+    if operation.state in (OperationState.CANCELLED, OperationState.DONE):
+        return operation
+    return _ended(operation, OperationState.CANCELLED, now_ms, actor=actor, reason=reason)
+
+
+def claimed(operation: Operation, runner: str, now_ms: int) -> Operation:
+    """Return the operation with the lease of a runner begun or renewed, unless another has it."""
+    is_free = operation.runner in ("", runner) or now_ms >= operation.runner_until_ms
+    if operation.state is not OperationState.RUNNING or not is_free:
+        return operation
+    return msgspec.structs.replace(operation, runner=runner, runner_until_ms=now_ms + LEASE_MS)
+
+
+def left(operation: Operation, runner: str) -> Operation:
+    """Return the operation with the lease of a runner given up, so that anybody may go on."""
+    if operation.runner != runner:
+        return operation
+    return msgspec.structs.replace(operation, runner="", runner_until_ms=0)
+
+
+def in_state(
+    operation: Operation, state: OperationState, now_ms: int, *, actor: str, reason: str
+) -> Operation:
+    """Return an operation in a state, with the change noted."""
+    change = StateChange(at_ms=now_ms, state=state, actor=actor, reason=reason)
+    return msgspec.structs.replace(
+        operation,
+        state=state,
+        state_reason=f"{reason} (by {actor})" if reason and actor else reason,
+        state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
+    )
+
+
+def _ended(
+    operation: Operation, state: OperationState, now_ms: int, *, actor: str, reason: str
+) -> Operation:
+    operation = in_state(operation, state, now_ms, actor=actor, reason=reason)
+    return msgspec.structs.replace(operation, ended_at_ms=now_ms, runner="", runner_until_ms=0)
+
+
+def _marked(operation: Operation, portion: int, now_ms: int) -> Operation:
+    mark = Mark(
+        at_ms=now_ms,
+        changed=operation.changed,
+        resent=operation.resent,
+        came_back=operation.came_back,
+    )
+    return msgspec.structs.replace(operation, portion=portion, window_until_ms=None, mark=mark)
+
+
+def _next_portion(operation: Operation) -> int:
+    pace, portion = operation.pace, 2 * (operation.portion or 0)
+    if not pace.ramp:
+        return 0
+    is_small = pace.per_second is None or portion <= pace.per_second * pace.window_ms / 1000
+    return portion if is_small else 0
+
+
+def _changed_since_mark(operation: Operation) -> int:
+    return operation.changed - operation.mark.changed
+
+
+def _too_many(operation: Operation) -> str | None:
+    """Return why the operation is to stop; None = not too many came back."""
+    share = operation.pace.stop_share
+    if share is None:
+        if not operation.portion:
+            return None
+        share = PORTION_SHARE
+    sent = operation.resent - operation.mark.resent
+    back = operation.came_back - operation.mark.came_back
+    # Why rounded: 0.29 * 100 is a little less than 29.
+    if back <= round(share * max(sent, operation.portion or LEAST_EVIDENCE), 9):
+        return None
+    return f"{back} of {sent} re-sent messages came back; no more than {share:.0%} may"
 
 
 class OutcomeKind(StrEnum):
