@@ -5,7 +5,15 @@ from collections.abc import Callable
 import msgspec
 
 from amqsidecar.model.destination import final_queue, parse_destination
-from amqsidecar.model.event import AnyEvent, Cancelled, Held, Released, Retried
+from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
+    Discarded,
+    Held,
+    Redirected,
+    Released,
+    Retried,
+)
 from amqsidecar.model.schedule import RowState, RowView
 
 
@@ -70,6 +78,65 @@ def cancel(now_ms: int, actor: str, suffix: str) -> Act:
             redelivery_count=row.redelivery_count - 1,
             reason=None,
             event=event,
+        )
+
+    return change
+
+
+def redirect(now_ms: int, actor: str, target: str) -> Act:
+    """Send rows to another destination now.
+
+    The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery.
+
+    Args:
+        now_ms: the new due time.
+        actor: who asked.
+        target: canonical text.
+    """
+
+    def change(row: RowView) -> Change:
+        event = Redirected(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=target,
+            actor=actor,
+        )
+        return Change(
+            state=RowState.WAITING,
+            due_at_ms=now_ms,
+            destination=target,
+            is_final=False,
+            # Why: a final row has the redeliveries that were, others have the next one.
+            redelivery_count=row.redelivery_count + row.is_final,
+            reason=None,
+            event=event,
+        )
+
+    return change
+
+
+def discard(now_ms: int, actor: str) -> Act:
+    """Drop rows and their messages for good."""
+
+    def change(row: RowView) -> Change:
+        event = Discarded(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            rule=f"discarded by {actor}",
+            actor=actor,
+        )
+        return Change(
+            state=row.state,
+            due_at_ms=row.due_at_ms,
+            destination=row.destination,
+            is_final=row.is_final,
+            redelivery_count=row.redelivery_count,
+            reason=None,
+            event=event,
+            is_removed=True,
         )
 
     return change
