@@ -11,10 +11,11 @@ from typing import cast
 import structlog
 
 from amqsidecar import __version__
+from amqsidecar.app_http import serving_http
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
 from amqsidecar.brokers.kept_message import chosen_properties
 from amqsidecar.clock import Clock, SystemClock
-from amqsidecar.config.schema import Backlog, Config, TopicPolicy, split_listen
+from amqsidecar.config.schema import Backlog, Config, TopicPolicy
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
@@ -24,7 +25,6 @@ from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.engine.telling import CycleStats
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
-from amqsidecar.http.server import HttpServer
 from amqsidecar.links import LinkMaker
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
@@ -265,20 +265,6 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _http(config: Config, health: Health, metrics: Metrics) -> Iterator[str]:
-    """Serve metrics and health while the block runs; gives the address, "" = off."""
-    if not config.http.listen:
-        yield ""
-        return
-    server = HttpServer(health, metrics.render)
-    host, port = server.start(*split_listen(config.http.listen))
-    try:
-        yield f"{host}:{port}"
-    finally:
-        server.stop()
-
-
 class _TokenlessHealth(_Health):
     """The same of an observer and of a service without a store, which need no token."""
 
@@ -347,7 +333,10 @@ def run_observer(config: Config) -> int:
         tell=_ObserverLog(metrics, LogObserved(clock, config.observe.max_log_lines)),
         true_origin=rules.true_origin(),
     )
-    with _http(config, health, metrics) as address, _signals(observer.stop):
+    with (
+        serving_http(config, clock, health, metrics, has_store=False) as address,
+        _signals(observer.stop),
+    ):
         log.info("started", version=__version__, http=address, mode="observe")
         observer.run()
     log.info("stopped")
@@ -467,7 +456,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             max_events=config.history.max_events,
         )
         with (
-            _http(config, health, metrics) as address,
+            serving_http(config, clock, health, metrics, has_store=True) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),
             journaling,

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqsidecar.http.server import HttpServer
-from amqsidecar.telemetry.health import Health
-from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.http.serving import HttpServer
 from support.fuzz import damaged, fuzz
+from support.web import app_of
 
 Address = tuple[str, int]
 REQUESTS = tuple(
@@ -29,7 +28,7 @@ REQUESTS = tuple(
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[Address]:
-    server = HttpServer(Health(), Metrics().render, timeout_s=5)
+    server = HttpServer(app_of(), timeout_s=5)
     yield server.start("127.0.0.1", 0)
     server.stop()
 
@@ -75,7 +74,7 @@ def test_any_request_is_answered_or_cut_off(address: Address, request: bytes) ->
 
 def test_slow_clients_block_neither_others_nor_the_end(address: Address) -> None:
     """Some say half a request, some read no answer."""
-    server = HttpServer(Health(), Metrics().render, timeout_s=300, max_connections=12)
+    server = HttpServer(app_of(), timeout_s=300, max_connections=12)
     place = server.start("127.0.0.1", 0)
     slow = [socket.create_connection(place, 10) for _ in range(10)]
     for number, peer in enumerate(slow):

@@ -1,0 +1,197 @@
+"""Who may do what over HTTP, decided in one place before any page or handler.
+
+Open to all are metrics, health, static files and the log-in itself. Everything else needs a
+caller: GET one with any role, everything else an operator. A change that a browser may have been
+tricked into needs a token of the caller's session as well.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import ip_address
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from starlette.requests import HTTPConnection
+
+CSRF_FIELD: Final = "csrf"
+"""Of forms."""
+
+CSRF_HEADER: Final = "X-CSRF-Token"
+"""Of scripts."""
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+
+_CSRF_S: Final = 86_400
+
+
+class Role(StrEnum):
+    """What somebody may do."""
+
+    VIEWER = "viewer"
+    """Look."""
+    OPERATOR = "operator"
+    """Change things too."""
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who may look.
+
+    Attributes:
+        name: as logs and events call them.
+        way: how they showed who they are: local, token, password, proxy or oidc.
+        session: what the tokens of their forms are bound to; None = no browser keeps what shows
+            who they are, so that it can't be tricked into sending it.
+    """
+
+    name: str
+    role: Role
+    way: str
+    session: str | None
+
+    def actor(self, where: str) -> str:
+        """Return the name for events, such as `console:anna`."""
+        return f"{where}:{self.name}"
+
+
+class Refused(Exception):
+    """An answer other than the one that was asked for.
+
+    Attributes:
+        status: of HTTP.
+        headers: more of them.
+    """
+
+    def __init__(self, status: int, what: str, **headers: str) -> None:
+        self.status = status
+        self.what = what
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        super().__init__(what)
+
+
+class Way(Protocol):
+    """A way to show who one is."""
+
+    def caller(self, request: HTTPConnection) -> Caller | None:
+        """Return who asks; None = this way was not taken.
+
+        Raises:
+            Refused: it was taken, and leads nowhere.
+        """
+        ...
+
+
+class Signing:
+    """Signs what browsers keep for us."""
+
+    def __init__(self, key: str | bytes) -> None:
+        self._key = key
+
+    def serializer(self, purpose: str) -> URLSafeTimedSerializer:
+        """Return what signs for one purpose; another one's signatures don't count."""
+        return URLSafeTimedSerializer(
+            self._key, salt=f"amqsidecar.{purpose}", signer_kwargs={"digest_method": sha256}
+        )
+
+
+class Access:
+    """Says who asks and whether that is enough.
+
+    Args:
+        ways: tried in turn; none = whoever reaches us is an operator, which is for loopback only.
+        signing: of tokens of forms.
+        public_url: where browsers see us, such as `https://sidecar.example`; "" = as they say.
+    """
+
+    def __init__(self, ways: Sequence[Way], signing: Signing, public_url: str = "") -> None:
+        self._ways = tuple(ways)
+        self._csrf = signing.serializer("csrf")
+        parts = urlsplit(public_url)
+        self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to show who they are."""
+        return not self._ways
+
+    def caller(self, request: HTTPConnection) -> Caller | None:
+        """Return who asks; None = nobody that we know.
+
+        Raises:
+            Refused: they showed something that leads nowhere.
+        """
+        if self.is_open:
+            if not _is_local_name(request.headers.get("host", "")):
+                # Why: a site that calls itself 127.0.0.1 would be in the browser's eyes at home.
+                what = "without a log-in only localhost and IP addresses are answered in `Host`"
+                raise Refused(421, what)
+            return Caller(name="local", role=Role.OPERATOR, way="local", session="local")
+        for way in self._ways:
+            caller = way.caller(request)
+            if caller is not None:
+                return caller
+        return None
+
+    def csrf_token(self, caller: Caller) -> str:
+        """Return what forms and scripts of a caller send along with changes; "" = needs none."""
+        if caller.session is None:
+            return ""
+        token = self._csrf.dumps(caller.session)
+        return token if isinstance(token, str) else token.decode()
+
+    def check_change(self, request: HTTPConnection, caller: Caller, token: str | None) -> None:
+        """Check that a caller may change something and wanted to.
+
+        Raises:
+            Refused: a viewer, another site's page, or a token that is wrong or too old.
+        """
+        if caller.role is not Role.OPERATOR:
+            raise Refused(403, f"{caller.name} may look, but not change anything")
+        self.check_intention(request, caller, token)
+
+    def check_intention(self, request: HTTPConnection, caller: Caller, token: str | None) -> None:
+        """Check that a browser was not tricked.
+
+        Raises:
+            Refused: another site's page, or a token that is wrong or too old.
+        """
+        if caller.session is None:
+            return
+        self.check_site(request)
+        try:
+            session = self._csrf.loads(token or "", max_age=_CSRF_S)
+        except BadSignature:
+            session = None
+        if not isinstance(session, str) or not compare_digest(
+            session.encode(), caller.session.encode()
+        ):
+            what = f"the {CSRF_HEADER} token is missing, wrong or too old; load the page again"
+            raise Refused(403, what)
+
+    def check_site(self, request: HTTPConnection) -> None:
+        """Check that a browser sends this from a page of ours.
+
+        Raises:
+            Refused: it is another site's page.
+        """
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        origin = request.headers.get("origin", "").lower()
+        ours = self._public_origin or f"//{request.headers.get('host', '').lower()}"
+        if site not in ("same-origin", "none") or (origin and not origin.endswith(ours)):
+            raise Refused(403, "this was sent by a page of another site")
+
+
+def _is_local_name(host: str) -> bool:
+    """Whether a `Host` header names this machine in a way that no stranger can register."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.removeprefix("[").removesuffix("]").lower()
+    if name == "localhost":
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

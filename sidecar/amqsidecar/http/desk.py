@@ -1,0 +1,148 @@
+"""The desk: what pages and API ask, and who answers.
+
+The server's thread never waits for a store. A question goes to one of a few threads, each with an
+open store of its own (a store belongs to one thread), and comes back as an awaitable.
+"""
+
+import asyncio
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import msgspec
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import SidecarError, StoreError
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.store import Store
+from amqsidecar.telemetry.health import Health
+
+THREADS: Final = 3
+MAX_QUESTIONS: Final = 64
+"""So many may wait for an answer; more are refused."""
+
+_IDLE_S: Final = 60.0
+
+Answer = TypeVar("Answer")
+
+RenderMetrics = Callable[[str], tuple[bytes, str]]
+"""The `Accept` header to the body and its content type."""
+
+
+class OpenStore(Store, Ledger, Protocol):
+    """A schedule of our own, with what operators ask of it."""
+
+
+Question = Callable[[OpenStore, StoreState, int], Answer]
+"""Asked with an open store, what it said when it was opened, and the time in milliseconds."""
+
+
+class NoStore(SidecarError):
+    """There is no schedule to ask: the broker keeps it, or the sidecar only observes."""
+
+
+class DeskBusy(SidecarError):
+    """Too many questions wait already."""
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the composition root can hand in; None = this sidecar can't do it.
+
+    Attributes:
+        final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
+    """
+
+    final_suffix: str
+
+
+class Desk:
+    """Answers questions about the schedule, each from an open store; `close` ends it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        health: Health,
+        render_metrics: RenderMetrics,
+        make_store: Callable[[], OpenStore] | None,
+        tools: Tools,
+    ) -> None:
+        self.clock = clock
+        self.health = health
+        self.render_metrics = render_metrics
+        self.tools = tools
+        self._make_store = make_store
+        self._jobs = queue.Queue[_Job | None](MAX_QUESTIONS)
+        self._threads: list[Thread] = []
+
+    async def ask(self, question: Question[Answer]) -> Answer:
+        """Return what a question returns, and raise what it raises; it runs in another thread.
+
+        Example:
+            await desk.ask(lambda store, state, now_ms: read_status(store, state, now_ms))
+
+        Raises:
+            NoStore: there is no schedule to ask.
+            DeskBusy: too many questions wait.
+            StoreUnavailable: the store can't be reached.
+        """
+        if self._make_store is None:
+            raise NoStore("this sidecar keeps no schedule of its own that could be looked at")
+        if not self._threads:
+            for number in range(THREADS):
+                thread = Thread(target=self._work, name=f"desk-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        job = _Job(question)
+        try:
+            self._jobs.put_nowait(job)
+        except queue.Full:
+            raise DeskBusy("too many questions wait for an answer; try again soon") from None
+        return cast("Answer", await asyncio.wrap_future(job.future))
+
+    def close(self) -> None:
+        """Answer what waits, and close all stores; safe to call twice."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _work(self) -> None:
+        assert self._make_store is not None  # noqa: S101 - else there is no thread
+        opened: tuple[OpenStore, StoreState] | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                opened = _closed(opened)
+                continue
+            if job is None:
+                _closed(opened)
+                return
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                if opened is None:
+                    store = self._make_store()
+                    opened = store, store.open()
+                job.future.set_result(job.question(*opened, self.clock.now_ms()))
+            except StoreError as error:
+                opened = _closed(opened)
+                job.future.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+                job.future.set_exception(error)
+
+
+def _closed(opened: tuple[OpenStore, StoreState] | None) -> None:
+    if opened is not None:
+        opened[0].close()
+
+
+class _Job:
+    def __init__(self, question: Question[Any]) -> None:
+        self.question = question
+        self.future = Future[Any]()

@@ -1,0 +1,163 @@
+"""The HTTP server: uvicorn in a thread of its own, which strangers can't keep busy.
+
+Connections are few; one whose request does not arrive, or whose answer is not read, is cut off
+after a while. How long an answer may take is not bounded here: a stream of events has no end.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any, Final
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from amqsidecar.errors import ConfigError, Problem
+
+MAX_CONNECTIONS: Final = 64
+"""So many connections may be open at a time; more are refused."""
+
+TIMEOUT_S: Final = 10.0
+"""So long a request may take to arrive, and an answer to be read on."""
+
+_KEEP_ALIVE_S: Final = 5
+_MAX_HEAD_BYTES: Final = 32_768
+
+
+class HttpServer:
+    """Serves an application on one address, in a thread of its own."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=_bounded(timeout_s, max_connections),
+                ws="none",
+                lifespan="off",
+                loop="asyncio",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                # Why: whom to believe is decided where access is (`access.py`).
+                proxy_headers=False,
+                timeout_keep_alive=min(_KEEP_ALIVE_S, max(1, int(timeout_s))),
+                timeout_graceful_shutdown=1,
+                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+            )
+        )
+        self._thread: Thread | None = None
+
+    def start(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to serve; returns address and port, which matters for port 0.
+
+        Raises:
+            ConfigError: the address can't be listened on.
+        """
+        listening = _listen(host, port)
+        # Why: it tells of every bad request that anybody sends.
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        self._thread = Thread(
+            target=self._server.run, args=([listening],), name="http", daemon=True
+        )
+        address = listening.getsockname()
+        self._thread.start()
+        self._server.is_up.wait()
+        return address[0], address[1]
+
+    def stop(self) -> None:
+        """Stop to serve and cut what is open; safe to call twice, and without `start`."""
+        if self._thread is None:
+            return
+        self._server.should_exit = True
+        self._thread.join()
+        self._thread = None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        # At once: asyncio does it again, but who starts us may connect before that.
+        listening.listen(64)
+    except OSError as error:
+        listening.close()
+        what = f"{host}:{port} can't be listened on: {error.strerror or error}"
+        raise ConfigError([Problem("http.listen", what)]) from error
+    return listening
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.is_up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cut everything off first: a stream of events would never end by itself."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await super().shutdown(sockets)
+
+
+def _bounded(timeout_s: float, max_connections: int) -> type[H11Protocol]:
+    """Return uvicorn's protocol with bounds on what strangers can hold."""
+
+    class BoundedProtocol(H11Protocol):
+        _arriving: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > max_connections:
+                transport.abort()
+                return
+            self._arriving = self._cut_later()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+                self._arriving = self._arriving or self._cut_later()
+            else:
+                self._arriving = _disarmed(self._arriving)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self._unread or self._cut_later()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._unread = _disarmed(self._unread)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._arriving = _disarmed(self._arriving)
+            self._unread = _disarmed(self._unread)
+            super().connection_lost(exc)
+
+        def _cut_later(self) -> asyncio.TimerHandle:
+            abort: Callable[[], None] = self.transport.abort
+            return self.loop.call_later(timeout_s, abort)
+
+    return BoundedProtocol
+
+
+def _disarmed(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
