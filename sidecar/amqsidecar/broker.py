@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
 
 FINAL_SUFFIX = ".exhausted"
@@ -496,6 +497,22 @@ class ListsQueues(Protocol):
 
         Raises:
             DiscoveryRefused: the broker does not tell; the message says what mends it.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+
+@runtime_checkable
+class CountsQueues(Protocol):
+    """A link that can tell how much of a queue was acknowledged."""
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations; works on a link that only looks.
+
+        What can't be told is left out: a topic, which is many queues, or a queue that isn't there.
+
+        Raises:
+            BrokerRefused: this user may not ask; the sentence names the permission.
             LinkLost: the connection is gone.
         """
         ...

@@ -1,6 +1,36 @@
-"""What became of a re-send, from what was seen of its destination."""
+"""What became of a re-send, from what was seen of its destination.
+
+A re-send counts as consumed only if nothing else can have become of it: its queue was empty after
+its window, and all that had left it since before the re-send was acknowledged, or came to the
+sidecar as a dead letter. So it makes no difference how many others were on their way.
+"""
+
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+
+from amqsidecar.model.operation import OutcomeKind
+
+PATIENCE_MS: Final = 20_000
+"""After so long without any death, one that never came to the sidecar isn't waited for any more."""
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker tells of a queue at one moment.
+
+    Attributes:
+        depth: messages in it, those in delivery too; None = can't be told.
+        acknowledged: how many were acknowledged since the counter began; None = not told.
+        removed: how many went otherwise (expired, killed, purged, moved) since then; None = not
+            told.
+        run: counters of different runs, such as before and after a restart, can't be compared.
+    """
+
+    depth: int | None
+    acknowledged: int | None = None
+    removed: int | None = None
+    run: str = ""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,3 +60,168 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     steady_since_ms: int | None = None
     moved_at_ms: int | None = None
     empty_at_ms: int | None = None
+
+
+class Account:
+    """Compares looks at one destination; each observation says what all looks so far prove.
+
+    What left the queue otherwise than by an acknowledgement is owed, until as many messages that
+    died there came to the sidecar. While something is owed, nothing is proved: it may be a dead
+    letter on its way, or a message that somebody purged.
+    """
+
+    def __init__(self, destination: str) -> None:
+        self._destination = destination
+        self._last: Counters | None = None
+        self._since_ms: int | None = None
+        self._owed = 0
+        self._owed_since_ms = 0
+        self._moved_at_ms: int | None = None
+        self._seen_empty_ms: int | None = None
+        self._empty_at_ms: int | None = None
+
+    def look(self, at_ms: int, counters: Counters, died: int) -> Observation:
+        """Return what is to be kept of a look.
+
+        Args:
+            at_ms: when the counters were there, not before they were read.
+            counters: what the broker told.
+            died: how many messages that died at this destination came to the sidecar since the last
+                look; counted before the counters were read, so that none is ahead of them.
+        """
+        self._compare(at_ms, counters, died)
+        self._last = counters
+        return Observation(
+            destination=self._destination,
+            at_ms=at_ms,
+            depth=counters.depth,
+            acknowledged=counters.acknowledged,
+            removed=counters.removed,
+            steady_since_ms=self._since_ms,
+            moved_at_ms=self._moved_at_ms,
+            empty_at_ms=self._empty_at_ms,
+        )
+
+    def _compare(self, at_ms: int, counters: Counters, died: int) -> None:
+        gone = _gone_between(self._last, counters)
+        if gone is None:
+            self._begin(None)
+            return
+        if _moved(self._last, counters):
+            self._moved_at_ms = at_ms
+        if self._since_ms is None and gone == died == 0:
+            self._begin(at_ms)
+        if self._since_ms is None:
+            return
+        if gone or died:
+            # Why not below 0: what died before the first look must not pay for what goes later.
+            self._owed = max(0, self._owed + gone - died)
+            self._owed_since_ms = at_ms
+        elif self._owed and at_ms - self._owed_since_ms >= PATIENCE_MS:
+            self._begin(at_ms)
+        if counters.depth == 0:
+            self._seen_empty_ms = at_ms
+        if not self._owed:
+            self._empty_at_ms = self._seen_empty_ms
+
+    def _begin(self, at_ms: int | None) -> None:
+        self._since_ms = at_ms
+        self._owed = 0
+        self._seen_empty_ms = self._empty_at_ms = None
+        if at_ms is None:
+            self._moved_at_ms = None
+
+
+def _gone_between(last: Counters | None, now: Counters) -> int | None:
+    """Return how many went otherwise than by an acknowledgement; None = can't be compared."""
+    if last is None or last.run != now.run:
+        return None
+    if last.removed is None or now.removed is None or last.acknowledged is None:
+        return None
+    if now.acknowledged is None or now.acknowledged < last.acknowledged:
+        return None
+    return now.removed - last.removed if now.removed >= last.removed else None
+
+
+def _moved(last: Counters | None, now: Counters) -> bool:
+    return last is not None and (now.acknowledged or 0) > (last.acknowledged or 0)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a re-send, and what that rests on, as a sentence."""
+
+    kind: OutcomeKind
+    evidence: str
+
+
+def outcome_of(
+    resent_at_ms: int,
+    returned_at_ms: int | None,
+    observations: Sequence[Observation],
+    now_ms: int,
+    window_ms: int,
+) -> Outcome:
+    """Return what became of a re-send.
+
+    For as long again as its window it stays RESENT while its queue was not seen empty.
+
+    Args:
+        resent_at_ms: when it was re-sent.
+        returned_at_ms: when it died again; None = it did not. Has to be asked for after the
+            observations, so that no death is missing that they count.
+        observations: of its destination, from its re-send on.
+        now_ms: the time.
+        window_ms: so long after its re-send a message may come back.
+    """
+    if returned_at_ms is not None and returned_at_ms >= resent_at_ms:
+        later = _seconds(returned_at_ms - resent_at_ms)
+        return Outcome(OutcomeKind.CAME_BACK, f"died again {later} after it was re-sent")
+    window_end_ms = resent_at_ms + window_ms
+    if now_ms < window_end_ms:
+        left = _seconds(window_end_ms - now_ms)
+        return Outcome(OutcomeKind.RESENT, f"for {left} more it may come back")
+    after = [one for one in observations if one.at_ms >= window_end_ms]
+    reason = "its queue was not looked at after its window"
+    for one in after:
+        problem = _doubt(one, resent_at_ms, window_end_ms)
+        if problem is None:
+            empty = _seconds((one.empty_at_ms or 0) - resent_at_ms)
+            evidence = (
+                f"its queue was empty {empty} after its re-send, all that had left it was "
+                "acknowledged or died visibly, and it did not come back"
+            )
+            return Outcome(OutcomeKind.CONSUMED, evidence)
+        reason = problem
+    if now_ms < window_end_ms + window_ms:
+        return Outcome(OutcomeKind.RESENT, f"it did not come back; not proved yet: {reason}")
+    if any(one.acknowledged is None and one.depth == 0 for one in after):
+        reason = (
+            "left its queue, did not come back; this broker shows no acknowledged counter: add "
+            "<statisticsBrokerPlugin/> to activemq.xml to know"
+        )
+    return Outcome(OutcomeKind.UNKNOWN, reason)
+
+
+def _doubt(seen: Observation, resent_at_ms: int, window_end_ms: int) -> str | None:
+    """Return why an observation proves nothing; None = it proves that all was consumed."""
+    is_empty = seen.empty_at_ms is not None and seen.empty_at_ms >= window_end_ms
+    is_steady = seen.steady_since_ms is not None and seen.steady_since_ms <= resent_at_ms
+    has_moved = seen.moved_at_ms is not None and seen.moved_at_ms > resent_at_ms
+    if is_empty and is_steady and has_moved:
+        return None
+    if seen.depth is None:
+        return "the broker does not tell what its queue holds"
+    if seen.depth and not is_empty:
+        return f"its queue was not seen empty; at the last look it held {seen.depth}"
+    if seen.acknowledged is None:
+        return "its queue is empty, and the broker does not tell what was acknowledged"
+    if not has_moved:
+        return "its queue is empty, but nothing was acknowledged there since"
+    return (
+        "its queue was not watched all the time since before the re-send, or messages left it that "
+        "were neither acknowledged nor died visibly, such as by a purge"
+    )
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms / 1000:.1f} s"
