@@ -39,6 +39,8 @@ def serving_http(
     from amqsidecar.http.app import make_app  # noqa: PLC0415
     from amqsidecar.http.desk import Desk, Tools  # noqa: PLC0415
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
+    from amqsidecar.operations.charts import lateness  # noqa: PLC0415
+    from amqsidecar.operations.wellness import read_wellness  # noqa: PLC0415
 
     def make_store() -> "OpenStore":
         return cast("OpenStore", open_store(config, clock))
@@ -49,7 +51,11 @@ def serving_http(
         health=health,
         render_metrics=metrics.render,
         make_store=make_store if keeps_schedule else None,
-        tools=Tools(final_suffix=config.redelivery.final_suffix),
+        tools=Tools(
+            final_suffix=config.redelivery.final_suffix,
+            wellness=lambda: read_wellness(health, metrics),
+            lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
+        ),
     )
     access = Access((), Signing(secrets.token_bytes(32)))
     server = HttpServer(make_app(desk, access))

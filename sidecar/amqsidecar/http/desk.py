@@ -17,6 +17,8 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.charts import LatenessBucket
+from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
 from amqsidecar.telemetry.health import Health
 
@@ -53,9 +55,13 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
+        wellness: tells how the sidecar itself is.
+        lateness: tells how late re-sends were, since the process began.
     """
 
     final_suffix: str
+    wellness: Callable[[], Wellness] | None = None
+    lateness: Callable[[], list[LatenessBucket]] | None = None
 
 
 class Desk:
