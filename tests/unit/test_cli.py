@@ -22,8 +22,10 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
 from amqsidecar.model.event import AnyEvent, Received, Returned
-from amqsidecar.model.schedule import RowState, first_redelivery_id
-from amqsidecar.operations import act, words
+from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
+from amqsidecar.operations import words
+from amqsidecar.operations.act import act_directly
 from amqsidecar.stores import sqlite_store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.stores.sqlite_transaction import SqliteTransaction
@@ -549,10 +551,10 @@ def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
     told: list[int] = []
-    outcome = act.act(
+    outcome = act_directly(
         store,
-        act.Action.RETRY,
-        act.RowFilter(),
+        Action.RETRY,
+        RowFilter(),
         now_ms=1,
         actor="cli:me",
         suffix=".x",

@@ -26,8 +26,9 @@ from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
+    from amqsidecar.model.operation import Action
     from amqsidecar.model.schedule import RowFilter
-    from amqsidecar.operations.act import Action, Outcome
+    from amqsidecar.operations.act import Outcome
 
 Ids = Annotated[
     list[str] | None,
@@ -157,15 +158,10 @@ def _act(
     output: OutputFormat,
 ) -> None:
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import Action, Selection  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
-        Action,
-        Outcome,
-        act,
-        is_counted,
-        narrow,
-        resolve,
-    )
+    from amqsidecar.operations.act import Outcome, act_directly  # noqa: PLC0415 - as above
+    from amqsidecar.operations.select import is_tallied, narrow, resolve  # noqa: PLC0415 - as above
 
     action = Action(name)
     with opened_store(config) as (store, _):
@@ -176,7 +172,7 @@ def _act(
             chosen = RowFilter(ids=numbers)
         hit = narrow(action, chosen)
         # Why: to look at each of millions takes as long as the rest, and nobody asked.
-        count = store.count_rows(hit) if ids or not yes or is_counted(hit) else None
+        count = store.count_rows(hit) if ids or not yes or is_tallied(Selection(rows=hit)) else None
     if count and not ids and not yes and not _is_confirmed(action, count):
         say("nothing was done")
         count = 0
@@ -187,7 +183,7 @@ def _act(
             progress_bar(name, count) as advance,
             _interruptible() as is_interrupted,
         ):
-            outcome = act(
+            outcome = act_directly(
                 store,
                 action,
                 chosen,

@@ -1,31 +1,27 @@
-"""Acting on what waits: retry, cancel, hold, release."""
+"""Acting on rows: what an action makes of one, and acting at once where there is no ledger."""
 
-from collections.abc import Callable, Iterable
-from enum import StrEnum
+from collections.abc import Callable
 from typing import assert_never
 
 import msgspec
 
-from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.errors import SidecarError
+from amqsidecar.model import acts
+from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.select import narrow
 from amqsidecar.store import Store
 
-_ROWS_OF_ONE_MESSAGE = 2_000
 
-
-class Action(StrEnum):
-    """What a person can do with messages that wait."""
-
-    RETRY = "retry"
-    CANCEL = "cancel"
-    HOLD = "hold"
-    RELEASE = "release"
+class Refused(SidecarError):
+    """What was asked can't be done; the message says why and what can."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What an action did.
 
     Attributes:
-        matched: rows that the filter hit.
+        matched: rows that were selected.
         changed: rows that were changed; the others were just being sent, or final already.
         stopped: it was ended before all rows were done; doing it again does the rest.
     """
@@ -36,39 +32,38 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
-def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
-    """Return the filter of the rows that an action can be about: holding needs a waiting row."""
-    needed = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}.get(action)
-    if needed is None or row_filter.state is not None:
-        return row_filter
-    return msgspec.structs.replace(row_filter, state=needed)
+def act_of(action: Action, now_ms: int, actor: str, suffix: str, target: str | None) -> acts.Act:
+    """Return what an action makes of a row.
 
-
-def is_counted(row_filter: RowFilter) -> bool:
-    """Whether the store knows how many rows a filter hits without looking at each."""
-    return row_filter == RowFilter(destination=row_filter.destination, state=row_filter.state)
-
-
-def resolve(store: Store, references: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
-    """Return the row numbers that row numbers and redelivery ids name, and what names no row."""
-    ids: dict[int, None] = {}
-    unknown = []
-    for reference in references:
-        if reference.isascii() and reference.isdigit():
-            rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
-        else:
-            rows = store.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
-        ids.update((row.id, None) for row in rows)
-        if not rows:
-            unknown.append(reference)
-    return tuple(ids), unknown
+    Args:
+        action: what to do.
+        now_ms: the time.
+        actor: who asked.
+        suffix: of final dead-letter queues, for cancelling.
+        target: where to, for redirecting.
+    """
+    match action:
+        case Action.RETRY:
+            return acts.retry(now_ms, actor)
+        case Action.REDIRECT:
+            return acts.redirect(now_ms, actor, target or "")
+        case Action.CANCEL:
+            return acts.cancel(now_ms, actor, suffix)
+        case Action.DISCARD:
+            return acts.discard(now_ms, actor)
+        case Action.HOLD:
+            return acts.hold(now_ms, actor)
+        case Action.RELEASE:
+            return acts.release(now_ms, actor)
+        case _:
+            assert_never(action)
 
 
 class _Stopped(Exception):
     """Ends an action between two steps."""
 
 
-def act(
+def act_directly(
     store: Store,
     action: Action,
     row_filter: RowFilter,
@@ -79,10 +74,10 @@ def act(
     progress: Callable[[int], None] = lambda _count: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Do it to every row that the filter hits now; each change is an event with the actor.
+    """Do it at once to what waits in the broker, where that keeps the schedule.
 
     Args:
-        store: an open store.
+        store: an open store that is no ledger.
         action: what to do.
         row_filter: which rows.
         now_ms: the time of the action.
@@ -91,7 +86,10 @@ def act(
         progress: called with the number of rows done since the last call.
         is_stopped: asked after each step; True = leave the rest.
 
-    Promise: done in small transactions; interrupted, calling it again does the rest.
+    Promise: done in small steps; interrupted, calling it again does the rest.
+
+    Raises:
+        Refused: this needs a store of the sidecar's own.
     """
     row_filter = narrow(action, row_filter)
     matched = changed = 0
@@ -114,6 +112,11 @@ def act(
                 store.hold(row_filter, now_ms, actor, step)
             case Action.RELEASE:
                 store.release(row_filter, now_ms, actor, step)
+            case Action.REDIRECT | Action.DISCARD:
+                raise Refused(
+                    f"the broker keeps what waits (store.url broker:) and can't {action} it: "
+                    "retry or cancel it"
+                )
             case _:
                 assert_never(action)
     except _Stopped:

@@ -1,0 +1,120 @@
+"""Following the messages of operations: who was sent, who came back, and what became of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from amqsidecar.ledger import Ledger, Sighting, Verdict
+from amqsidecar.model.event import (
+    AnyEvent,
+    DeadLettered,
+    DuplicateSuppressed,
+    Resent,
+    Returned,
+)
+from amqsidecar.model.operation import Member, Operation, OutcomeKind
+from amqsidecar.model.outcome import Observation, outcome_of
+
+EVENTS_AT_ONCE: Final = 2_000
+READS_AT_ONCE: Final = 50
+VERDICTS_AT_ONCE: Final = 1_000
+
+UNSENT_MS: Final = 24 * 3_600_000
+"""For so long after the end of an operation a message that it changed may still be sent."""
+
+NEVER_SENT = "it was not sent within a day: somebody else changed it, or it can't be sent"
+
+
+def begin_to_follow(ledger: Ledger, operation: Operation, position: str) -> None:
+    """Skip what happened before a position, if nobody but this operation is followed.
+
+    Args:
+        ledger: of an open store.
+        operation: just begun.
+        position: the ledger's `tail` before it was begun.
+    """
+    if all(one.id == operation.id for one in ledger.open_operations()):
+        ledger.apply_sightings([], position)
+
+
+def follow(ledger: Ledger) -> bool:
+    """Note which members of operations were sent and which died again; False = there is more.
+
+    Promise: what is noted is durable with how far was read; if the process dies, or another does
+    the same at the same time, nothing is left out and nothing counts twice.
+    """
+    position = ledger.followed_until()
+    if position is None:
+        ledger.apply_sightings([], ledger.tail())
+        return True
+    for _ in range(READS_AT_ONCE):
+        tail = ledger.events_after(position, EVENTS_AT_ONCE)
+        if tail.position == position:
+            return True
+        ledger.apply_sightings(list(sightings(tail.events)), tail.position)
+        position = tail.position
+    return False
+
+
+def sightings(events: Iterable[AnyEvent]) -> Iterator[Sighting]:
+    """Return what events tell of messages that were sent or died again."""
+    for event in events:
+        if isinstance(event, Returned):
+            yield Sighting(event.redelivery_id, event.at_ms, has_returned=True)
+        elif isinstance(event, Resent | DuplicateSuppressed | DeadLettered):
+            yield Sighting(event.redelivery_id, event.at_ms, has_returned=False)
+
+
+def judge(ledger: Ledger, operation: Operation, now_ms: int) -> int:
+    """Give verdicts on members whose window has passed; returns how many.
+
+    Promise: durable together; if the process dies inside, nothing of it was given.
+    """
+    before_ms = now_ms - operation.pace.window_ms
+    due = ledger.due_members(operation.id, before_ms, VERDICTS_AT_ONCE)
+    verdicts = list(_unsent(ledger, operation, now_ms))
+    if due:
+        seen = _observations(ledger, due, now_ms)
+        # Why before the next look at them: a death that the observations count must be known.
+        if not follow(ledger):
+            return 0
+        for member in ledger.due_members(operation.id, before_ms, VERDICTS_AT_ONCE):
+            resent_at_ms = member.resent_at_ms
+            if resent_at_ms is None or member.destination not in seen:
+                continue
+            found = outcome_of(
+                resent_at_ms, None, seen[member.destination], now_ms, operation.pace.window_ms
+            )
+            if found.kind is not OutcomeKind.RESENT:
+                verdicts.append(Verdict(member.redelivery_id, found.kind, found.evidence))
+    if verdicts:
+        ledger.give_verdicts(operation.id, verdicts)
+    return len(verdicts)
+
+
+def _observations(
+    ledger: Ledger, members: Sequence[Member], now_ms: int
+) -> dict[str, list[Observation]]:
+    """Return what was seen of the members' destinations since the first of them was re-sent."""
+    since_ms: dict[str, int] = {}
+    for member in members:
+        resent_at_ms = member.resent_at_ms or 0
+        since_ms[member.destination] = min(
+            resent_at_ms, since_ms.get(member.destination, resent_at_ms)
+        )
+    return {
+        destination: ledger.observations(destination, from_ms, now_ms + 1)
+        for destination, from_ms in since_ms.items()
+    }
+
+
+def _unsent(ledger: Ledger, operation: Operation, now_ms: int) -> Iterator[Verdict]:
+    """Give up waiting for members of an operation that ended long ago."""
+    ended_at_ms = operation.ended_at_ms
+    if ended_at_ms is None or now_ms < ended_at_ms + UNSENT_MS:
+        return
+    after = ""
+    while members := ledger.members(operation.id, None, VERDICTS_AT_ONCE, after):
+        for member in members:
+            if member.outcome is None:
+                yield Verdict(member.redelivery_id, OutcomeKind.UNKNOWN, NEVER_SENT)
+        after = members[-1].redelivery_id

@@ -1,0 +1,261 @@
+"""Operations: begun, paused, resumed, cancelled, and carried out step by step by anybody."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model import operation as course
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.operation import (
+    LEASE_MS,
+    SENDS,
+    Action,
+    Finished,
+    Operation,
+    OperationState,
+    Pace,
+    Selection,
+    Step,
+    Stop,
+    Wait,
+)
+from amqsidecar.operations.act import Refused, act_of
+from amqsidecar.operations.follow import begin_to_follow
+from amqsidecar.operations.select import PropertiesOf, narrow, selector
+
+LONGEST_REASON: Final = 500
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for; see `Operation`."""
+
+    action: Action
+    selection: Selection
+    actor: str
+    reason: str = ""
+    pace: Pace = Pace()
+    target: str | None = None
+    expected: int | None = None
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What carrying out needs besides the ledger.
+
+    Attributes:
+        suffix: of final dead-letter queues.
+        properties_of: reads properties out of messages.
+    """
+
+    suffix: str
+    properties_of: PropertiesOf
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn of an operation did.
+
+    Attributes:
+        operation: as it is now.
+        changed: rows that this turn changed.
+        next_at_ms: when there is more to do; None = nothing for this runner, now.
+    """
+
+    operation: Operation
+    changed: int
+    next_at_ms: int | None
+
+
+def checked(wish: Wish) -> Wish:
+    """Return a wish with its filter narrowed to what the action can be about.
+
+    Raises:
+        Refused: it makes no sense; says what is wrong.
+    """
+    pace, action = wish.pace, wish.action
+    if (wish.target is None) == (action is Action.REDIRECT):
+        raise Refused("a target is for redirect, and redirect needs one")
+    if wish.target is not None:
+        try:
+            wish = msgspec.structs.replace(wish, target=str(parse_destination(wish.target)))
+        except ValueError as error:
+            raise Refused(str(error)) from error
+    is_judged = pace.probe or pace.ramp or pace.stop_share is not None
+    if is_judged and action not in SENDS:
+        raise Refused(
+            f"nothing comes back of {action}: probe, ramp and stop share are for re-sends"
+        )
+    if pace.probe < 0 or pace.window_ms < 1:
+        raise Refused("a probe has at least one message, and a window some time")
+    if pace.per_second is not None and not 0 < pace.per_second < 1e9:
+        raise Refused("a pace is more than 0 messages a second")
+    if pace.stop_share is not None and not 0 <= pace.stop_share <= 1:
+        raise Refused("a stop share is from 0 to 1")
+    if len(wish.reason) > LONGEST_REASON:
+        raise Refused(f"a reason has at most {LONGEST_REASON} characters")
+    rows = narrow(action, wish.selection.rows)
+    return msgspec.structs.replace(
+        wish, selection=msgspec.structs.replace(wish.selection, rows=rows)
+    )
+
+
+def begin(ledger: Ledger, wish: Wish, now_ms: int, runner: str = "") -> Operation:
+    """Keep a new operation; it is carried out by the runner, else by whoever comes first.
+
+    Promise: durable when this returns; if the process dies inside, it may have begun or not.
+
+    Raises:
+        Refused: it makes no sense.
+    """
+    wish = checked(wish)
+    position = ledger.tail()
+    operation = ledger.add_operation(
+        Operation(
+            id=0,
+            action=wish.action,
+            selection=wish.selection,
+            actor=wish.actor,
+            reason=wish.reason,
+            created_at_ms=now_ms,
+            until_id=0,
+            pace=wish.pace,
+            target=wish.target,
+            expected=wish.expected,
+            runner=runner,
+            runner_until_ms=now_ms + LEASE_MS if runner else 0,
+        )
+    )
+    begin_to_follow(ledger, operation, position)
+    return operation
+
+
+def pause(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+    """Let a running operation wait for a person; returns it as it is then.
+
+    Raises:
+        Refused: there is none of this number, or it isn't running.
+    """
+    return _change(ledger, number, course.paused, now_ms, actor, reason, OperationState.PAUSED)
+
+
+def resume(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+    """Let a paused or stopped operation go on, with a new probe; returns it as it is then.
+
+    Raises:
+        Refused: there is none of this number, or it is over.
+    """
+    return _change(ledger, number, course.resumed, now_ms, actor, reason, OperationState.RUNNING)
+
+
+def cancel(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+    """End an operation: what it has changed stays changed, the other rows stay untouched.
+
+    Raises:
+        Refused: there is none of this number, or it is done.
+    """
+    return _change(
+        ledger, number, course.cancelled, now_ms, actor, reason, OperationState.CANCELLED
+    )
+
+
+def _change(
+    ledger: Ledger,
+    number: int,
+    change: Callable[[Operation, int, str, str], Operation],
+    now_ms: int,
+    actor: str,
+    reason: str,
+    wanted: OperationState,
+) -> Operation:
+    if len(reason) > LONGEST_REASON:
+        raise Refused(f"a reason has at most {LONGEST_REASON} characters")
+    try:
+        operation = ledger.change_operation(
+            number, lambda operation: change(operation, now_ms, actor, reason)
+        )
+    except KeyError as error:
+        raise Refused(f"there is no operation {number}") from error
+    if operation.state is not wanted:
+        raise Refused(f"operation {number} is {operation.state}")
+    return operation
+
+
+class _LostLease(Exception):
+    """Another runner goes on: the step is rolled back."""
+
+
+def carry_out(
+    ledger: Ledger, number: int, runner: str, means: Means, now_ms: Callable[[], int]
+) -> Turn:
+    """Do at most one step of an operation, if this runner may; call `follow` before.
+
+    Promise: if the process dies inside, the step is done with its progress, or not done; whoever
+    gets the lease goes on.
+
+    Raises:
+        Refused: there is no operation of this number.
+    """
+    operation = ledger.operation(number)
+    if operation is None:
+        raise Refused(f"there is no operation {number}")
+    ready = _ready(operation, runner, now_ms())
+    if ready != operation:
+        operation = ledger.change_operation(number, lambda now: _ready(now, runner, now_ms()))
+    if operation.state is not OperationState.RUNNING or operation.runner != runner:
+        return Turn(operation=operation, changed=0, next_at_ms=None)
+    match course.next_step(operation, now_ms()):
+        case Step(limit):
+            return _step(ledger, operation, limit, means, now_ms())
+        case Wait(until_ms):
+            return Turn(operation=operation, changed=0, next_at_ms=until_ms)
+        case Stop(reason):
+            end = partial(course.stopped, now_ms=now_ms(), reason=reason)
+        case Finished():
+            end = partial(course.finished, now_ms=now_ms())
+    operation = ledger.change_operation(number, lambda now: end(now) if _runs(now) else now)
+    return Turn(operation=operation, changed=0, next_at_ms=None)
+
+
+def leave(ledger: Ledger, number: int, runner: str) -> None:
+    """Give the lease of a runner up, so that another goes on at once."""
+    operation = ledger.operation(number)
+    if operation is not None and operation.runner == runner:
+        ledger.change_operation(number, lambda now: course.left(now, runner))
+
+
+def _runs(operation: Operation) -> bool:
+    return operation.state is OperationState.RUNNING
+
+
+def _ready(operation: Operation, runner: str, now_ms: int) -> Operation:
+    """Return an operation with the lease ours for a while, if it can be, and its course settled."""
+    if operation.runner != runner or operation.runner_until_ms - now_ms < LEASE_MS / 2:
+        operation = course.claimed(operation, runner, now_ms)
+    if operation.runner != runner or not _runs(operation):
+        return operation
+    return course.settled(operation, now_ms)
+
+
+def _step(ledger: Ledger, operation: Operation, limit: int, means: Means, now_ms: int) -> Turn:
+    action = operation.action
+
+    def progress(after: Operation) -> Operation:
+        if after.runner != operation.runner:
+            raise _LostLease
+        after = course.claimed(after, operation.runner, now_ms)
+        return course.stepped(operation, after, now_ms)
+
+    act = act_of(action, now_ms, operation.actor, means.suffix, operation.target)
+    select = selector(operation.selection, means.properties_of)
+    try:
+        after = ledger.step_operation(
+            operation.id, act, select, limit, progress, is_followed=action in SENDS
+        )
+    except _LostLease:
+        return Turn(operation=operation, changed=0, next_at_ms=None)
+    return Turn(
+        operation=after,
+        changed=after.changed - operation.changed,
+        next_at_ms=max(now_ms, after.not_before_ms) if _runs(after) else None,
+    )

@@ -1,0 +1,220 @@
+"""What an action would do, before it is done."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger, RowKey, RowOrder, Select
+from amqsidecar.model.operation import SENDS, Action, Selection
+from amqsidecar.model.schedule import RowFilter, RowState, RowView, Tally
+from amqsidecar.operations.act import act_of
+from amqsidecar.operations.select import PropertiesOf, is_tallied, narrow, selector
+from amqsidecar.store import Store
+
+ROWS_MAX: Final = 5_000
+"""So many rows are looked at one by one; of more only the tallies tell."""
+
+MESSAGES_MAX: Final = 1_000
+"""So many, where each message has to be looked into."""
+
+PAGES_MAX: Final = 50
+_PAGE_ROWS = 500
+
+BEING_SENT: Final = "being sent just now"
+FINAL: Final = "goes to its final dead-letter queue already"
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Rows that are selected and would be left as they are, and why."""
+
+    reason: str
+    count: int
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What an action would do.
+
+    Attributes:
+        count: rows that it would change.
+        is_whole: False = there are more that nobody looked at: at least `count`.
+        looked_at: rows that were looked at one by one; 0 = the tallies told.
+        parts: the count by destination and state, the largest first.
+        left: what would be left as it is.
+        delayed: of the count, rows whose destination took nothing when they were due.
+        notes: what can't be known before, as sentences.
+        oldest_at_ms, newest_at_ms: when the first and the last of these rows was taken.
+        example: the newest of them.
+        next_after: give it as `after` to look at the rest; None = there is none.
+    """
+
+    action: Action
+    count: int
+    is_whole: bool
+    looked_at: int
+    parts: list[Tally]
+    left: list[Left]
+    delayed: int
+    notes: list[str]
+    oldest_at_ms: int | None
+    newest_at_ms: int | None
+    example: RowView | None
+    next_after: RowKey | None = None
+
+
+def preview(
+    store: Store,
+    ledger: Ledger,
+    action: Action,
+    selection: Selection,
+    properties_of: PropertiesOf,
+    *,
+    after: RowKey | None = None,
+) -> Preview:
+    """Return what an action would do now.
+
+    Where there are more than `ROWS_MAX` rows the tallies tell, if they know; else the newest rows
+    are looked at, a bounded number.
+
+    Args:
+        store: an open store.
+        ledger: the same store.
+        action: what to do.
+        selection: to what.
+        properties_of: reads properties out of messages.
+        after: `next_after` of the preview before, to look at what it didn't.
+    """
+    selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
+    if after is None and is_tallied(selection):
+        parts = _tallied(ledger, selection.rows)
+        if sum(parts.values()) > ROWS_MAX:
+            return _by_tallies(store, ledger, action, selection.rows, parts)
+    look = _Look(action, store, selector(selection, properties_of))
+    pages = 0
+    while pages < PAGES_MAX and look.has_room:
+        page = ledger.page_rows(selection.rows, RowOrder.NEWEST, look.room, after)
+        look.add(page.rows)
+        after = page.next_after
+        pages += 1
+        if after is None:
+            break
+    return Preview(
+        action=action,
+        count=sum(look.parts.values()),
+        is_whole=after is None,
+        looked_at=look.count,
+        parts=_listed(look.parts),
+        left=[Left(reason, count) for reason, count in look.left.most_common()],
+        delayed=look.delayed,
+        notes=_notes(action),
+        oldest_at_ms=look.oldest_at_ms,
+        newest_at_ms=look.newest_at_ms,
+        example=look.example,
+        next_after=after,
+    )
+
+
+class _Look:
+    """Looks at rows one by one."""
+
+    def __init__(self, action: Action, store: Store, select: Select | None) -> None:
+        # Why nobody: only whether a row would be changed matters.
+        self._act = act_of(action, 0, "", ".x", "queue://x")
+        self._is_send = action in SENDS
+        self._store = store
+        self._select = select
+        self._max = ROWS_MAX if select is None else MESSAGES_MAX
+        self.count = 0
+        self.parts = Counter[tuple[str, RowState]]()
+        self.left = Counter[str]()
+        self.delayed = 0
+        self.oldest_at_ms: int | None = None
+        self.newest_at_ms: int | None = None
+        self.example: RowView | None = None
+
+    @property
+    def room(self) -> int:
+        return min(_PAGE_ROWS, self._max - self.count)
+
+    @property
+    def has_room(self) -> bool:
+        return self.count < self._max
+
+    def add(self, rows: Sequence[RowView]) -> None:
+        for row in rows:
+            self.count += 1
+            if self._select is None or self._select(row, self._store.message(row.id) or b""):
+                self._count(row)
+
+    def _count(self, row: RowView) -> None:
+        if row.in_flight:
+            self.left[BEING_SENT] += 1
+            return
+        if self._act(row) is None:
+            self.left[FINAL] += 1
+            return
+        self.parts[row.destination, row.state] += 1
+        self.delayed += self._is_send and row.state is RowState.WAITING and bool(row.reason)
+        at_ms = row.received_at_ms
+        self.oldest_at_ms = min(at_ms, self.oldest_at_ms or at_ms)
+        self.newest_at_ms = max(at_ms, self.newest_at_ms or at_ms)
+        self.example = self.example or row
+
+
+def _tallied(ledger: Ledger, rows: RowFilter) -> Counter[tuple[str, RowState]]:
+    parts = Counter[tuple[str, RowState]]()
+    for tally in ledger.group_tallies():
+        if (
+            rows.destination in (None, tally.destination)
+            and rows.state in (None, tally.state)
+            and rows.cause_group in (None, tally.cause_group)
+        ):
+            parts[tally.destination, tally.state] += tally.count
+    return parts
+
+
+def _by_tallies(
+    store: Store,
+    ledger: Ledger,
+    action: Action,
+    rows: RowFilter,
+    parts: Counter[tuple[str, RowState]],
+) -> Preview:
+    newest = ledger.page_rows(rows, RowOrder.NEWEST, 1).rows
+    oldest = store.list_rows(rows, 1)
+    return Preview(
+        action=action,
+        count=sum(parts.values()),
+        is_whole=True,
+        looked_at=0,
+        parts=_listed(parts),
+        left=[],
+        delayed=0,
+        notes=[_NOT_LOOKED, *_notes(action)],
+        oldest_at_ms=oldest[0].received_at_ms if oldest else None,
+        newest_at_ms=newest[0].received_at_ms if newest else None,
+        example=newest[0] if newest else None,
+    )
+
+
+_NOT_LOOKED = (
+    "there are too many to look at each: those that are being sent just now, or are final already, "
+    "are counted and will be left as they are"
+)
+
+
+def _notes(action: Action) -> list[str]:
+    if action not in SENDS:
+        return []
+    return [
+        "whether the broker has a route to the destination, and takes the message, shows only when "
+        "it is sent; what can't go waits, and says why"
+    ]
+
+
+def _listed(parts: Counter[tuple[str, RowState]]) -> list[Tally]:
+    return [
+        Tally(destination=destination, state=state, count=count)
+        for (destination, state), count in parts.most_common()
+    ]

@@ -1,0 +1,64 @@
+"""Which rows an operation is about."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from amqsidecar.ledger import Select
+from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.store import Store
+
+_ROWS_OF_ONE_MESSAGE = 2_000
+
+ReadProperties = Callable[[str, bytes], Mapping[str, str] | None]
+"""Encoding and message to properties; None = none of them, or it can't be read."""
+
+PropertiesOf = Callable[[Collection[str]], ReadProperties]
+"""Returns a reader of the properties of these names."""
+
+
+def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
+    """Return the filter of the rows that an action can be about: holding needs a waiting row."""
+    needed = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}.get(action)
+    if needed is None or row_filter.state is not None:
+        return row_filter
+    return msgspec.structs.replace(row_filter, state=needed)
+
+
+def is_tallied(selection: Selection) -> bool:
+    """Whether the ledger knows how many rows are selected without looking at each."""
+    rows = selection.rows
+    tallied = RowFilter(
+        destination=rows.destination, state=rows.state, cause_group=rows.cause_group
+    )
+    return rows == tallied and not selection.properties
+
+
+def selector(selection: Selection, properties_of: PropertiesOf) -> Select | None:
+    """Return what tells which of the rows that its filter hits are selected; None = all."""
+    if not selection.properties:
+        return None
+    wanted = dict(selection.properties)
+    read = properties_of(wanted)
+
+    def is_selected(row: RowView, message: bytes) -> bool:
+        found = read(row.encoding, message) or {}
+        return all(found.get(name) == text for name, text in wanted.items())
+
+    return is_selected
+
+
+def resolve(store: Store, references: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
+    """Return the row numbers that row numbers and redelivery ids name, and what names no row."""
+    ids: dict[int, None] = {}
+    unknown = []
+    for reference in references:
+        if reference.isascii() and reference.isdigit():
+            rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+        else:
+            rows = store.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
+        ids.update((row.id, None) for row in rows)
+        if not rows:
+            unknown.append(reference)
+    return tuple(ids), unknown
