@@ -1,5 +1,6 @@
 """Causes that differ in numbers, ids, addresses, times are one group; other classes never are."""
 
+import random
 import string
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amqsidecar.model.cause import BLANK, GROUP_MAX, TEXT_MAX, cause_group
+from amqsidecar.model.cause import BLANK, GROUP_MAX, TEXT_MAX, _group, cause_group
 
 CASES = [
     block.rpartition("\n= ")
@@ -112,6 +113,18 @@ def test_other_classes_are_other_groups(one: str, other: str, words: str) -> Non
     )
     assert one == other or not ours & theirs
     assert all(one in group for group in ours)
+
+
+@settings(deadline=None)
+@given(st.one_of(hostile, st.builds("{}: {}".format, class_name, hostile)), st.randoms())
+@example("a.B2: order 17", random.Random(1))
+@example("java.lang.Throwable: 1 redelivery policy limit:, cause:x.Y: 2", random.Random(2))
+def test_a_text_that_differs_in_digits_only_has_the_group_that_it_would_have_alone(
+    text: str, chance: random.Random
+) -> None:
+    """What is remembered of one is told of the other."""
+    other = "".join(chance.choice(string.digits) if one in string.digits else one for one in text)
+    assert [cause_group(one) for one in (text, other)] == [_group(one) for one in (text, other)]
 
 
 @settings(deadline=None)

@@ -26,6 +26,8 @@ BLANK: Final = "(blank)"
 
 _ROOT_MAX = 110
 _MEMO_TEXTS = 2_048
+_MEMO_TEXT_MAX = 1_000
+_MASK = bytes.maketrans(b"123456789", b"000000000")
 
 # Why: the classes of Python's `\d`, `\w` and `\s` grow with Unicode, a group must not.
 _LETTER = r"A-Za-z\u00c0-\u024f\u0370-\u052f"
@@ -95,6 +97,28 @@ def cause_group(text: str) -> str:
 
     Source: ActiveMQ Classic, ActiveMQMessageConsumer.rollback (the envelope).
     """
+    if len(text) > _MEMO_TEXT_MAX:
+        return _group(text)
+    return _known_group(text)
+
+
+@lru_cache(maxsize=_MEMO_TEXTS)
+def _known_group(text: str) -> str:
+    masked = text.encode("utf-8", "surrogatepass").translate(_MASK)
+    return _group_without_digits(masked) or _group(text)
+
+
+@lru_cache(maxsize=_MEMO_TEXTS)
+def _group_without_digits(masked: bytes) -> str | None:
+    """Return the group of all texts that differ from a masked one in their digits only.
+
+    Nothing here tells one digit from another, so they are cut at the same places. None = some stay.
+    """
+    group = _group(masked.decode("utf-8", "surrogatepass"))
+    return None if "0" in group else group
+
+
+def _group(text: str) -> str:
     group = _step(text[:TEXT_MAX])
     # Ends: each round has fewer characters that are neither blank nor a star, or fewer of all.
     while (shorter := _step(group)) != group:

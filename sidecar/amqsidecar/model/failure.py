@@ -5,9 +5,9 @@ same whatever the history holds.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -81,42 +81,6 @@ class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-def counts_of(events: Iterable[AnyEvent]) -> Counter[CountKey]:
-    """Return what events add to the counts."""
-    counts = Counter[CountKey]()
-    for event in events:
-        key = _key(event)
-        if key is not None:
-            counts[key] += 1
-    return counts
-
-
-def _key(event: AnyEvent) -> CountKey | None:
-    bucket_ms = event.at_ms - event.at_ms % BUCKET_MS
-    match event:
-        case Received():
-            has_returned = isinstance(event, Returned)
-            return CountKey(
-                bucket_ms=bucket_ms,
-                kind=CountKind.RETURNED if has_returned else CountKind.DIED,
-                destination=event.origin or event.source,
-                cause_group=failure_cause(event.cause, expired=event.expired),
-                attempt=event.redelivery_count if has_returned else 0,
-            )
-        case Resent():
-            return CountKey(
-                bucket_ms=bucket_ms,
-                kind=CountKind.RESENT,
-                destination=event.destination,
-                attempt=event.redelivery_count,
-            )
-        case Exhausted() | Discarded() | Parked() | Cancelled() | DeadLettered():
-            kind = CountKind(str(event.__struct_config__.tag))
-            return CountKey(bucket_ms=bucket_ms, kind=kind, destination=event.destination)
-        case _:
-            return None
-
-
 class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Failures of one cause at one destination; remembered as long as the history.
 
@@ -133,6 +97,111 @@ class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     last_at_ms: int
     total: int
     example_id: str
+
+    def joined(self, later: "FailureGroup") -> "FailureGroup":
+        """Return this with deaths that were told later; the example is the one that died last."""
+        last = later if later.last_at_ms >= self.last_at_ms else self
+        return msgspec.structs.replace(
+            last,
+            first_at_ms=min(self.first_at_ms, later.first_at_ms),
+            total=self.total + later.total,
+        )
+
+
+CountFields = tuple[int, CountKind, str, str, int]
+"""The fields of a `CountKey`, in their order."""
+
+
+class Failures(NamedTuple):
+    """What events add to what is known of failures.
+
+    Attributes:
+        counts: how many events there are of each key.
+        groups: of the deaths among them, by destination and cause group.
+    """
+
+    counts: dict[CountFields, int]
+    groups: dict[tuple[str, str], FailureGroup]
+
+
+_RETURNED: Final = CountKind.RETURNED
+_RESENT: Final = CountKind.RESENT
+_KINDS: Final[Mapping[type, CountKind]] = {
+    Received: CountKind.DIED,
+    Returned: CountKind.RETURNED,
+    Resent: CountKind.RESENT,
+    Exhausted: CountKind.EXHAUSTED,
+    Discarded: CountKind.DISCARDED,
+    Parked: CountKind.PARKED,
+    Cancelled: CountKind.CANCELLED,
+    DeadLettered: CountKind.DEAD_LETTERED,
+}
+
+
+def failures_of(events: Iterable[AnyEvent]) -> Failures:
+    """Return what events add to the counts and to the groups."""
+    # Why so plain: it looks at each event of each cycle, most of which have the same time.
+    counts: dict[CountFields, int] = {}
+    examples: dict[CountFields, str] = {}
+    known: dict[str | None, str] = {}
+    for event in events:
+        kind = _KINDS.get(type(event))
+        if kind is None:
+            continue
+        if isinstance(event, Received):
+            cause = event.cause
+            group = known.get(cause)
+            if group is None:
+                group = failure_cause(cause, expired=event.expired)
+                if cause:
+                    known[cause] = group
+            attempt = event.redelivery_count if kind is _RETURNED else 0
+            key = (event.at_ms, kind, event.origin or event.source, group, attempt)
+            examples[key] = event.redelivery_id
+        else:
+            counted = cast("Resent", event)  # All others have a destination, and count once.
+            attempt = counted.redelivery_count if kind is _RESENT else 0
+            key = (event.at_ms, kind, counted.destination, "", attempt)
+        counts[key] = counts.get(key, 0) + 1
+    return _by_bucket(counts, examples)
+
+
+def _by_bucket(
+    counts: dict[CountFields, int],
+    examples: dict[CountFields, str],
+) -> Failures:
+    totals = Counter[CountFields]()
+    groups: dict[tuple[str, str], FailureGroup] = {}
+    for key, count in counts.items():
+        at_ms, kind, destination, group, attempt = key
+        totals[at_ms - at_ms % BUCKET_MS, kind, destination, group, attempt] += count
+        if (example := examples.get(key)) is not None:
+            place = destination, group
+            death = FailureGroup(
+                destination=destination,
+                cause_group=group,
+                first_at_ms=at_ms,
+                last_at_ms=at_ms,
+                total=count,
+                example_id=example,
+            )
+            groups[place] = death if place not in groups else groups[place].joined(death)
+    return Failures(totals, groups)
+
+
+def counts_of(events: Iterable[AnyEvent]) -> Counter[CountKey]:
+    """Return what events add to the counts."""
+    counts = Counter[CountKey]()
+    for (bucket_ms, kind, destination, group, attempt), count in failures_of(events).counts.items():
+        key = CountKey(
+            bucket_ms=bucket_ms,
+            kind=kind,
+            destination=destination,
+            cause_group=group,
+            attempt=attempt,
+        )
+        counts[key] = count
+    return counts
 
 
 class GroupTally(msgspec.Struct, frozen=True, kw_only=True):
