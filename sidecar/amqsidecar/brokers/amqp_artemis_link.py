@@ -39,6 +39,7 @@ from amqsidecar.brokers.amqp_senders import SenderPool
 from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.amqp_trials import AmqpTrials
+from amqsidecar.brokers.artemis_counters import queue_counters
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_schedule import ArtemisSchedule
@@ -50,6 +51,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
 
 ENCODING: Final = "amqp/1.0"
 
@@ -313,6 +315,10 @@ class AmqpArtemisLink:
                 raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
             found.append(json.loads(answer.value))
         return found
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations, as far as they can be told."""
+        return queue_counters(_opened(self._management), destinations, self._client_id)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has; empty where it can't tell."""

@@ -77,8 +77,13 @@ class QueueRow(NamedTuple):
     """A queue as `listQueues` tells of it.
 
     Attributes:
+        message_count: what is in it, handed out and scheduled ones too.
         is_purged: the broker empties it when its last reader leaves.
         is_auto_deleted: the broker removes it when nobody reads from it.
+        acknowledged_count: since the broker started.
+        expired_count: likewise.
+        killed_count: likewise; dead letters, and what was purged.
+        is_replacing: new messages take the place of old ones, which no counter tells.
     """
 
     name: str
@@ -91,6 +96,10 @@ class QueueRow(NamedTuple):
     is_durable: bool = True
     is_purged: bool = False
     is_auto_deleted: bool = False
+    acknowledged_count: int = 0
+    expired_count: int = 0
+    killed_count: int = 0
+    is_replacing: bool = False
 
 
 class ArtemisQuestions:
@@ -341,6 +350,11 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         is_durable=str(entry.get("durable", "true")) == "true",
         is_purged=str(entry.get("purgeOnNoConsumers", "")) == "true",
         is_auto_deleted=str(entry.get("autoDelete", "")) == "true",
+        acknowledged_count=int(entry.get("messagesAcked") or 0),
+        expired_count=int(entry.get("messagesExpired") or 0),
+        killed_count=int(entry.get("messagesKilled") or 0),
+        is_replacing=str(entry.get("lastValue", "")) == "true"
+        or str(entry.get("ringSize") or "-1") != "-1",
     )
 
 

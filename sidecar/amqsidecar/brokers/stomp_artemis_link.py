@@ -40,6 +40,7 @@ from amqsidecar.broker import (
     Loss,
     Resend,
 )
+from amqsidecar.brokers.artemis_counters import queue_counters
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages, StuckToken
@@ -57,6 +58,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import ACCEPTING, CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.outcome import Counters
 
 # How long one connection is waited for before the others are looked after.
 _SLICE_S = 0.5
@@ -275,6 +277,10 @@ class StompArtemisLink:
                 raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
             found.append(json.loads(answer.value))
         return found
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations, as far as they can be told."""
+        return queue_counters(self._management, destinations, self._management.run)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has.

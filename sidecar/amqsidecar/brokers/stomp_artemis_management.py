@@ -26,12 +26,16 @@ _IN_FLIGHT_MAX = 50
 
 
 class StompManagement(ArtemisQuestions):
-    """Questions and answers over one STOMP connection."""
+    """Questions and answers over one STOMP connection.
+
+    Attributes:
+        run: no other connection has the same.
+    """
 
     def __init__(self, connect: Callable[[], StompConnection], clock: Clock, instance: str) -> None:
         self._connect = connect
         self._clock = clock
-        self._mark = uuid4().hex
+        self._mark = self.run = uuid4().hex
         self._prefix = f"{REPLY_PREFIX}{instance}."
         # Why a new one: the broker deletes that of a predecessor when it gets to it.
         self._reply_to = f"{self._prefix}{self._mark}".encode()
