@@ -16,16 +16,19 @@ from amqsidecar.model.event import (
     DestinationBlocked,
     Discarded,
     DuplicateSuppressed,
+    Edited,
     Exhausted,
     Held,
     Parked,
     Received,
+    Redirected,
     Released,
     Resent,
     Retried,
     Returned,
     Scheduled,
 )
+from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, Tally
 from amqsidecar.telemetry.metrics import OTHER, Metrics, rule_kind
 
@@ -112,6 +115,8 @@ COUNTED: list[tuple[Callable[[], AnyEvent], list[tuple[str, tuple[str, ...]]]]] 
     (lambda: Retried(at_ms=1, destination=QUEUE, actor="cli:me"), []),
     (lambda: Released(at_ms=1, destination=QUEUE, due_at_ms=1, actor="cli:me"), []),
     (lambda: Cancelled(at_ms=1, destination=QUEUE, actor="cli:me"), []),
+    (lambda: Redirected(at_ms=1, destination=QUEUE, actor="cli:me"), []),
+    (lambda: Edited(at_ms=1, destination=QUEUE, actor="cli:me"), []),
 ]
 
 
@@ -133,6 +138,19 @@ def test_an_event_counts_where_the_table_says(
 
 def test_every_kind_of_event_is_known_here() -> None:
     assert {type(make()) for make, _ in COUNTED} == set(AnyEvent.__args__)
+
+
+def test_operations_count_by_action() -> None:
+    metrics = Metrics()
+    metrics.set_operations_running(2)
+    metrics.operations_changed(Action.RETRY, 5, 1)
+    metrics.operations_changed(Action.RETRY, 2, 3)
+    metrics.operations_changed(Action.HOLD, 1, 0)
+    samples = scrape(metrics)
+    assert samples["amqsidecar_operations_running", ()] == 2
+    assert samples["amqsidecar_operation_messages_total", ("retry",)] == 7
+    assert samples["amqsidecar_operation_came_back_total", ("retry",)] == 4
+    assert samples["amqsidecar_operation_messages_total", ("hold",)] == 1
 
 
 def test_counters_without_labels_exist_before_the_first_event() -> None:

@@ -40,6 +40,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
+from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import Tally
 
 DESTINATION_LIMIT: Final = 200
@@ -277,6 +278,28 @@ METRICS: Final = (
         "the journal's writer",
     ),
     MetricSpec(
+        "amqsidecar_operations_running",
+        Kind.GAUGE,
+        (),
+        "Operations that operators began and that are going on now.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_operation_messages_total",
+        Kind.COUNTER,
+        ("action",),
+        "Messages that operations changed since the service started, whoever carried them out. "
+        "Action: retry, redirect, cancel, discard, hold or release.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_operation_came_back_total",
+        Kind.COUNTER,
+        ("action",),
+        "Of these, messages that were sent and died again.",
+        "the store",
+    ),
+    MetricSpec(
         "amqsidecar_build_info",
         Kind.GAUGE,
         ("version", "python"),
@@ -376,6 +399,21 @@ class Metrics:
         """Count an attempt to write the journal that failed."""
         with self._lock:
             self._values["amqsidecar_journal_failures_total"][()] += 1
+
+    def set_operations_running(self, count: int) -> None:
+        """Say how many operations are going on."""
+        self._set("amqsidecar_operations_running", float(count))
+
+    def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
+        """Count messages that operations changed, and that came back."""
+        added = {
+            "amqsidecar_operation_messages_total": changed,
+            "amqsidecar_operation_came_back_total": came_back,
+        }
+        with self._lock:
+            for name, count in added.items():
+                values = self._values[name]
+                values[action.value,] = values.get((action.value,), 0.0) + count
 
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
         """Say when the next message is due; what lies in the past is overdue."""
