@@ -178,8 +178,12 @@ STEP_MAX: Final = 500
 STEPS_PER_SECOND: Final = 4
 """Of an operation with a pace: small steps, so that messages go evenly."""
 
+UNSENT_S: Final = 5
+"""So many seconds' worth of messages may wait to be sent; so a destination that was blocked for a
+while doesn't get at once what should have come evenly."""
+
 POLL_MS: Final = 500
-"""So often is looked whether a portion was sent."""
+"""So often is looked whether messages were sent."""
 
 LEASE_MS: Final = 10_000
 """A runner that gives no sign for so long has died."""
@@ -225,6 +229,8 @@ def next_step(operation: Operation, now_ms: int) -> Step | Wait | Stop | Finishe
             return Wait(operation.window_until_ms or now_ms + POLL_MS)
     per_second = operation.pace.per_second
     if per_second is not None:
+        if operation.action in SENDS and _unsent(operation) > max(1, per_second) * UNSENT_S:
+            return Wait(now_ms + POLL_MS)
         limit = min(limit, max(1, int(per_second / STEPS_PER_SECOND)))
     return Step(limit)
 
@@ -248,9 +254,8 @@ def settled(operation: Operation, now_ms: int) -> Operation:
 
 
 def _portion_settled(operation: Operation, now_ms: int) -> Operation:
-    changed = _changed_since_mark(operation)
-    is_sent = operation.resent - operation.mark.resent >= changed >= (operation.portion or 0)
-    if operation.window_until_ms is None and is_sent:
+    is_changed = _changed_since_mark(operation) >= (operation.portion or 0)
+    if operation.window_until_ms is None and is_changed and _unsent(operation) <= 0:
         until_ms = now_ms + operation.pace.window_ms
         return msgspec.structs.replace(operation, window_until_ms=until_ms)
     if operation.window_until_ms is None or now_ms < operation.window_until_ms:
@@ -356,6 +361,11 @@ def _next_portion(operation: Operation) -> int:
 
 def _changed_since_mark(operation: Operation) -> int:
     return operation.changed - operation.mark.changed
+
+
+def _unsent(operation: Operation) -> int:
+    """Return how many of those that were changed since the mark were not sent yet."""
+    return _changed_since_mark(operation) - (operation.resent - operation.mark.resent)
 
 
 def _too_many(operation: Operation) -> str | None:

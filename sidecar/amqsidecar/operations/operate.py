@@ -23,7 +23,7 @@ from amqsidecar.model.operation import (
     Wait,
 )
 from amqsidecar.operations.act import Refused, act_of
-from amqsidecar.operations.follow import begin_to_follow
+from amqsidecar.operations.follow import begin_to_follow, follow
 from amqsidecar.operations.select import PropertiesOf, narrow, selector
 
 LONGEST_REASON: Final = 500
@@ -188,7 +188,7 @@ class _LostLease(Exception):
 def carry_out(
     ledger: Ledger, number: int, runner: str, means: Means, now_ms: Callable[[], int]
 ) -> Turn:
-    """Do at most one step of an operation, if this runner may; call `follow` before.
+    """Do at most one step of an operation, if this runner may.
 
     Promise: if the process dies inside, the step is done with its progress, or not done; whoever
     gets the lease goes on.
@@ -199,14 +199,19 @@ def carry_out(
     operation = ledger.operation(number)
     if operation is None:
         raise Refused(f"there is no operation {number}")
+    if operation.action in SENDS and operation.pace != Pace():
+        # Why first: nothing is judged, and nothing goes on, before all is read that happened.
+        if not follow(ledger):
+            return Turn(operation=operation, changed=0, next_at_ms=now_ms())
+        operation = ledger.operation(number) or operation
     ready = _ready(operation, runner, now_ms())
     if ready != operation:
         operation = ledger.change_operation(number, lambda now: _ready(now, runner, now_ms()))
-    if operation.state is not OperationState.RUNNING or operation.runner != runner:
+    if not _runs(operation) or operation.runner != runner:
         return Turn(operation=operation, changed=0, next_at_ms=None)
     match course.next_step(operation, now_ms()):
         case Step(limit):
-            return _step(ledger, operation, limit, means, now_ms())
+            return _step(ledger, operation, limit, means, now_ms)
         case Wait(until_ms):
             return Turn(operation=operation, changed=0, next_at_ms=until_ms)
         case Stop(reason):
@@ -237,16 +242,18 @@ def _ready(operation: Operation, runner: str, now_ms: int) -> Operation:
     return course.settled(operation, now_ms)
 
 
-def _step(ledger: Ledger, operation: Operation, limit: int, means: Means, now_ms: int) -> Turn:
-    action = operation.action
+def _step(
+    ledger: Ledger, operation: Operation, limit: int, means: Means, now_ms: Callable[[], int]
+) -> Turn:
+    action, began_ms = operation.action, now_ms()
 
     def progress(after: Operation) -> Operation:
         if after.runner != operation.runner:
             raise _LostLease
-        after = course.claimed(after, operation.runner, now_ms)
-        return course.stepped(operation, after, now_ms)
+        after = course.claimed(after, operation.runner, began_ms)
+        return course.stepped(operation, after, began_ms)
 
-    act = act_of(action, now_ms, operation.actor, means.suffix, operation.target)
+    act = act_of(action, began_ms, operation.actor, means.suffix, operation.target)
     select = selector(operation.selection, means.properties_of)
     try:
         after = ledger.step_operation(
@@ -254,8 +261,12 @@ def _step(ledger: Ledger, operation: Operation, limit: int, means: Means, now_ms
         )
     except _LostLease:
         return Turn(operation=operation, changed=0, next_at_ms=None)
+    ended_ms = now_ms()
+    # Why: a store's lock need not be fair; others get it for as long as we had it, and for longer
+    # than they wait before they ask again.
+    rest_ms = max(30, min(1_000, ended_ms - began_ms))
     return Turn(
         operation=after,
         changed=after.changed - operation.changed,
-        next_at_ms=max(now_ms, after.not_before_ms) if _runs(after) else None,
+        next_at_ms=max(ended_ms + rest_ms, after.not_before_ms) if _runs(after) else None,
     )

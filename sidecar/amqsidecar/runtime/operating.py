@@ -1,0 +1,194 @@
+"""Operations go on by themselves: the service carries out what nobody else does, and follows it.
+
+A command carries its operation out itself as long as it runs; the console leaves it to the service.
+Whichever process dies, the next one goes on where the store says.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event as Flag
+from threading import Thread
+from typing import Final, Protocol
+
+import structlog
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import ConfigError, StoreError
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.operation import SENDS, Action, Operation, OperationState
+from amqsidecar.operations.follow import follow, judge
+from amqsidecar.operations.operate import Means, carry_out, leave
+from amqsidecar.store import Store
+
+LOOK_EVERY_S: Final = 1.0
+COUNT_EVERY_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 60.0
+"""After failures."""
+STOP_S: Final = 5.0
+"""So long the end of the service waits for a step."""
+
+_COUNTED = 50
+
+log = structlog.get_logger("amqsidecar.operations")
+
+
+class OperatingStore(Store, Ledger, Protocol):
+    """A store that keeps the schedule itself."""
+
+
+class OperationGauges(Protocol):
+    """Where it is shown how operations go."""
+
+    def set_operations_running(self, count: int) -> None:
+        """Show how many run."""
+        ...
+
+    def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
+        """Count messages that were changed, and that came back, since the last call."""
+        ...
+
+
+class Operating:
+    """Carries out, follows and judges operations in a thread with a store of its own."""
+
+    def __init__(
+        self,
+        *,
+        make_store: Callable[[], OperatingStore],
+        clock: Clock,
+        means: Means,
+        runner: str,
+        wake: Callable[[], None],
+        gauges: OperationGauges,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            make_store: returns a store, not yet opened.
+            clock: the time.
+            means: what carrying out needs.
+            runner: a name that no other process has.
+            wake: called when rows may have become due.
+            gauges: shows how it goes.
+        """
+        self._make_store = make_store
+        self._clock = clock
+        self._means = means
+        self._runner = runner
+        self._wake = wake
+        self._gauges = gauges
+        self._stop = Flag()
+        self._store: OperatingStore | None = None
+        self._judge_at_s = self._count_at_s = clock.monotonic_s()
+        self._counted: dict[int, tuple[int, int]] | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Work while the block runs; operations that are under way go on after the next start."""
+        thread = Thread(target=self._run, name="operations", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join(STOP_S)
+
+    def look(self) -> float:
+        """Do one turn of each operation; returns after how many seconds there is more to do.
+
+        Raises:
+            StoreError: the store can't be asked.
+        """
+        try:
+            if self._store is None:
+                self._store = self._make_store()
+                self._store.open()
+            return self._look(self._store)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the store, which stays open from look to look; safe to call twice."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _look(self, store: OperatingStore) -> float:
+        now_s = self._clock.monotonic_s()
+        found = store.open_operations()
+        self._gauges.set_operations_running(sum(map(_runs, found)))
+        if now_s >= self._count_at_s:
+            self._count_at_s = now_s + COUNT_EVERY_S
+            self._count(store)
+        pause_s = LOOK_EVERY_S
+        for operation in found:
+            if _runs(operation) and not self._stop.is_set():
+                pause_s = min(pause_s, self._turn(store, operation))
+        if now_s >= self._judge_at_s and not self._stop.is_set():
+            self._judge_at_s = now_s + LOOK_EVERY_S
+            self._judge(store, [one for one in found if one.action in SENDS])
+        return pause_s
+
+    def _turn(self, store: OperatingStore, operation: Operation) -> float:
+        turn = carry_out(store, operation.id, self._runner, self._means, self._clock.now_ms)
+        if turn.changed:
+            self._wake()
+        after = turn.operation
+        if not _runs(after):
+            log.info(
+                "operation_ended",
+                operation=after.id,
+                action=after.action,
+                state=after.state,
+                changed=after.changed,
+                reason=after.state_reason,
+            )
+        if turn.next_at_ms is None:
+            return LOOK_EVERY_S
+        return max(0.0, (turn.next_at_ms - self._clock.now_ms()) / 1000)
+
+    def _judge(self, store: OperatingStore, operations: list[Operation]) -> None:
+        if operations and follow(store):
+            for operation in operations:
+                judge(store, operation, self._clock.now_ms())
+
+    def _count(self, store: OperatingStore) -> None:
+        """Count what operations did since the last time, whoever carried them out."""
+        now = {one.id: one for one in store.operations(_COUNTED)}
+        counts = {number: (one.changed, one.came_back) for number, one in now.items()}
+        if self._counted is not None:
+            for number, (changed, came_back) in counts.items():
+                before = self._counted.get(number, (0, 0))
+                self._gauges.operations_changed(
+                    now[number].action, changed - before[0], came_back - before[1]
+                )
+        self._counted = counts
+
+    def _run(self) -> None:
+        pause_s = LOOK_EVERY_S
+        while not self._stop.wait(pause_s):
+            try:
+                pause_s = self.look()
+            except (ConfigError, StoreError) as error:
+                pause_s = min(2 * max(pause_s, LOOK_EVERY_S), LONGEST_PAUSE_S)
+                log.warning("operations_failed", reason=str(error), again_in_s=pause_s)
+            except Exception:
+                # Why: the thread would end, and nothing would go on any more.
+                pause_s = LONGEST_PAUSE_S
+                log.exception("operations_failed", reason="a fault of amqsidecar")
+        self._leave()
+        self.close()
+
+    def _leave(self) -> None:
+        """Let others go on at once with what this runner has."""
+        try:
+            for operation in [] if self._store is None else self._store.open_operations():
+                if self._store is not None:
+                    leave(self._store, operation.id, self._runner)
+        except StoreError as error:
+            log.warning("operations_failed", reason=str(error))
+
+
+def _runs(operation: Operation) -> bool:
+    return operation.state is OperationState.RUNNING
