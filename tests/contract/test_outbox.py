@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -12,9 +11,8 @@ from amqsidecar.journal import Outbox, Segment
 from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
-from amqsidecar.stores.postgres_schema import MIGRATIONS
 from amqsidecar.stores.postgres_store import PostgresStore
-from support.postgres_schedule import EmptiedStore, empty
+from support.postgres_schedule import EmptiedStore, as_older, empty
 from support.schedule_rows import resent, taken_row, took
 from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
@@ -332,8 +330,10 @@ def sidecar(postgres_url: str) -> Iterator[Callable[..., PostgresStore]]:
     """Opens stores of sidecars that share a schedule."""
     made = list[PostgresStore]()
 
-    def open_sidecar(**options: Any) -> PostgresStore:
-        made.append(PostgresStore(postgres_url, clock=VirtualClock(), **options))
+    def open_sidecar(program: int | None = None) -> PostgresStore:
+        made.append(PostgresStore(postgres_url, clock=VirtualClock()))
+        if program is not None:
+            as_older(made[-1], program)
         made[-1].lock_for_service()
         made[-1].open()
         return made[-1]
@@ -397,11 +397,9 @@ def test_what_is_forgotten_meanwhile_is_in_no_segment(sidecar: Sidecar) -> None:
 
 
 @pytest.mark.postgres
-def test_nothing_is_planned_beside_an_older_program(sidecar: Sidecar, tmp_path: Path) -> None:
+def test_nothing_is_planned_beside_an_older_program(sidecar: Sidecar) -> None:
     """It forgets what is planned, and would go on with a uid of a lost state in the old stream."""
-    first = "0001_pre_schema.sql"
-    (tmp_path / first).write_text((MIGRATIONS / first).read_text())
-    older = sidecar(migrations=tmp_path)
+    older = sidecar(program=1)
     record_at(older, 1)
     newer = sidecar()
     newer.keep_for_journal(True)

@@ -20,15 +20,59 @@ SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
 -- fragment: view_columns
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-rule, cause, message_id, received_at_ms, encoding, size_bytes, reason
+rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_group
 
 -- fragment: row_conditions
 -- All conditions of a filter.
     (%(destination)s::text IS NULL OR destination = %(destination)s)
     AND (%(redelivery_id)s::text IS NULL OR redelivery_id = %(redelivery_id)s)
     AND (%(state)s::smallint IS NULL OR state = %(state)s)
+    AND (%(source)s::text IS NULL OR source = %(source)s)
+    AND (%(cause_group)s::text IS NULL OR coalesce(cause_group, '') = %(cause_group)s)
+    AND (%(redelivery_count)s::bigint IS NULL OR redelivery_count = %(redelivery_count)s)
+    AND (%(count_at_least)s::bigint IS NULL OR redelivery_count >= %(count_at_least)s)
+    AND (%(received_from_ms)s::bigint IS NULL OR received_at_ms >= %(received_from_ms)s)
     AND (%(received_before_ms)s::bigint IS NULL OR received_at_ms < %(received_before_ms)s)
+    AND (%(due_before_ms)s::bigint IS NULL OR due_at_ms < %(due_before_ms)s)
     AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
+
+-- fragment: add_counts
+-- What `changes` adds to the counts (`Counts.packed`).
+    events AS (
+        INSERT INTO failure_count AS f (
+            bucket_ms, kind, destination, cause_group, attempt, instance, count
+        )
+        SELECT c.bucket_ms, c.kind, c.destination, c.cause_group, c.attempt, %(instance)s, c.count
+        FROM changes, jsonb_to_recordset(counts -> 'events') AS c (
+            bucket_ms bigint, kind text, destination text, cause_group text, attempt bigint,
+            count bigint
+        )
+        ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
+        DO UPDATE SET count = f.count + excluded.count
+    ), failures AS (
+        INSERT INTO failure_group AS f (
+            instance, destination, cause_group, first_at_ms, last_at_ms, total, example_id
+        )
+        SELECT %(instance)s, c.destination, c.cause_group, c.first_at_ms, c.last_at_ms, c.total,
+            c.example_id
+        FROM changes, jsonb_to_recordset(counts -> 'failures') AS c (
+            destination text, cause_group text, first_at_ms bigint, last_at_ms bigint,
+            total bigint, example_id text
+        )
+        ON CONFLICT (instance, destination, cause_group) DO UPDATE SET
+            first_at_ms = least(f.first_at_ms, excluded.first_at_ms),
+            last_at_ms = greatest(f.last_at_ms, excluded.last_at_ms),
+            total = f.total + excluded.total,
+            example_id = CASE WHEN excluded.last_at_ms >= f.last_at_ms THEN excluded.example_id
+                ELSE f.example_id END
+    )
+INSERT INTO group_tally AS t (instance, destination, state, cause_group, count)
+SELECT %(instance)s, c.destination, c.state, c.cause_group, c.count
+FROM changes, jsonb_to_recordset(counts -> 'rows') AS c (
+    destination text, state smallint, cause_group text, count bigint
+)
+ON CONFLICT (instance, destination, state, cause_group)
+DO UPDATE SET count = t.count + excluded.count
 
 -- fragment: of_destination
 -- The condition that an index serves; a text that is longer stands in the others as well.
@@ -136,13 +180,14 @@ WHERE name = %(name)s;
 
 -- name: lock_instance
 -- Write as this instance until the transaction ends; no row = it is somebody else's.
-SELECT finished_cycle, event_count FROM instance
+SELECT finished_cycle, (SELECT oldest_program FROM schema_version) FROM instance
 WHERE number = %(instance)s AND holder IS NOT DISTINCT FROM %(holder)s
 FOR NO KEY UPDATE;
 
 -- name: read_unfinished
 -- The cycle of an instance whose end is not known.
-SELECT cycle, event_block, hold_sources <> '{{}}' FROM unfinished_cycle WHERE instance = %(instance)s;
+SELECT cycle, event_block, hold_sources <> '{{}}', counts IS NOT NULL FROM unfinished_cycle
+WHERE instance = %(instance)s;
 
 -- name: write_instance
 -- What a transaction changed of its instance, and a sign of life.
@@ -169,7 +214,7 @@ SELECT setval('row_number', nextval('row_number') + %(far)s);
 -- name: claim_due
 -- Waiting rows that are due, locked; see PostgresTransaction.claim_due.
 SELECT id, due_at_ms, destination, is_final, redelivery_id, redelivery_count, delay_ms,
-    expiration_ms, encoding, size_bytes
+    expiration_ms, encoding, size_bytes, cause_group
 FROM redelivery
 WHERE state = 0 AND due_at_ms <= %(now_ms)s AND id NOT IN ({in_flight})
 ORDER BY due_at_ms, id LIMIT %(limit)s
@@ -183,9 +228,9 @@ SAVEPOINT claim;
 -- Give them back.
 ROLLBACK TO SAVEPOINT claim;
 
--- name: sent_of
--- What the unfinished cycle sends.
-SELECT unnest(sent_ids) FROM unfinished_cycle WHERE instance = %(instance)s;
+-- name: ids_of
+-- What the unfinished cycle took, and what it sends.
+SELECT taken_ids, sent_ids FROM unfinished_cycle WHERE instance = %(instance)s;
 
 -- name: in_flight_of
 -- Which of these rows are in an unfinished cycle.
@@ -204,7 +249,7 @@ ORDER BY due_at_ms, id LIMIT 1;
 -- Rows without their messages.
 COPY redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id
+    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, cause_group
 ) FROM STDIN (FORMAT binary);
 
 -- name: add_messages
@@ -220,7 +265,7 @@ COPY event_key (key, block) FROM STDIN (FORMAT binary);
 INSERT INTO unfinished_cycle VALUES (
     %(instance)s, %(cycle)s, %(taken)s::bigint[], %(sent)s::bigint[],
     %(tally_destinations)s::text[], %(tally_states)s::smallint[], %(tally_counts)s::bigint[],
-    %(hold_sources)s::text[], %(hold_counts)s::bigint[], %(event_block)s
+    %(hold_sources)s::text[], %(hold_counts)s::bigint[], %(event_block)s, %(counts)s::jsonb
 );
 
 -- name: delete_sent_rows
@@ -266,13 +311,21 @@ UPDATE hold SET remaining = greatest(0, remaining - h.count)
 FROM unfinished_cycle, unnest(hold_sources, hold_counts) AS h (source, count)
 WHERE instance = %(instance)s AND hold.source = h.source;
 
+-- name: add_counts
+-- What was written at once adds to the counts.
+WITH changes AS (SELECT %(counts)s::jsonb AS counts), {add_counts};
+
+-- name: add_cycle_counts
+-- What the unfinished cycle adds to the counts.
+WITH changes AS (SELECT counts FROM unfinished_cycle WHERE instance = %(instance)s), {add_counts};
+
 -- name: delete_unfinished
 -- Its end is known.
 DELETE FROM unfinished_cycle WHERE instance = %(instance)s;
 
 -- name: lock_rows
 -- Nobody else changes these rows until the transaction ends.
-SELECT id FROM redelivery WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
+SELECT id, cause_group FROM redelivery WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
 
 -- name: count_out
 -- Take rows out of the tallies.
@@ -289,6 +342,17 @@ SELECT %(instance)s, left(destination, 500), 2, count(*) FROM redelivery
 WHERE id = ANY (%(ids)s::bigint[])
 GROUP BY left(destination, 500)
 ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
+
+-- name: count_groups
+-- Count rows in by their cause groups, or out, in another state where one is named.
+INSERT INTO group_tally AS t (instance, destination, state, cause_group, count)
+SELECT %(instance)s, left(destination, 400), coalesce(%(state)s::smallint, state), cause_group,
+    %(sign)s * count(*)
+FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) AND cause_group IS NOT NULL
+GROUP BY 2, 3, 4
+ON CONFLICT (instance, destination, state, cause_group)
+DO UPDATE SET count = t.count + excluded.count;
 
 -- name: postpone_rows
 -- A later due time for waiting rows.

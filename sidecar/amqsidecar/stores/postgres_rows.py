@@ -13,10 +13,11 @@ LAST_ID = 2**63 - 1
 # As the queries and indexes cut texts.
 INDEXED_CHARACTERS = 200
 TALLIED_CHARACTERS = 500
+GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an index.
 
 ROW_TYPES = (
     *("int8", "int2", "int8", "text", "bool", "text", "text", "int8", "int8"),
-    *("int8", "text", "text", "int8", "int8", "text", "text"),
+    *("int8", "text", "text", "int8", "int8", "text", "text", "text"),
 )
 
 
@@ -41,7 +42,17 @@ def tally_name(destination: str) -> str:
     return pg_text(destination)[:TALLIED_CHARACTERS]
 
 
-def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
+def grouped_name(destination: str) -> str:
+    """Return what stands for a destination beside a cause group."""
+    return pg_text(destination)[:GROUPED_CHARACTERS]
+
+
+def group_name(cause_group: str) -> str:
+    """Return what stands for a cause group."""
+    return pg_text(cause_group)[:INDEXED_CHARACTERS]
+
+
+def copied_rows(rows: Iterable[TakenRow], *, is_grouped: bool) -> list[tuple[Any, ...]]:
     """Return rows as `add_rows` takes them."""
     return [
         (
@@ -61,6 +72,7 @@ def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
             len(row.message),
             pg_text_or_none(row.cause),
             pg_text_or_none(row.message_id),
+            group_name(row.cause_group) if is_grouped and row.cause_group else None,
         )
         for row in rows
     ]
@@ -85,18 +97,25 @@ def view_row(row: tuple[Any, ...]) -> RowView:
         encoding=row[13],
         size_bytes=row[14],
         reason=row[15],
-        in_flight=row[16],
+        cause_group=row[16] or "",
+        in_flight=row[17],
     )
 
 
 def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
     """Return the values of a filter's conditions but the row numbers."""
-    state = row_filter.state
+    state, group = row_filter.state, row_filter.cause_group
     return {
         "destination": pg_text_or_none(row_filter.destination),
         "redelivery_id": pg_text_or_none(row_filter.redelivery_id),
         "state": None if state is None else STATE_NUMBERS[state],
+        "source": pg_text_or_none(row_filter.source),
+        "cause_group": None if group is None else group_name(group),
+        "redelivery_count": row_filter.redelivery_count,
+        "count_at_least": row_filter.count_at_least,
+        "received_from_ms": row_filter.received_from_ms,
         "received_before_ms": row_filter.received_before_ms,
+        "due_before_ms": row_filter.due_before_ms,
         "cause_contains": pg_text_or_none(row_filter.cause_contains),
     }
 

@@ -15,10 +15,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from amqsidecar.model.acts import Act, Change
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import DueRow, RowView, TakenRow
+from amqsidecar.model.schedule import DueRow, RowState, RowView, TakenRow
+from amqsidecar.stores.postgres_counts import Counts
 from amqsidecar.stores.postgres_database import PostgresDatabase
 from amqsidecar.stores.postgres_events import read_block, rewrite_block, write_block
 from amqsidecar.stores.postgres_rows import (
@@ -37,6 +39,16 @@ CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whateve
 _SKIPPED_IDS = 1 << 40
 _CLAIM_ATTEMPTS = 4
 _WAITING = 0
+
+GROUPED_SINCE = 3
+"""The first version whose programs count rows by their cause groups."""
+
+
+class _Unfinished(NamedTuple):
+    cycle: int
+    event_block: int | None
+    took_holds: bool
+    has_counts: bool
 
 
 class PostgresTransaction:
@@ -57,15 +69,19 @@ class PostgresTransaction:
         if not locked:
             raise LookupError(instance)
         self._finished_cycle: int = locked[0][0]
-        self._unfinished: tuple[int, int | None, bool] | None = (
-            unfinished[0] if unfinished else None
-        )
+        # Why: older programs don't count what they do to a row with a cause group.
+        self._is_grouped = locked[0][1] >= GROUPED_SINCE
+        self._unfinished = _Unfinished(*unfinished[0]) if unfinished else None
         self._new_events = 0
-        self._claimed: set[int] = set()
+        self._counts = Counts()
+        self._groups_of_locked = dict[int, str | None]()
         self._has_holds_lock = False
 
     def close(self) -> None:
         """Write what is known of the instance; with the commit."""
+        counts = self._counts.packed()
+        if counts is not None:
+            self._queue("add_counts", counts=counts)
         self._database.queue(
             "write_instance",
             instance=self._instance,
@@ -77,15 +93,17 @@ class PostgresTransaction:
 
     def finish_cycle(self, cycle: int) -> None:
         """The broker committed this cycle: what it took waits, what it sent is removed."""
-        self._expect_unfinished(cycle)
+        unfinished = self._expect_unfinished(cycle)
         self._queue("delete_sent_rows")
         self._queue("delete_sent_messages")
         self._queue("count_cycle")
+        if unfinished.has_counts:
+            self._queue("add_cycle_counts")
         self._close_cycle(cycle)
 
     def undo_cycle(self, cycle: int) -> None:
         """The broker did not commit this cycle: as if it had never been begun."""
-        block = self._expect_unfinished(cycle)
+        block = self._expect_unfinished(cycle).event_block
         self._queue("delete_taken_rows")
         self._queue("delete_taken_messages")
         if block is not None:
@@ -99,14 +117,17 @@ class PostgresTransaction:
 
         The cycle number counts as used. Events that tell of the sent rows are thrown away.
         """
-        block = self._expect_unfinished(cycle)
+        block = self._expect_unfinished(cycle).event_block
+        ((taken_ids, sent_ids),) = self._database.query("ids_of", instance=self._instance)
         self._queue("count_taken")
+        self._queue("count_groups", ids=taken_ids, state=None, sign=1)
         if block is not None:
-            sent = {row[0] for row in self._database.query("sent_of", instance=self._instance)}
+            sent = set(sent_ids)
             events = read_block(self._database, block)
             left = [event for event in events if event.id not in sent]
             if len(left) < len(events):
                 self._new_events -= rewrite_block(self._database, block, events, left)
+            self._counts.add_events(left)
         self._close_cycle(cycle)
 
     def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
@@ -138,7 +159,7 @@ class PostgresTransaction:
         else:
             return []
         messages: dict[int, bytes] = dict(found)
-        self._claimed.update(ids)
+        self._groups_of_locked.update((row[0], row[10]) for row in rows)
         claimed = [
             DueRow(
                 id=row[0],
@@ -183,12 +204,21 @@ class PostgresTransaction:
         sent_ids = [row.id for row in sent]
         self._lock_at_rest(sent_ids)
         if taken:
-            database.copy("add_rows", ROW_TYPES, copied_rows(taken))
+            rows = copied_rows(taken, is_grouped=self._is_grouped)
+            database.copy("add_rows", ROW_TYPES, rows)
             database.copy(
                 "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
             )
         tally = Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in taken)
         tally.subtract((tally_name(row.destination), _WAITING) for row in sent)
+        counts = Counts()
+        counts.add_events(events)
+        if self._is_grouped:
+            for row in taken:
+                counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
+        for due in sent:
+            counts.add_rows(due.destination, _WAITING, self._groups_of_locked.get(due.id), -1)
+        packed = counts.packed()
         block = self._write_block(events)
         holds = {source: count for source, count in (holds or {}).items() if count}
         self._queue(
@@ -200,8 +230,9 @@ class PostgresTransaction:
             hold_sources=[pg_text(source) for source in holds],
             hold_counts=list(holds.values()),
             event_block=block,
+            counts=packed,
         )
-        self._unfinished = cycle, block, bool(holds)
+        self._unfinished = _Unfinished(cycle, block, bool(holds), packed is not None)
 
     def set_cycle(self, cycle: int) -> None:
         """Continue after this cycle number; only when no cycle is unfinished."""
@@ -222,12 +253,15 @@ class PostgresTransaction:
         self._lock_at_rest(ids)
         self._queue("count_out", ids=list(ids))
         self._queue("count_parked", ids=list(ids))
+        self._queue("count_groups", ids=list(ids), state=None, sign=-1)
+        self._queue("count_groups", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED], sign=1)
         self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
 
     def remove(self, ids: Sequence[int]) -> None:
         """Remove rows that the broker proved to have been sent before."""
         self._lock_at_rest(ids)
         self._queue("count_out", ids=list(ids))
+        self._queue("count_groups", ids=list(ids), state=None, sign=-1)
         self._queue("delete_rows", ids=list(ids))
         self._queue("delete_messages", ids=list(ids))
 
@@ -267,28 +301,38 @@ class PostgresTransaction:
         return len(changes), sorted(skipped)
 
     def _change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
-        tally = Counter[tuple[str, int]]()
-        for view, made in changes:
+        tally, counts = Counter[tuple[str, int]](), self._counts
+        kept = [(view, made) for view, made in changes if not made.is_removed]
+        for view, _ in changes:
             tally[tally_name(view.destination), STATE_NUMBERS[view.state]] -= 1
+            counts.add_rows(view.destination, STATE_NUMBERS[view.state], view.cause_group, -1)
+        for view, made in kept:
             tally[tally_name(made.destination), STATE_NUMBERS[made.state]] += 1
-        self._queue(
-            "change_rows",
-            ids=[view.id for view, _ in changes],
-            states=[STATE_NUMBERS[made.state] for _, made in changes],
-            dues=[made.due_at_ms for _, made in changes],
-            destinations=[pg_text(made.destination) for _, made in changes],
-            finals=[made.is_final for _, made in changes],
-            counts=[made.redelivery_count for _, made in changes],
-            reasons=[pg_text_or_none(made.reason) for _, made in changes],
-        )
+            counts.add_rows(made.destination, STATE_NUMBERS[made.state], view.cause_group, 1)
+        if kept:
+            self._queue(
+                "change_rows",
+                ids=[view.id for view, _ in kept],
+                states=[STATE_NUMBERS[made.state] for _, made in kept],
+                dues=[made.due_at_ms for _, made in kept],
+                destinations=[pg_text(made.destination) for _, made in kept],
+                finals=[made.is_final for _, made in kept],
+                counts=[made.redelivery_count for _, made in kept],
+                reasons=[pg_text_or_none(made.reason) for _, made in kept],
+            )
+        if len(kept) < len(changes):
+            removed = [view.id for view, made in changes if made.is_removed]
+            self._queue("delete_rows", ids=removed)
+            self._queue("delete_messages", ids=removed)
         self._queue("add_tallies", **_tally_values(tally))
-        self._write_block([made.event for _, made in changes])
+        self.record([made.event for _, made in changes])
 
     # What belongs to no row.
 
     def record(self, events: Sequence[AnyEvent]) -> None:
         """Write events that belong to no cycle; they count at once."""
         self._write_block(events)
+        self._counts.add_events(events)
 
     def forget_events(self, count: int) -> None:
         """So many events are kept no longer."""
@@ -329,17 +373,16 @@ class PostgresTransaction:
     def _queue(self, name: str, **values: object) -> None:
         self._database.queue(name, instance=self._instance, **values)
 
-    def _expect_unfinished(self, cycle: int) -> int | None:
-        """Return the block of the cycle's events."""
-        if self._unfinished is None or self._unfinished[0] != cycle:
-            found = "none" if self._unfinished is None else str(self._unfinished[0])
+    def _expect_unfinished(self, cycle: int) -> _Unfinished:
+        if self._unfinished is None or self._unfinished.cycle != cycle:
+            found = "none" if self._unfinished is None else str(self._unfinished.cycle)
             raise AssertionError(
                 f"cycle {cycle} was to be ended, but the unfinished one is {found}"
             )
-        return self._unfinished[1]
+        return self._unfinished
 
     def _close_cycle(self, cycle: int) -> None:
-        if self._unfinished is not None and self._unfinished[2]:
+        if self._unfinished is not None and self._unfinished.took_holds:
             self._lock_holds()
             self._queue("count_holds")
         self._queue("delete_unfinished")
@@ -353,13 +396,14 @@ class PostgresTransaction:
 
     def _lock_at_rest(self, ids: Sequence[int]) -> None:
         """Lock rows unless they are; none of them may be of an unfinished cycle."""
-        if self._claimed.issuperset(ids):
+        if self._groups_of_locked.keys() >= set(ids):
             return
         database = self._database
-        _, in_flight = database.query_all(
+        locked, in_flight = database.query_all(
             ("lock_rows", {"ids": list(ids)}), ("in_flight_of", {"ids": list(ids)})
         )
         database.expect(not in_flight, "rows of an unfinished cycle can't be changed")
+        self._groups_of_locked.update(locked)
 
     def _write_block(self, events: Sequence[AnyEvent]) -> int | None:
         self._new_events += len(events)
