@@ -1,10 +1,10 @@
 """Wires what is served over HTTP; the web libraries are imported only where something is."""
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from amqsidecar.brokers.kept_message import chosen_properties
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
@@ -13,6 +13,7 @@ from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from amqsidecar.http.access_settings import AccessSettings
     from amqsidecar.http.desk import OpenStore
 
 
@@ -35,7 +36,7 @@ def serving_http(
     if not config.http.listen:
         yield ""
         return
-    from amqsidecar.http.access import Access, Signing  # noqa: PLC0415 - as said above
+    from amqsidecar.http.access_setup import set_up  # noqa: PLC0415 - as said above
     from amqsidecar.http.app import make_app  # noqa: PLC0415
     from amqsidecar.http.desk import Desk, Tools  # noqa: PLC0415
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
@@ -53,15 +54,53 @@ def serving_http(
         make_store=make_store if keeps_schedule else None,
         tools=Tools(
             final_suffix=config.redelivery.final_suffix,
+            properties_of=chosen_properties,
             wellness=lambda: read_wellness(health, metrics),
             lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
         ),
     )
-    access = Access((), Signing(secrets.token_bytes(32)))
-    server = HttpServer(make_app(desk, access))
+    entrance = set_up(_access_settings(config), clock)
+    server = HttpServer(make_app(desk, entrance.access, entrance.routes))
     host, port = server.start(*split_listen(config.http.listen))
     try:
         yield f"{host}:{port}"
     finally:
         server.stop()
         desk.close()
+
+
+def _access_settings(config: Config) -> "AccessSettings":
+    from amqsidecar.http.access_settings import AccessSettings, OidcSettings  # noqa: PLC0415
+
+    options = config.http
+
+    def client_secret() -> str | None:
+        secret = options.client_secret()
+        return None if secret is None else secret.reveal()
+
+    oidc = None
+    if options.oidc.issuer:
+        client_secret()  # So that a file that can't be read ends the start, not the first log-in.
+        oidc = OidcSettings(
+            issuer=options.oidc.issuer,
+            client_id=options.oidc.client_id,
+            client_secret=client_secret,
+            scopes=options.oidc.scopes,
+            name_claim=options.oidc.name_claim,
+            groups_claim=options.oidc.groups_claim,
+        )
+    key = options.session_key()
+    return AccessSettings(
+        is_loopback=options.is_loopback or not options.console,
+        public_url=options.public_url,
+        tokens_file=options.tokens_file,
+        users_file=options.users_file,
+        session_key=None if key is None else key.reveal(),
+        session_s=options.session_hours * 3600,
+        trusted_proxies=options.trusted_proxies,
+        proxy_user_header=options.proxy_user_header,
+        proxy_groups_header=options.proxy_groups_header,
+        operator_groups=options.operator_groups,
+        viewer_groups=options.viewer_groups,
+        oidc=oidc,
+    )

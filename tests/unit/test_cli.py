@@ -111,7 +111,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"amqsidecar {__version__}\n"
 
 
-GROUPS = ("journal", "pipeline")
+GROUPS = ("access", "journal", "pipeline")
 
 
 @pytest.mark.parametrize("command", [name for name in main.COMMANDS if name not in GROUPS])

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "hold": ("act_commands", "hold"),
     "release": ("act_commands", "release"),
     "redrive": ("redrive_command", "redrive"),
+    "access": ("access_command", "app"),
     "journal": ("journal_command", "app"),
     "pipeline": ("pipeline_command", "app"),
 }

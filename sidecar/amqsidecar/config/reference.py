@@ -70,6 +70,8 @@ def _written(field: Any) -> str:
         return f"`{str(default).lower()}`"
     if default is None or default in ("", (), {}):
         return "empty"
+    if isinstance(default, tuple):
+        return f"`[{', '.join(default)}]`"
     assert isinstance(default, str | int | Path)  # noqa: S101 - the schema has no other
     return f"`{default}`"
 

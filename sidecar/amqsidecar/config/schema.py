@@ -8,10 +8,12 @@ between several options is said by `problems`, which names the option to change.
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
+import regex
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -122,6 +124,14 @@ class SaslMechanism(StrEnum):
     def needs_user(self) -> bool:
         """Whether it goes with a user and a password, and not without."""
         return self in (self.SCRAM_SHA_512, self.SCRAM_SHA_256, self.PLAIN)
+
+
+class BodyChoice(StrEnum):
+    """Who sees what messages carry."""
+
+    OPERATORS = "operators"
+    VIEWERS = "viewers"
+    NOBODY = "nobody"
 
 
 class LogLevel(StrEnum):
@@ -237,6 +247,34 @@ def split_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _checked_web_url(value: object) -> str:
+    if value in (None, ""):
+        return ""
+    parts = urlsplit(value) if isinstance(value, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected a URL such as https://host.example.com")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("expected a URL without user, `?` and `#`")
+    return str(value)
+
+
+def _as_patterns(value: object) -> object:
+    texts = _as_texts(value)
+    for text in texts if isinstance(texts, Sequence) else ():
+        try:
+            regex.compile(text)
+        except (regex.error, TypeError) as error:
+            raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return texts
+
+
+def _as_networks(value: object) -> tuple[IPv4Network | IPv6Network, ...]:
+    texts = _as_texts(value)
+    if not isinstance(texts, Sequence):
+        raise ValueError("expected addresses or networks, such as 10.0.0.0/8")  # noqa: TRY004
+    return tuple(ip_network(text) for text in texts)
+
+
 BrokerUrls = Annotated[
     tuple[BrokerUrl, ...],
     BeforeValidator(_as_urls, json_schema_input_type=str | list[str]),
@@ -245,6 +283,14 @@ BrokerUrls = Annotated[
 Texts = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(_as_texts, json_schema_input_type=str | list[str]),
+]
+Patterns = Annotated[
+    tuple[str, ...], BeforeValidator(_as_patterns, json_schema_input_type=str | list[str])
+]
+Networks = Annotated[
+    tuple[IPv4Network | IPv6Network, ...],
+    BeforeValidator(_as_networks, json_schema_input_type=str | list[str]),
+    PlainSerializer(lambda networks: [str(network) for network in networks], return_type=list[str]),
 ]
 # Why: the YAML reader's mappings know their lines; a validated copy wouldn't.
 Rules = Annotated[
@@ -669,18 +715,164 @@ class HistoryOptions(Section):
     )
 
 
+class OidcOptions(Section):
+    """Log-in by an OpenID provider."""
+
+    issuer: Annotated[str, BeforeValidator(_checked_web_url)] = option(
+        "",
+        "URL of the provider, as it calls itself; empty = none. Needs `http.public_url` and "
+        '`pip install "amqsidecar[oidc]"`. At the provider, register `/login/oidc/back` below the '
+        "public URL.",
+    )
+    client_id: str = option("", "What the provider calls us.")
+    client_secret_file: OptionalPath = option(
+        None,
+        "File that holds the client's secret, read at each log-in; empty = a public client. PKCE "
+        "is used either way.",
+    )
+    scopes: Texts = option(
+        ("openid", "profile"),
+        "What is asked for; add what the provider gives groups for, such as `groups`.",
+    )
+    name_claim: str = option(
+        "preferred_username", "Claim that people are called by in logs and events; else `sub`."
+    )
+    groups_claim: str = option(
+        "groups",
+        "Claim with the groups that `http.operator_groups` and `http.viewer_groups` name.",
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield a provider without a client."""
+        if self.issuer and not self.client_id:
+            yield "client_id", "is not set: say what the provider calls us"
+
+
 class HttpOptions(Section):
-    """Metrics and health."""
+    """Metrics, health, console and API."""
 
     listen: Annotated[str, BeforeValidator(_checked_listen)] = option(
         "127.0.0.1:9464",
-        "Address and port of `/metrics`, `/healthz` and `/readyz`; port 0 = any free one; empty = "
-        "off. Beyond loopback, too, nothing but these three is served in this version.",
+        "Address and port of `/metrics`, `/healthz`, `/readyz`, the console and the API "
+        "(`console.md`); port 0 = any free one; empty = off. Beyond loopback it needs a way to "
+        "show who one is (`tokens_file`, `users_file`, `proxy_user_header` or `oidc`), or "
+        "`console: false`. Metrics and health are open to all who reach it.",
         why=(
             "the port that OpenTelemetry gave to Prometheus exporters; loopback can't be open by "
             "accident"
         ),
     )
+    console: StrictBool = option(
+        True,
+        "Whether console and API are served; `false` = metrics and health only, which need no way "
+        "to show who one is.",
+    )
+    public_url: Annotated[str, BeforeValidator(_checked_web_url)] = option(
+        "",
+        "Where browsers see the console, such as `https://sidecar.example.com`. With `https:` "
+        "cookies go over TLS only. Empty = as the browser says.",
+    )
+    tokens_file: OptionalPath = option(
+        None,
+        "File of bearer tokens for programs, one `NAME ROLE sha256:...` a line; `amqsidecar access "
+        "token` makes them. Read anew when it changes.",
+    )
+    users_file: OptionalPath = option(
+        None,
+        "File of people with passwords, one `NAME ROLE scrypt$...` a line; `amqsidecar access "
+        "user` makes them. Read anew when it changes.",
+    )
+    session_key_file: OptionalPath = option(
+        None,
+        "File with what sessions are signed with, 32 characters or more. Empty = made at each "
+        "start, so that a restart ends all sessions; several sidecars behind one address need the "
+        "same.",
+    )
+    session_hours: StrictInt = option(
+        12, "A log-in counts for so long.", why="a shift", unit="hours", ge=1, le=720
+    )
+    trusted_proxies: Networks = option(
+        (),
+        "Addresses or networks of proxies in front, such as `10.0.0.0/8`, whose headers are "
+        "believed: `X-Forwarded-For`, `X-Forwarded-Proto`, and the two that follow.",
+        why="a header is only as true as who sends it",
+    )
+    proxy_user_header: str = option(
+        "",
+        "Header in which a trusted proxy says who asks, such as `X-Forwarded-User`; empty = it "
+        "doesn't. The proxy must remove it from what strangers send.",
+        pattern=r"^[A-Za-z0-9-]{0,64}$",
+    )
+    proxy_groups_header: str = option(
+        "",
+        "Header in which a trusted proxy says their groups, separated by commas.",
+        pattern=r"^[A-Za-z0-9-]{0,64}$",
+    )
+    operator_groups: Texts = option(
+        (),
+        "Groups, of a trusted proxy or an OpenID provider, whose members may look and act; `*` = "
+        "all who come that way.",
+        why="nobody acts by accident",
+    )
+    viewer_groups: Texts = option((), "The same of those who may look.")
+    oidc: OidcOptions = section(OidcOptions, "Log-in by an OpenID provider.")
+    bodies: BodyChoice = option(
+        BodyChoice.OPERATORS,
+        "Who sees what messages carry, body, properties and headers: `operators`, `viewers` (all "
+        "who come in), or `nobody`.",
+        why="messages may hold personal data, and counting them needs none of it",
+    )
+    masked: Patterns = option(
+        (),
+        "Regular expressions (Python's `regex`); what they match in bodies, properties, headers "
+        "and causes is shown as `***` on screens and by the API. Who may download a message still "
+        "gets it whole.",
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield ways in that can't work."""
+        if self.proxy_user_header and not self.trusted_proxies:
+            yield (
+                "trusted_proxies",
+                "is empty, so nobody may say who asks: name the proxy's address",
+            )
+        if self.proxy_groups_header and not self.proxy_user_header:
+            yield "proxy_groups_header", "does nothing without `proxy_user_header`"
+        if self.oidc.issuer and not self.public_url:
+            yield "public_url", "is not set: the OpenID provider has to lead browsers back to it"
+        by_groups = self.proxy_user_header or self.oidc.issuer
+        if by_groups and not (self.operator_groups or self.viewer_groups):
+            yield "operator_groups", "is empty, and `viewer_groups`, too: nobody could come in"
+        for key, problem in self.oidc.problems():
+            yield f"oidc.{key}", problem
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return not self.listen or ip_address(split_listen(self.listen)[0]).is_loopback
+
+    def session_key(self) -> Secret | None:
+        """Return what sessions are signed with; None = to be made.
+
+        Raises:
+            ConfigError: the file can't be read, or holds too little.
+        """
+        if self.session_key_file is None:
+            return None
+        key = _password_in(self.session_key_file, "http.session_key_file")
+        if len(key.reveal()) < 32:
+            what = f"{self.session_key_file} holds fewer than 32 characters"
+            raise ConfigError([Problem("http.session_key_file", what)])
+        return key
+
+    def client_secret(self) -> Secret | None:
+        """Return the secret for the OpenID provider; None = a public client.
+
+        Raises:
+            ConfigError: the file can't be read or is empty.
+        """
+        path = self.oidc.client_secret_file
+        return None if path is None else _password_in(path, "http.oidc.client_secret_file")
 
 
 class LogOptions(Section):
@@ -749,7 +941,7 @@ class Config(Section):
     store: StoreOptions = section(StoreOptions, "The persistent schedule.")
     journal: JournalOptions = section(JournalOptions, "The history as files for analysis.")
     history: HistoryOptions = section(HistoryOptions, "How long `show` can tell what happened.")
-    http: HttpOptions = section(HttpOptions, "Metrics and health.")
+    http: HttpOptions = section(HttpOptions, "Metrics, health, console and API.")
     log: LogOptions = section(LogOptions, "The log on standard error.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
     observe: ObserveOptions = section(ObserveOptions, "Looking only, with `run --observe`.")

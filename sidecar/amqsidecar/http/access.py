@@ -104,9 +104,18 @@ class Access:
         ways: tried in turn; none = whoever reaches us is an operator, which is for loopback only.
         signing: of tokens of forms.
         public_url: where browsers see us, such as `https://sidecar.example`; "" = as they say.
+        has_login: whether there is a page at `/login`.
     """
 
-    def __init__(self, ways: Sequence[Way], signing: Signing, public_url: str = "") -> None:
+    def __init__(
+        self,
+        ways: Sequence[Way],
+        signing: Signing,
+        public_url: str = "",
+        *,
+        has_login: bool = False,
+    ) -> None:
+        self.has_login = has_login
         self._ways = tuple(ways)
         self._csrf = signing.serializer("csrf")
         parts = urlsplit(public_url)

@@ -1,9 +1,8 @@
 """The application: metrics, health, API and pages behind one guard."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,48 +12,65 @@ from starlette.types import ASGIApp
 
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import Access, Refused
+from amqsidecar.http.answers import API, lead_on, login_url, show_refusal
 from amqsidecar.http.desk import Desk, DeskBusy, NoStore
 from amqsidecar.http.guard import Guard
 from amqsidecar.telemetry.health import HealthAnswer
 
-API: Final = "/api/"
 _JSON: Final = "application/json"
-_PROBLEM: Final = "application/problem+json"
+
+Show = Callable[[Request, Refused], Response]
+"""Makes the answer of a refusal."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as RFC 9457 has it.
-
-    Attributes:
-        title: the status in words.
-        detail: one sentence.
-    """
-
-    status: int
-    title: str
-    detail: str
-
-
-def make_app(desk: Desk, access: Access, pages: Sequence[BaseRoute] = ()) -> ASGIApp:
+def make_app(
+    desk: Desk, access: Access, pages: Sequence[BaseRoute] = (), show_page: Show = show_refusal
+) -> ASGIApp:
     """Return the application.
 
     Args:
         desk: who is asked.
         access: who may ask.
         pages: routes beside metrics and health; they get callers that the guard let through.
+        show_page: makes refusals of what is no API.
     """
+
+    def show(request: Request, refused: Refused) -> Response:
+        if request.scope["path"].startswith(API):
+            return show_refusal(request, refused)
+        if refused.status == 401 and access.has_login and request.method == "GET":
+            return lead_on(login_url(request), 401, refused.headers)
+        return show_page(request, refused)
+
+    async def show_error(request: Request, error: Exception) -> Response:
+        return show(request, _refusal(request, error))
+
     app = Starlette(
         routes=[*_probes(desk), *pages],
-        exception_handlers={
-            HTTPException: _show_http,
-            Refused: _show_refused,
-            NoStore: _show_sidecar,
-            DeskBusy: _show_sidecar,
-            StoreError: _show_sidecar,
-        },
+        exception_handlers=dict.fromkeys(
+            (HTTPException, Refused, NoStore, DeskBusy, StoreError), show_error
+        ),
     )
     app.router.redirect_slashes = False
     return Guard(app, access, show)
+
+
+def _refusal(request: Request, error: Exception) -> Refused:
+    """Return what an error means to who asked."""
+    match error:
+        case Refused():
+            return error
+        case HTTPException():
+            what = error.detail
+            if error.status_code == 404:
+                what = f"nothing is served at {request.scope['path']}"
+            refused = Refused(error.status_code, what)
+            refused.headers.update(error.headers or {})
+            return refused
+        case NoStore():
+            return Refused(404, str(error))
+        case _:
+            return Refused(503, str(error), Retry_After="5")
 
 
 def _probes(desk: Desk) -> list[Route]:
@@ -76,41 +92,3 @@ def _probes(desk: Desk) -> list[Route]:
 def _health(answer: HealthAnswer) -> Response:
     status = 200 if answer.is_good else 503
     return Response(answer.body, status, headers={"Content-Type": _JSON})
-
-
-def show(request: Request, refused: Refused) -> Response:
-    """Return the answer of a refusal: a problem for programs, a line for people."""
-    if request.scope["path"].startswith(API):
-        problem = Problem(status=refused.status, title=_title(refused.status), detail=refused.what)
-        body, kind = msgspec.json.encode(problem), _PROBLEM
-    else:
-        body = f"{refused.status} {_title(refused.status).lower()}: {refused.what}\n".encode()
-        kind = "text/plain; charset=utf-8"
-    return Response(body, refused.status, headers={**refused.headers, "Content-Type": kind})
-
-
-def _title(status: int) -> str:
-    return HTTPException(status).detail
-
-
-async def _show_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    what = (
-        f"nothing is served at {request.scope['path']}"
-        if error.status_code == 404
-        else error.detail
-    )
-    refused = Refused(error.status_code, what)
-    refused.headers.update(error.headers or {})
-    return show(request, refused)
-
-
-async def _show_refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)  # noqa: S101 - registered for it
-    return show(request, error)
-
-
-async def _show_sidecar(request: Request, error: Exception) -> Response:
-    if isinstance(error, NoStore):
-        return show(request, Refused(404, str(error)))
-    return show(request, Refused(503, str(error), Retry_After="5"))

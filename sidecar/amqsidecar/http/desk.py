@@ -18,6 +18,7 @@ from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.charts import LatenessBucket
+from amqsidecar.operations.select import PropertiesOf
 from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
 from amqsidecar.telemetry.health import Health
@@ -55,11 +56,13 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
+        properties_of: reads properties out of messages.
         wellness: tells how the sidecar itself is.
         lateness: tells how late re-sends were, since the process began.
     """
 
     final_suffix: str
+    properties_of: PropertiesOf
     wellness: Callable[[], Wellness] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 
@@ -124,10 +127,11 @@ class Desk:
             try:
                 job = self._jobs.get(timeout=_IDLE_S)
             except queue.Empty:
-                opened = _closed(opened)
+                _close(opened)
+                opened = None
                 continue
             if job is None:
-                _closed(opened)
+                _close(opened)
                 return
             if not job.future.set_running_or_notify_cancel():
                 continue
@@ -137,13 +141,14 @@ class Desk:
                     opened = store, store.open()
                 job.future.set_result(job.question(*opened, self.clock.now_ms()))
             except StoreError as error:
-                opened = _closed(opened)
+                _close(opened)
+                opened = None
                 job.future.set_exception(error)
             except Exception as error:  # noqa: BLE001 - it is raised where it was asked
                 job.future.set_exception(error)
 
 
-def _closed(opened: tuple[OpenStore, StoreState] | None) -> None:
+def _close(opened: tuple[OpenStore, StoreState] | None) -> None:
     if opened is not None:
         opened[0].close()
 

@@ -7,9 +7,9 @@ after a while. How long an answer may take is not bounded here: a stream of even
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from functools import partial
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 import uvicorn
@@ -38,10 +38,11 @@ class HttpServer:
         timeout_s: float = TIMEOUT_S,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
+        protocol = partial(_BoundedProtocol, timeout_s=timeout_s, max_connections=max_connections)
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=_bounded(timeout_s, max_connections),
+                http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
                 lifespan="off",
                 loop="asyncio",
@@ -117,47 +118,52 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _bounded(timeout_s: float, max_connections: int) -> type[H11Protocol]:
-    """Return uvicorn's protocol with bounds on what strangers can hold."""
+class _BoundedProtocol(H11Protocol):
+    """uvicorn's protocol with bounds on what strangers can hold."""
 
-    class BoundedProtocol(H11Protocol):
-        _arriving: asyncio.TimerHandle | None = None
-        _unread: asyncio.TimerHandle | None = None
+    def __init__(self, *, timeout_s: float, max_connections: int, **given: Any) -> None:
+        super().__init__(**given)
+        self._timeout_s = timeout_s
+        self._max_connections = max_connections
+        self._arriving: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > max_connections:
-                transport.abort()
-                return
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self._max_connections:
+            transport.abort()
+        else:
             self._arriving = self._cut_later()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-                self._arriving = self._arriving or self._cut_later()
-            else:
-                self._arriving = _disarmed(self._arriving)
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._arriving = self._arriving or self._cut_later()
+        else:
+            self._stop_arriving()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._unread = self._unread or self._cut_later()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self._unread or self._cut_later()
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._unread = _disarmed(self._unread)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._arriving = _disarmed(self._arriving)
-            self._unread = _disarmed(self._unread)
-            super().connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_arriving()
+        self._stop_unread()
+        super().connection_lost(exc)
 
-        def _cut_later(self) -> asyncio.TimerHandle:
-            abort: Callable[[], None] = self.transport.abort
-            return self.loop.call_later(timeout_s, abort)
+    def _cut_later(self) -> asyncio.TimerHandle:
+        return self.loop.call_later(self._timeout_s, self.transport.abort)
 
-    return BoundedProtocol
+    def _stop_arriving(self) -> None:
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
 
-
-def _disarmed(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

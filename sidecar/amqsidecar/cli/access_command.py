@@ -1,0 +1,94 @@
+"""`amqsidecar access`: lines for the files that say who may come to console and API."""
+
+import getpass
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.options import Output, OutputFormat
+from amqsidecar.cli.printing import print_json, print_line, say
+
+
+class RoleChoice(StrEnum):
+    """Roles; the same words as `Role`."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="As logs and events call them: A-Z a-z 0-9 . _ @ -")
+]
+RoleOption = Annotated[RoleChoice, typer.Option("--role", help="What they may do.")]
+
+_SHORTEST_PASSWORD = 12
+
+app = typer.Typer(name="access", add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def access() -> None:
+    """Make lines for the files that say who may come to console and API."""
+
+
+@app.command("token")
+def make_token(
+    name: Name, role: RoleOption = RoleChoice.VIEWER, output: Output = OutputFormat.TEXT
+) -> None:
+    """Print a line for `http.tokens_file`, and, on standard error, the token that belongs to it.
+
+    JSON: {"name", "role", "token", "line"}
+    """
+    from amqsidecar.http.access_files import (  # noqa: PLC0415 - keeps `--help` fast
+        new_token,
+        token_digest,
+    )
+
+    token = new_token()
+    line = f"{_checked(name)} {role} sha256:{token_digest(token)}"
+    if output is OutputFormat.JSON:
+        print_json({"name": name, "role": role, "token": token, "line": line})
+        return
+    say(f"the token, which is shown only now: {token}")
+    print_line(line)
+
+
+@app.command("user")
+def make_user(
+    name: Name, role: RoleOption = RoleChoice.VIEWER, output: Output = OutputFormat.TEXT
+) -> None:
+    """Ask for a password and print a line for `http.users_file`.
+
+    Where there is no terminal, the password is the first line of standard input.
+    JSON: {"name", "role", "line"}
+    """
+    from amqsidecar.http.access_files import password_proof  # noqa: PLC0415 - as above
+
+    line = f"{_checked(name)} {role} {password_proof(_password())}"
+    if output is OutputFormat.JSON:
+        print_json({"name": name, "role": role, "line": line})
+    else:
+        print_line(line)
+
+
+def _checked(name: str) -> str:
+    from amqsidecar.http.access_files import NAME  # noqa: PLC0415 - as above
+
+    if not NAME.fullmatch(name):
+        what = f"expected at most 64 of A-Z a-z 0-9 . _ @ -, found {name!r}"
+        raise typer.BadParameter(what, param_hint="NAME")
+    return name
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        password = getpass.getpass("Password: ")
+        if getpass.getpass("Again: ") != password:
+            raise typer.BadParameter("these were two different passwords")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if len(password) < _SHORTEST_PASSWORD:
+        raise typer.BadParameter(f"a password has at least {_SHORTEST_PASSWORD} characters")
+    return password
