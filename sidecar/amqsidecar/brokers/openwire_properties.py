@@ -99,7 +99,7 @@ def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes,
         for _ in range(count):
             value_at = at + 2 + _read_short(data, at)[0]
             name = data[at + 2 : value_at]
-            at = _end_of_value(data, value_at, 0)
+            at = end_of_value(data, value_at, 0)
             if name in wanted:
                 found[name] = _value(data, value_at, at)
     except (error, IndexError) as cause:
@@ -145,7 +145,7 @@ class EditedProperties:
             start = at
             value_at = at + 2 + _read_short(data, at)[0]
             name = data[at + 2 : value_at]
-            at = _end_of_value(data, value_at, 0)
+            at = end_of_value(data, value_at, 0)
             if name in wanted:
                 self.found[name] = _value(data, value_at, at)
             if name in removed or name.startswith(_SCHEDULED):
@@ -167,8 +167,13 @@ class EditedProperties:
         return b"".join((*self._pieces, *added))
 
 
-def _end_of_value(data: bytes, at: int, depth: int) -> int:
-    """Return where the value ends whose type byte is at `at`; the end may lie beyond the data."""
+def end_of_value(data: bytes, at: int, depth: int) -> int:
+    """Return where the value ends whose type byte is at `at`; the end may lie beyond the data.
+
+    Raises:
+        UndecodableMessage: it is of no known type, or nested too deep.
+        IndexError, struct.error: the data end too early.
+    """
     code = data[at]
     if code < _STRING:
         return at + 1 + _FIXED_SIZES[code]
@@ -185,7 +190,7 @@ def _end_of_value(data: bytes, at: int, depth: int) -> int:
     for _ in range(count):
         if code == _MAP:
             at += 2 + _read_short(data, at)[0]
-        at = _end_of_value(data, at, depth + 1)
+        at = end_of_value(data, at, depth + 1)
     return at
 
 

@@ -236,7 +236,7 @@ def lost_by_taking(message: Shown, *, utf8_is_modified: bool) -> str | None:
 
 def _lost_by_property(header: Header, *, is_stomp_made: bool) -> str | None:
     name, value = header
-    if _is_too_long(header):
+    if is_too_long(header):
         return NOT_CARRIED
     if name == b"amq-msg-type":
         # Why: the broker would make the body what this says, whatever it was.
@@ -247,7 +247,8 @@ def _lost_by_property(header: Header, *, is_stomp_made: bool) -> str | None:
     return Loss.PROPERTY_TYPES if _MAYBE_TYPED.fullmatch(value) else None
 
 
-def _is_too_long(header: Header) -> bool:
+def is_too_long(header: Header) -> bool:
+    """Tell whether a header is longer than Classic takes."""
     name, value = header
     # Why: most are short even if each byte needed another one as an escape.
     if 2 * (len(name) + len(value)) < _LINE_BYTES_MAX:
@@ -296,7 +297,7 @@ class ResendEncoder:
         ]
         out += self._ours(resend, found)
         for header in out:
-            if header[0] != _CAUSE and _is_too_long(header):
+            if header[0] != _CAUSE and is_too_long(header):
                 raise UndecodableMessage(
                     f"its header {header[0].decode(errors='replace')!r} is longer than the"
                     f" {_LINE_BYTES_MAX} bytes that Classic takes over STOMP"
