@@ -36,7 +36,8 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) tests/contract tests/oracle tests/end_to_end tests/pipeline tests/matrix tests/field tests/bench tests/chaos tests/soak
+	$(PYTEST) --numprocesses 2 --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field
+	$(PYTEST) tests/pipeline tests/bench tests/chaos tests/soak
 
 .PHONY: demo
 demo: brokers ## poison messages on real brokers: watch them die, wait, come back
