@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from amqsidecar.brokers.kept_message import chosen_properties
+from amqsidecar.brokers.message_edit import edit_message
+from amqsidecar.brokers.message_view import view_message
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
@@ -36,9 +38,11 @@ def serving_http(
     if not config.http.listen:
         yield ""
         return
-    from amqsidecar.http.access_setup import set_up  # noqa: PLC0415 - as said above
+    from amqsidecar.http.access_settings import Bodies  # noqa: PLC0415 - as said above
+    from amqsidecar.http.access_setup import set_up  # noqa: PLC0415
     from amqsidecar.http.app import make_app  # noqa: PLC0415
     from amqsidecar.http.desk import Desk, Tools  # noqa: PLC0415
+    from amqsidecar.http.masking import Masking  # noqa: PLC0415
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
     from amqsidecar.operations.wellness import read_wellness  # noqa: PLC0415
@@ -55,9 +59,12 @@ def serving_http(
         tools=Tools(
             final_suffix=config.redelivery.final_suffix,
             properties_of=chosen_properties,
+            view_message=view_message,
+            edit_message=edit_message,
             wellness=lambda: read_wellness(health, metrics),
             lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
         ),
+        masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
     )
     entrance = set_up(_access_settings(config), clock)
     server = HttpServer(make_app(desk, entrance.access, entrance.routes))

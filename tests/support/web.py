@@ -6,20 +6,26 @@ from typing import Any
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from amqsidecar.brokers.kept_message import chosen_properties
+from amqsidecar.brokers.message_edit import edit_message
+from amqsidecar.brokers.message_view import view_message
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import Access, Signing
 from amqsidecar.http.app import make_app
 from amqsidecar.http.desk import Desk, Tools
+from amqsidecar.http.masking import Masking
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
 SIGNING = Signing("a key for tests")
+NOTHING_MASKED = Masking()
 OPEN_ACCESS = Access((), SIGNING)
 
 
 def make_desk(
     health: Health | None = None,
     make_store: Callable[[], Any] | None = None,
+    masking: Masking = NOTHING_MASKED,
     **tools: Any,
 ) -> Desk:
     return Desk(
@@ -27,7 +33,16 @@ def make_desk(
         health=health or Health(),
         render_metrics=Metrics().render,
         make_store=make_store,
-        tools=Tools(**{"final_suffix": ".final", **tools}),
+        tools=Tools(
+            **{
+                "final_suffix": ".final",
+                "properties_of": chosen_properties,
+                "view_message": view_message,
+                "edit_message": edit_message,
+                **tools,
+            }
+        ),
+        masking=masking,
     )
 
 

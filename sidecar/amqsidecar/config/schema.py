@@ -24,7 +24,7 @@ from pydantic import (
     PrivateAttr,
 )
 
-from amqsidecar.broker import FINAL_SUFFIX, BrokerKind, Loss
+from amqsidecar.broker import FINAL_SUFFIX, PROPERTY_CAUSE, BrokerKind, Loss
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
 from amqsidecar.config.store_url import BROKER_HELD, checked_store_url, is_postgres
@@ -510,6 +510,13 @@ class IntakeOptions(Section):
         "`body_type` = what deploy/reference/amqp-on-classic.md names.",
         why="nothing is altered without a word",
     )
+    cause_properties: Texts = option(
+        (PROPERTY_CAUSE,),
+        "Application properties in which consumers say why they gave up a message; the first that "
+        "it has counts, before what the broker says (`causes.md`). A property of your own such as "
+        "`x-exception-message` stays on the message that is re-sent; ours is taken off.",
+        why="Artemis says nothing, and Classic only of what its own clients roll back",
+    )
     prefetch: StrictInt = option(
         0,
         "How many dead letters the broker may hand over ahead of their cycle, over all queues; 0 "
@@ -825,8 +832,8 @@ class HttpOptions(Section):
     masked: Patterns = option(
         (),
         "Regular expressions (Python's `regex`); what they match in bodies, properties, headers "
-        "and causes is shown as `***` on screens and by the API. Who may download a message still "
-        "gets it whole.",
+        "and causes is shown as `***` on screens and by the API; dumps of bytes are left out then. "
+        "Who may download a message still gets it whole.",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
@@ -930,6 +937,38 @@ class ObserveOptions(Section):
     )
 
 
+class OutcomesOptions(Section):
+    """What became of re-sends."""
+
+    watch: StrictBool = option(
+        True,
+        "Whether the sidecar looks at the queues that it re-sends to, over a connection of its own "
+        "that only looks. Without it no re-send is called consumed (`outcomes.md`).",
+        why="some questions to the broker every few seconds, and none when nothing waits",
+    )
+    window_s: StrictInt = option(
+        60,
+        "So long after its re-send a message may come back; only then it may be called consumed.",
+        why="longer than most consumers work at a message; one that fails later still comes back",
+        unit="seconds",
+        ge=2,
+        le=86_400,
+    )
+    interval_s: StrictInt = option(
+        5,
+        "How often a queue is looked at while its re-sends may still come back.",
+        why="a short moment in which a queue is empty should not be missed for long",
+        unit="seconds",
+        ge=1,
+        le=3600,
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield a window that is over before anybody has looked."""
+        if self.window_s < 2 * self.interval_s:
+            yield "window_s", "has to be at least twice `interval_s`"
+
+
 class Config(Section):
     """All options; what `load_config` returns."""
 
@@ -945,6 +984,7 @@ class Config(Section):
     log: LogOptions = section(LogOptions, "The log on standard error.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
     observe: ObserveOptions = section(ObserveOptions, "Looking only, with `run --observe`.")
+    outcomes: OutcomesOptions = section(OutcomesOptions, "What became of re-sends.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

@@ -15,7 +15,10 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
+from amqsidecar.http.access import Role
+from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import Ledger
+from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.charts import LatenessBucket
 from amqsidecar.operations.select import PropertiesOf
@@ -26,6 +29,9 @@ from amqsidecar.telemetry.health import Health
 THREADS: Final = 3
 MAX_QUESTIONS: Final = 64
 """So many may wait for an answer; more are refused."""
+
+BODY_BYTES: Final = 64 * 1024
+"""So much is shown of a body unless more is asked for."""
 
 _IDLE_S: Final = 60.0
 
@@ -57,12 +63,17 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
         properties_of: reads properties out of messages.
+        view_message: makes an encoding and a message what people see, at most so many bytes of it;
+            `Desk.view` says what of that is shown to whom.
+        edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
         wellness: tells how the sidecar itself is.
         lateness: tells how late re-sends were, since the process began.
     """
 
     final_suffix: str
     properties_of: PropertiesOf
+    view_message: Callable[[str, bytes, int], MessageView]
+    edit_message: Callable[[str, bytes, MessageEdit], bytes]
     wellness: Callable[[], Wellness] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 
@@ -78,11 +89,13 @@ class Desk:
         render_metrics: RenderMetrics,
         make_store: Callable[[], OpenStore] | None,
         tools: Tools,
+        masking: Masking,
     ) -> None:
         self.clock = clock
         self.health = health
         self.render_metrics = render_metrics
         self.tools = tools
+        self.masking = masking
         self._make_store = make_store
         self._jobs = queue.Queue[_Job | None](MAX_QUESTIONS)
         self._threads: list[Thread] = []
@@ -111,6 +124,12 @@ class Desk:
         except queue.Full:
             raise DeskBusy("too many questions wait for an answer; try again soon") from None
         return cast("Answer", await asyncio.wrap_future(job.future))
+
+    def view(
+        self, encoding: str, message: bytes, role: Role, max_bytes: int = BODY_BYTES
+    ) -> MessageView:
+        """Return what somebody of this role sees of a kept message; to be called in a question."""
+        return self.masking.message(self.tools.view_message(encoding, message, max_bytes), role)
 
     def close(self) -> None:
         """Answer what waits, and close all stores; safe to call twice."""

@@ -1,0 +1,110 @@
+"""What of messages is shown to whom, and with what blacked out."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import regex
+
+from amqsidecar.http.access import Role
+from amqsidecar.http.access_settings import Bodies
+from amqsidecar.model.event import AnyEvent, Received
+from amqsidecar.model.message import BodyView, MessageView, TypedValue
+from amqsidecar.model.schedule import RowView
+
+MASK: Final = "***"
+MASKED: Final = "parts of it are masked"
+HIDDEN: Final = "what messages carry is not shown to this role (http.bodies)"
+
+_TIMEOUT_S: Final = 0.2
+
+
+class Masking:
+    """The rules; `message`, `row` and `event` are what every answer goes through."""
+
+    def __init__(self, bodies: Bodies = Bodies.OPERATORS, patterns: Sequence[str] = ()) -> None:
+        self._bodies = bodies
+        self._patterns = [regex.compile(pattern) for pattern in patterns]
+
+    def may_see(self, role: Role) -> bool:
+        """Whether somebody sees what messages carry."""
+        match self._bodies:
+            case Bodies.VIEWERS:
+                return True
+            case Bodies.OPERATORS:
+                return role is Role.OPERATOR
+            case Bodies.NOBODY:
+                return False
+
+    def text(self, text: str) -> str:
+        """Return a text with what the patterns match blacked out, the whole if it takes long."""
+        try:
+            for pattern in self._patterns:
+                text = pattern.sub(MASK, text, timeout=_TIMEOUT_S)
+        except TimeoutError:
+            return MASK
+        return text
+
+    def message(self, view: MessageView, role: Role) -> MessageView:
+        """Return what somebody sees of a message; what is masked can't be edited."""
+        if not self.may_see(role):
+            return MessageView(
+                wire=view.wire,
+                kind=view.kind,
+                left_out=view.left_out + len(view.headers) + len(view.properties),
+                body=BodyView(
+                    kind=view.body.kind,
+                    size_bytes=view.body.size_bytes,
+                    is_cut=True,
+                    locked=HIDDEN,
+                ),
+                size_bytes=view.size_bytes,
+                problems=(HIDDEN,),
+            )
+        if not self._patterns:
+            return view
+        return msgspec.structs.replace(
+            view,
+            headers=self._values(view.headers),
+            properties=self._values(view.properties),
+            body=self._body(view.body),
+        )
+
+    def row(self, row: RowView) -> RowView:
+        """Return a row with its cause masked."""
+        if not self._patterns or row.cause is None:
+            return row
+        return msgspec.structs.replace(row, cause=self.text(row.cause))
+
+    def event(self, event: AnyEvent, role: Role) -> AnyEvent:
+        """Return an event with its cause and properties masked, or without properties."""
+        if not isinstance(event, Received):
+            return event
+        properties = event.properties if self.may_see(role) else None
+        if properties is not None:
+            properties = {name: self.text(value) for name, value in properties.items()}
+        cause = None if event.cause is None else self.text(event.cause)
+        return msgspec.structs.replace(event, cause=cause, properties=properties)
+
+    def _values(self, values: Sequence[TypedValue]) -> tuple[TypedValue, ...]:
+        return tuple(self._value(value) for value in values)
+
+    def _value(self, value: TypedValue) -> TypedValue:
+        masked = self.text(value.value)
+        if masked == value.value:
+            return value
+        return msgspec.structs.replace(value, value=masked, locked=value.locked or MASKED)
+
+    def _body(self, body: BodyView) -> BodyView:
+        text, entries = self.text(body.text), self._values(body.entries)
+        is_masked = text != body.text or entries != body.entries
+        return msgspec.structs.replace(
+            body,
+            text=text,
+            pretty=self.text(body.pretty),
+            entries=entries,
+            # Why: in a dump no pattern finds what it is for.
+            hex="",
+            is_cut=body.is_cut or bool(body.hex),
+            locked=body.locked or (MASKED if is_masked else None),
+        )
