@@ -17,7 +17,6 @@ import amqsidecar.app
 from amqsidecar import __version__
 from amqsidecar.cli import act_commands, main, printing
 from amqsidecar.cli.options import duration_ms
-from amqsidecar.cli.show_command import _DESCRIPTIONS
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
@@ -26,6 +25,7 @@ from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import words
 from amqsidecar.operations.act import act_directly
+from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores import sqlite_store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.stores.sqlite_transaction import SqliteTransaction
@@ -429,7 +429,7 @@ def test_nothing_known_is_told(cli: Cli) -> None:
 
 
 def test_every_event_can_be_told() -> None:
-    assert {*_DESCRIPTIONS, Received, Returned} == set(AnyEvent.__args__)
+    assert {*DESCRIPTIONS, Received, Returned} == set(AnyEvent.__args__)
 
 
 # --- acting -----------------------------------------------------------------------------------

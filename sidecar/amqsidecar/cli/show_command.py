@@ -1,17 +1,17 @@
 """`amqsidecar show`: one message and all that happened to it."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.model import event as events
-from amqsidecar.operations.words import clock_time, due, one_line, size, span
+from amqsidecar.operations.timeline import describe, tag_of
+from amqsidecar.operations.words import clock_time, due, one_line, size
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
@@ -62,7 +62,7 @@ def show(
         print_line()
         for event in story.history:
             what = one_line(describe(event), 300)
-            print_line(f"{clock_time(event.at_ms)}  {_tag(event):<20}  {what}".rstrip())
+            print_line(f"{clock_time(event.at_ms)}  {tag_of(event):<20}  {what}".rstrip())
 
 
 def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -> None:
@@ -102,43 +102,3 @@ def _print_row(row: "RowView", now_ms: int) -> None:
     print_line(f"rule           {one_line(row.rule, 300)}")
     if row.reason is not None:
         print_line(f"waits because  {one_line(row.reason, 300)}")
-
-
-def _tag(event: events.AnyEvent) -> str:
-    return str(event.__struct_config__.tag)
-
-
-_DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
-    events.Scheduled: lambda event: (
-        f"to {event.destination} in {span(max(0, event.delay_ms))}, "
-        f"count {event.redelivery_count}: {event.rule}"
-    ),
-    events.Exhausted: lambda event: f"to {event.destination}: {event.rule}",
-    events.Discarded: lambda event: f"{event.destination}: {event.rule}",
-    events.Parked: lambda event: f"{event.destination}: {event.reason}",
-    events.Held: lambda event: f"{event.destination}: {event.reason}",
-    events.Resent: lambda event: (
-        f"to {event.destination}, count {event.redelivery_count}, "
-        f"{span(max(0, event.lateness_ms))} after its time"
-    ),
-    events.DeadLettered: lambda event: f"to {event.destination}, count {event.redelivery_count}",
-    events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker had it already",
-    events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",
-    events.Retried: lambda event: f"to {event.destination} by {event.actor}",
-    events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
-    events.Redirected: lambda event: f"to {event.destination} by {event.actor}",
-    events.Edited: lambda event: f"{event.destination}: edited by {event.actor}",
-    events.Released: lambda event: (
-        f"to {event.destination} by {event.actor}, due {clock_time(event.due_at_ms)}"
-    ),
-    events.CycleInDoubt: lambda event: f"cycle {event.cycle}: {event.reason}",
-    events.CycleRecovered: lambda event: f"cycle {event.cycle}: {event.verdict}",
-}
-
-
-def describe(event: events.AnyEvent) -> str:
-    """Return what an event says besides its type, for people."""
-    if isinstance(event, events.Received):
-        expired = "expired, " * event.expired
-        return f"from {event.source}, {expired}{one_line(event.cause, 200) or 'no cause told'}"
-    return _DESCRIPTIONS[type(event)](event)

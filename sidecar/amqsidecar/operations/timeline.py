@@ -1,0 +1,135 @@
+"""The life of a message: what happened to it, in order, with what became of each re-send."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model import event as events
+from amqsidecar.model.failure import failure_cause
+from amqsidecar.model.outcome import Observation, Outcome, outcome_of
+from amqsidecar.operations.words import clock_time, one_line, span
+
+LOOK_MS: Final = 24 * 3_600_000
+"""For so long after a re-send what was seen of its destination is looked at."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a message's life.
+
+    Attributes:
+        event: what happened.
+        kind: its name in the history, such as `resent`.
+        said: what it says besides, for people.
+        cause_group: of a death; None = it is none.
+        outcome: of a re-send, with what it rests on; None = it is none.
+    """
+
+    event: events.AnyEvent
+    kind: str
+    said: str
+    cause_group: str | None = None
+    outcome: Outcome | None = None
+
+
+def tell_life(
+    ledger: Ledger,
+    history: Callable[[], Sequence[events.AnyEvent]],
+    now_ms: int,
+    window_ms: int,
+) -> list[Moment]:
+    """Return what happened to a message, the oldest first.
+
+    Args:
+        ledger: of an open store.
+        history: reads all its events, the oldest first.
+        now_ms: the time.
+        window_ms: so long after its re-send a message may come back.
+    """
+    seen = {
+        event: ledger.observations(
+            event.destination, event.at_ms, min(now_ms, event.at_ms + LOOK_MS) + 1
+        )
+        for event, returned_at_ms in _resends(history())
+        if returned_at_ms is None
+    }
+    # Why again: a death that the observations count must not be missing.
+    found = history()
+    outcomes = {
+        event: outcome_of(event.at_ms, returned_at_ms, seen.get(event, _NOTHING), now_ms, window_ms)
+        for event, returned_at_ms in _resends(found)
+    }
+    return [
+        _moment(event, outcomes.get(event) if isinstance(event, _Resend) else None)
+        for event in found
+    ]
+
+
+_NOTHING: Sequence[Observation] = ()
+_Resend = events.Resent | events.DuplicateSuppressed
+
+
+def _resends(history: Sequence[events.AnyEvent]) -> list[tuple[_Resend, int | None]]:
+    """Return re-sends, each with when it was seen to have come back; None = it was not."""
+    found: list[tuple[_Resend, int | None]] = []
+    returned_at_ms: int | None = None
+    for event in reversed(history):
+        if isinstance(event, events.Returned):
+            returned_at_ms = event.at_ms
+        elif isinstance(event, _Resend):
+            found.append((event, returned_at_ms))
+            returned_at_ms = None
+    return found[::-1]
+
+
+def _moment(event: events.AnyEvent, outcome: Outcome | None) -> Moment:
+    is_death = isinstance(event, events.Received)
+    return Moment(
+        event=event,
+        kind=tag_of(event),
+        said=describe(event),
+        cause_group=failure_cause(event.cause, expired=event.expired) if is_death else None,
+        outcome=outcome,
+    )
+
+
+def tag_of(event: events.AnyEvent) -> str:
+    """Return the name of a kind of event, as the history has it."""
+    return str(event.__struct_config__.tag)
+
+
+DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
+    events.Scheduled: lambda event: (
+        f"to {event.destination} in {span(max(0, event.delay_ms))}, "
+        f"count {event.redelivery_count}: {event.rule}"
+    ),
+    events.Exhausted: lambda event: f"to {event.destination}: {event.rule}",
+    events.Discarded: lambda event: f"{event.destination}: {event.rule}",
+    events.Parked: lambda event: f"{event.destination}: {event.reason}",
+    events.Held: lambda event: f"{event.destination}: {event.reason}",
+    events.Resent: lambda event: (
+        f"to {event.destination}, count {event.redelivery_count}, "
+        f"{span(max(0, event.lateness_ms))} after its time"
+    ),
+    events.DeadLettered: lambda event: f"to {event.destination}, count {event.redelivery_count}",
+    events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker had it already",
+    events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",
+    events.Retried: lambda event: f"to {event.destination} by {event.actor}",
+    events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
+    events.Redirected: lambda event: f"to {event.destination} by {event.actor}",
+    events.Edited: lambda event: f"{event.destination}: edited by {event.actor}",
+    events.Released: lambda event: (
+        f"to {event.destination} by {event.actor}, due {clock_time(event.due_at_ms)}"
+    ),
+    events.CycleInDoubt: lambda event: f"cycle {event.cycle}: {event.reason}",
+    events.CycleRecovered: lambda event: f"cycle {event.cycle}: {event.verdict}",
+}
+
+
+def describe(event: events.AnyEvent) -> str:
+    """Return what an event says besides its type, for people."""
+    if isinstance(event, events.Received):
+        expired = "expired, " * event.expired
+        return f"from {event.source}, {expired}{one_line(event.cause, 200) or 'no cause told'}"
+    return DESCRIPTIONS[type(event)](event)
