@@ -1,0 +1,226 @@
+"""One message: where it waits, its life, what is in it, and editing it before it is sent again."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.event import AnyEvent, Edited
+from amqsidecar.model.message import MessageEdit, MessageView
+from amqsidecar.model.operation import Action, Operation, Pace, Selection
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.operations.act import Refused
+from amqsidecar.operations.browse import tell_story
+from amqsidecar.operations.operate import Wish, begin, checked
+from amqsidecar.operations.timeline import Moment, tell_life
+from amqsidecar.store import Store
+
+VIEW_BYTES_MAX: Final = 64 * 1024
+"""What is shown of a body unless more is asked for."""
+
+EDIT_BYTES_MAX: Final = 1024 * 1024
+"""A longer body can't be edited by hand: what can't be shown whole can't be changed safely."""
+
+ViewMessage = Callable[[str, bytes, int], MessageView]
+"""Encoding, message, and how many bytes of its body to show, to what people see of it."""
+
+EditMessage = Callable[[str, bytes, MessageEdit], bytes]
+"""Encoding, message and edit to the message after it; raises EditRefused."""
+
+
+class OriginalView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message was before a person edited it.
+
+    Attributes:
+        number: of the edit, 0-based, the oldest first; names it in `original_message`.
+        view: what people see of it.
+    """
+
+    number: int
+    row_id: int
+    edited_at_ms: int
+    actor: str
+    view: MessageView
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message and all that is known of it.
+
+    Attributes:
+        redelivery_id: what it keeps over all its deaths.
+        rows: where it waits now; none = it doesn't. Several are possible for a topic's message that
+            died for several subscribers.
+        row: the one that `view` shows; None = it waits no longer.
+        life: what happened to it, the oldest first.
+        originals: what it was before edits, the oldest first.
+        view: what is in it now; None = it waits no longer, so its bytes are not here.
+        edit_lock: why it can't be edited now; None = it may be.
+    """
+
+    redelivery_id: str
+    rows: list[RowView]
+    row: RowView | None
+    life: list[Moment]
+    originals: list[OriginalView]
+    view: MessageView | None
+    edit_lock: str | None
+
+
+def message_page(
+    store: Store,
+    ledger: Ledger,
+    reference: str,
+    uid: str,
+    now_ms: int,
+    view: ViewMessage,
+    *,
+    max_bytes: int = VIEW_BYTES_MAX,
+    window_ms: int = Pace().window_ms,
+) -> MessagePage | None:
+    """Return what is known of a message; None = nothing.
+
+    Args:
+        store: an open store.
+        ledger: the same store.
+        reference: a row number or a redelivery id.
+        uid: of the store; see `StoreState`.
+        now_ms: the time.
+        view: shows what is in a message.
+        max_bytes: show at most so much of a body.
+        window_ms: so long after its re-send a message may come back.
+    """
+    story = tell_story(store, reference, uid)
+    if story is None:
+        return None
+    redelivery_id = story.redelivery_id
+
+    def history() -> Sequence[AnyEvent]:
+        return store.history(redelivery_id)
+
+    named = [row for row in story.rows if str(row.id) == reference]
+    row = next(iter(named or story.rows), None)
+    message = None if row is None else store.message(row.id)
+    looks = None
+    if row is not None and message is not None:
+        looks = view(row.encoding, message, max_bytes)
+    return MessagePage(
+        redelivery_id=redelivery_id,
+        rows=story.rows,
+        row=row if looks is not None else None,
+        life=tell_life(ledger, history, now_ms, window_ms),
+        originals=[
+            OriginalView(
+                number=number,
+                row_id=original.row_id,
+                edited_at_ms=original.edited_at_ms,
+                actor=original.actor,
+                view=view(original.encoding, original.message, max_bytes),
+            )
+            for number, original in enumerate(ledger.originals(redelivery_id))
+        ],
+        view=looks,
+        edit_lock="it waits no longer" if row is None else edit_lock(row),
+    )
+
+
+def original_message(ledger: Ledger, redelivery_id: str, number: int) -> bytes | None:
+    """Return the bytes that a message had before an edit, by `OriginalView.number`; None = none."""
+    originals = ledger.originals(redelivery_id)
+    return originals[number].message if 0 <= number < len(originals) else None
+
+
+def edit_lock(row: RowView) -> str | None:
+    """Return why the message of a row can't be edited now; None = it may be."""
+    if row.in_flight:
+        return "it is being sent"
+    if row.is_final:
+        return "it goes to its final dead-letter queue as it died"
+    return None
+
+
+def as_typed(typed: str, shown: str) -> str:
+    """Return the text that a person meant who was shown one in a form.
+
+    Browsers send every line end of a form as CR LF; where none was shown, LF was meant.
+    """
+    return typed if "\r\n" in shown else typed.replace("\r\n", "\n")
+
+
+def try_edit(
+    store: Store, row_id: int, change: MessageEdit, edit: EditMessage, view: ViewMessage
+) -> MessageView:
+    """Return what a message would be after an edit; nothing is changed.
+
+    Raises:
+        Refused: it can't be edited now.
+        EditRefused: the edit can't be made.
+    """
+    row, message = _editable(store, row_id)
+    return view(row.encoding, edit(row.encoding, message, change), EDIT_BYTES_MAX)
+
+
+def edit_and_retry(
+    store: Store,
+    ledger: Ledger,
+    row_id: int,
+    change: MessageEdit,
+    edit: EditMessage,
+    *,
+    now_ms: int,
+    actor: str,
+    reason: str = "",
+) -> Operation:
+    """Change a message and re-send it now; what it was stays in `Ledger.originals`.
+
+    Promise: if the process dies inside, the message is as it was, or edited and where it waits; the
+    operation may have begun. Never is anything sent that is half of an edit.
+
+    Args:
+        store: an open store.
+        ledger: the same store.
+        row_id: where it waits.
+        change: what is changed of it.
+        edit: makes the change.
+        now_ms: the time.
+        actor: who asked.
+        reason: why, in the person's words.
+
+    Raises:
+        Refused: it can't be edited now, or nothing would change.
+        EditRefused: the edit can't be made.
+    """
+    row, message = _editable(store, row_id)
+    wish = checked(
+        Wish(
+            action=Action.RETRY,
+            selection=Selection(rows=RowFilter(ids=(row_id,))),
+            actor=actor,
+            reason=reason,
+            expected=1,
+        )
+    )
+    edited = edit(row.encoding, message, change)
+    if edited == message:
+        raise Refused("the edit changes nothing; to send it as it is, retry it")
+    event = Edited(
+        at_ms=now_ms,
+        id=row.id,
+        redelivery_id=row.redelivery_id,
+        destination=row.destination,
+        actor=actor,
+    )
+    if not ledger.replace_message(row.id, len(message), edited, event, actor):
+        raise Refused(f"message {row_id} has just left, or somebody else changed it: look again")
+    return begin(ledger, wish, now_ms)
+
+
+def _editable(store: Store, row_id: int) -> tuple[RowView, bytes]:
+    rows = store.list_rows(RowFilter(ids=(row_id,)), 1)
+    message = store.message(row_id)
+    if not rows or message is None:
+        raise Refused(f"message {row_id} waits no longer")
+    why = edit_lock(rows[0])
+    if why is not None:
+        raise Refused(f"message {row_id} can't be edited: {why}")
+    return rows[0], message
