@@ -1,0 +1,145 @@
+"""Pages of actions: what one would do, its pace and its reason, and then the confirmation."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute
+
+from amqsidecar.http.console.command import command_of
+from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.described import ACTIONS, describe
+from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
+from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.guard import caller_of
+from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, Pace, Selection
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.act import Refused
+from amqsidecar.operations.operate import Wish, begin
+from amqsidecar.operations.preview import Preview, preview
+
+FEW: Final = 10
+"""For so few messages nobody needs a careful pace."""
+
+
+def routes(console: Console) -> Iterable[BaseRoute]:
+    """Return the routes of these pages."""
+    desk = console.desk
+
+    async def show(
+        request: Request,
+        action: Action,
+        query: MessageQuery,
+        form: Mapping[str, str] | None = None,
+        problem: str = "",
+    ) -> Response:
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Preview:
+            selection = query.selection
+            return preview(store, store, action, selection, desk.tools.properties_of)
+
+        found = await desk.ask(read)
+        if form is None:
+            form = _careful() if action in SENDS and found.count > FEW else {}
+        return console.page(
+            request,
+            "action.html",
+            422 if problem else 200,
+            action=action,
+            words=ACTIONS[action],
+            sends=action in SENDS,
+            query=query,
+            conditions=describe(query.selection),
+            preview=found,
+            form=form,
+            problem=problem,
+            command=_command(action, query.selection, form),
+        )
+
+    async def look(request: Request) -> Response:
+        action = _action(request)
+        return await show(request, action, read_query(request.query_params, desk.clock.now_ms()))
+
+    async def confirm(request: Request) -> Response:
+        action = _action(request)
+        query = read_query(request.query_params, desk.clock.now_ms())
+        form = {name: str(value) for name, value in (await request.form()).items()}
+        actor = caller_of(request).actor("console")
+        try:
+            if ACTIONS[action].is_final and form.get("sure") != "yes":
+                raise Refused("this can't be undone: tick the box to say that you mean it")
+            wish = _wish(action, query.selection, form, actor)
+
+            def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+                return begin(store, wish, now_ms)
+
+            operation = await desk.ask(write)
+        except (Refused, QueryError) as error:
+            return await show(request, action, query, form, str(error))
+        return RedirectResponse(f"/operations/{operation.id}", 303)
+
+    yield console.route("/act/{action}", look)
+    yield console.route("/act/{action}", confirm, "POST")
+
+
+def _action(request: Request) -> Action:
+    try:
+        return Action(request.path_params["action"])
+    except ValueError as error:
+        raise PageMissing("There is no such action.") from error
+
+
+def _careful() -> dict[str, str]:
+    return {
+        "probe": str(CAREFUL.probe),
+        "per_second": f"{CAREFUL.per_second:g}",
+        "ramp": "yes" if CAREFUL.ramp else "",
+        "stop": f"{(CAREFUL.stop_share or 0) * 100:g}",
+        "window": str(CAREFUL.window_ms // 1000),
+    }
+
+
+def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: str) -> Wish:
+    return Wish(
+        action=action,
+        selection=selection,
+        actor=actor,
+        reason=form.get("reason", "").strip(),
+        pace=_pace(form),
+        target=form.get("target", "").strip() or None,
+        expected=int(form["expected"]) if form.get("expected", "").isdecimal() else None,
+    )
+
+
+def _pace(form: Mapping[str, str]) -> Pace:
+    stop, window_s = _number(form, "stop"), _number(form, "window")
+    return Pace(
+        probe=int(_number(form, "probe") or 0),
+        per_second=_number(form, "per_second"),
+        ramp=form.get("ramp") == "yes",
+        stop_share=None if stop is None else stop / 100,
+        window_ms=Pace().window_ms if window_s is None else int(window_s * 1000),
+    )
+
+
+def _number(form: Mapping[str, str], name: str) -> float | None:
+    text = form.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise QueryError(f"{name}: expected a number, found {text!r}")
+    return value
+
+
+def _command(action: Action, selection: Selection, form: Mapping[str, str]) -> str:
+    """Return the command of a form; of one with mistakes without its pace."""
+    try:
+        pace = _pace(form)
+    except QueryError:
+        pace = Pace()
+    target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
+    return command_of(action, selection, pace, target or None, form.get("reason", "").strip())

@@ -1,0 +1,98 @@
+"""Actions, selections and paces in words."""
+
+from typing import Final
+
+import msgspec
+
+from amqsidecar.http.console.templating import percent, utc
+from amqsidecar.model.operation import Action, Pace, Selection
+from amqsidecar.operations.words import span
+
+_IDS_SHOWN = 20
+
+
+class ActionWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What an action is called and does.
+
+    Attributes:
+        name: on buttons.
+        what: what it does, a sentence.
+        is_final: it can't be undone by another action.
+    """
+
+    name: str
+    what: str
+    is_final: bool = False
+
+
+ACTIONS: Final = {
+    Action.RETRY: ActionWords(
+        name="Retry", what="Re-sends messages to their destination now, held and parked ones too."
+    ),
+    Action.REDIRECT: ActionWords(
+        name="Redirect", what="Sends messages to another destination now, this once."
+    ),
+    Action.HOLD: ActionWords(
+        name="Hold", what="Keeps waiting messages until somebody releases or retries them."
+    ),
+    Action.RELEASE: ActionWords(
+        name="Release", what="Lets held messages go when they are due, at once if they were."
+    ),
+    Action.CANCEL: ActionWords(
+        name="Cancel",
+        what="Gives messages up: they go to their final dead-letter queue now.",
+        is_final=True,
+    ),
+    Action.DISCARD: ActionWords(
+        name="Discard",
+        what="Removes messages for good. Nothing of them is left but their history.",
+        is_final=True,
+    ),
+}
+
+
+def describe(selection: Selection) -> list[tuple[str, str]]:
+    """Return the conditions of a selection as pairs of words; none = everything."""
+    rows = selection.rows
+    pairs = [
+        ("message", _ids(rows.ids)),
+        ("message", rows.redelivery_id),
+        ("destination", rows.destination),
+        ("state", rows.state),
+        ("cause group", rows.cause_group),
+        ("cause contains", rows.cause_contains),
+        ("taken from", rows.source),
+        ("attempt", None if rows.redelivery_count is None else str(rows.redelivery_count)),
+        ("taken since", _time(rows.received_from_ms)),
+        ("taken before", _time(rows.received_before_ms)),
+        *(("property", f"{name} = {value}") for name, value in selection.properties),
+    ]
+    return [(name, value) for name, value in pairs if value is not None]
+
+
+def _ids(ids: tuple[int, ...] | None) -> str | None:
+    if ids is None:
+        return None
+    said = ", ".join(map(str, ids[:_IDS_SHOWN]))
+    more = len(ids) - _IDS_SHOWN
+    return f"{said} and {more} more" if more > 0 else said
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else f"{utc(at_ms)} UTC"
+
+
+def describe_pace(pace: Pace) -> str:
+    """Return how carefully an operation goes, as a sentence."""
+    said = []
+    if pace.probe:
+        said.append(f"{pace.probe:,} first, then a look whether they come back")
+    if pace.ramp:
+        said.append("then twice as many each time")
+    if pace.per_second is not None:
+        said.append(f"at most {pace.per_second:g} a second")
+    if pace.stop_share is not None:
+        said.append(f"stops by itself when more than {percent(pace.stop_share)} come back")
+    if not said:
+        return "All at once."
+    return f"{'; '.join(said)}. A message may come back for {span(pace.window_ms)}.".capitalize()

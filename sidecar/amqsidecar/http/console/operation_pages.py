@@ -1,0 +1,161 @@
+"""Pages of operations: what people asked for, how far it is, and what became of each message."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute
+
+from amqsidecar.http.console.command import command_of
+from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
+from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.guard import caller_of
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.operation import SENDS, Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations import operate
+from amqsidecar.operations.act import Refused
+
+LIMIT: Final = 30
+MEMBERS_SHOWN: Final = 50
+
+CHANGES: Final = {
+    "pause": operate.pause,
+    "resume": operate.resume,
+    "cancel": operate.cancel,
+}
+
+OPEN_STATES: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation with what became of its messages.
+
+    Attributes:
+        counts: members by outcome; None = not sent yet.
+        members: some of those with the outcome that was asked for.
+    """
+
+    operation: Operation
+    counts: dict[OutcomeKind | None, int]
+    members: list[Member]
+
+
+def routes(console: Console) -> Iterable[BaseRoute]:
+    """Return the routes of these pages."""
+    desk = console.desk
+
+    async def operations(request: Request) -> Response:
+        before = _whole(request.query_params.get("before"))
+
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> list[Operation]:
+            return store.operations(LIMIT + 1, before)
+
+        found = await desk.ask(read)
+        return console.page(
+            request,
+            "operations.html",
+            operations=found[:LIMIT],
+            next_before=found[LIMIT - 1].id if len(found) > LIMIT else None,
+            actions=ACTIONS,
+            describe=describe,
+        )
+
+    async def show(request: Request, problem: str = "") -> Response:
+        number = _whole(request.path_params["number"])
+        outcome = _outcome(request.query_params.get("outcome"))
+        after = request.query_params.get("after", "")
+
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Told | None:
+            operation = None if number is None else store.operation(number)
+            if operation is None:
+                return None
+            return Told(
+                operation=operation,
+                counts=store.member_counts(operation.id),
+                members=store.members(operation.id, outcome, MEMBERS_SHOWN + 1, after),
+            )
+
+        told = await desk.ask(read)
+        if told is None:
+            raise PageMissing("There is no operation of this number, or its history was removed.")
+        operation = told.operation
+        return console.page(
+            request,
+            "operation.html",
+            422 if problem else 200,
+            problem=problem,
+            operation=operation,
+            sends=operation.action in SENDS,
+            words=ACTIONS[operation.action],
+            is_open=operation.state in OPEN_STATES,
+            conditions=describe(operation.selection),
+            pace=describe_pace(operation.pace),
+            share_done=_share_done(operation),
+            counts=told.counts,
+            outcome=outcome,
+            outcomes=list(OutcomeKind),
+            members=told.members[:MEMBERS_SHOWN],
+            next_after=(
+                told.members[MEMBERS_SHOWN - 1].redelivery_id
+                if len(told.members) > MEMBERS_SHOWN
+                else None
+            ),
+            command=command_of(
+                operation.action,
+                operation.selection,
+                operation.pace,
+                operation.target,
+                operation.reason,
+            ),
+        )
+
+    async def operation(request: Request) -> Response:
+        return await show(request)
+
+    async def change(request: Request) -> Response:
+        number = _whole(request.path_params["number"])
+        how: Callable[[Ledger, int, int, str, str], Operation] | None = CHANGES.get(
+            request.path_params["change"]
+        )
+        if how is None or number is None:
+            raise PageMissing("There is no such action on an operation.")
+        reason = str((await request.form()).get("reason", "")).strip()
+        actor = caller_of(request).actor("console")
+
+        def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+            return how(store, number, now_ms, actor, reason)
+
+        try:
+            await desk.ask(write)
+        except Refused as error:
+            return await show(request, str(error))
+        return RedirectResponse(f"/operations/{number}", 303)
+
+    yield console.route("/operations", operations)
+    yield console.route("/operations/{number}", operation)
+    yield console.route("/operations/{number}/{change}", change, "POST")
+
+
+def _share_done(operation: Operation) -> float:
+    """Return how much of what was expected is looked at, by its count, else by row numbers."""
+    if operation.state is OperationState.DONE:
+        return 1.0
+    if operation.expected:
+        return min(operation.matched / operation.expected, 1.0)
+    return operation.after_id / operation.until_id if operation.until_id else 0.0
+
+
+def _whole(text: str | None) -> int | None:
+    is_whole = text is not None and text.isascii() and text.isdecimal() and len(text) <= 18
+    return int(text) if text is not None and is_whole else None
+
+
+def _outcome(text: str | None) -> OutcomeKind | None:
+    try:
+        return OutcomeKind(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""The pages: what is dying, what waits, where it goes; every address can be kept and sent on."""
+
+from collections.abc import Iterable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from amqsidecar.http.console import action_pages, message_pages, operation_pages
+from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.plots import (
+    plot_deaths,
+    plot_group,
+    plot_lateness,
+    plot_recovery,
+    plot_schedule,
+)
+from amqsidecar.http.console.query import group_query, read_query
+from amqsidecar.http.console.svg import Plotted
+from amqsidecar.http.desk import Desk, OpenStore
+from amqsidecar.ledger import RowOrder, RowPage
+from amqsidecar.model.schedule import RowFilter, StoreState
+from amqsidecar.operations.charts import (
+    Timeline,
+    deaths_by_cause,
+    deaths_of_group,
+    recovery_by_attempt,
+    schedule_ahead,
+)
+from amqsidecar.operations.groups import Group, Trend, read_group, read_groups
+from amqsidecar.operations.overview import Overview, read_overview
+
+GROUPS_SHOWN = 200
+MEMBERS_SHOWN = 10
+
+
+def routes(desk: Desk) -> list[BaseRoute]:
+    """Return the routes of the console."""
+    console = Console(desk)
+    return [
+        console.static.route(),
+        *_overview_routes(console),
+        *_group_routes(console),
+        *message_pages.routes(console),
+        *action_pages.routes(console),
+        *operation_pages.routes(console),
+    ]
+
+
+def _overview_routes(console: Console) -> Iterable[BaseRoute]:
+    desk = console.desk
+
+    async def overview(request: Request) -> Response:
+        wellness = None if desk.tools.wellness is None else desk.tools.wellness()
+
+        def read(
+            store: OpenStore, _state: StoreState, now_ms: int
+        ) -> tuple[Overview, Timeline, Timeline]:
+            return (
+                read_overview(store, store, now_ms, wellness),
+                deaths_by_cause(store, now_ms),
+                schedule_ahead(store, now_ms),
+            )
+
+        found, deaths, schedule = await desk.ask(read)
+        return console.page(
+            request,
+            "overview.html",
+            now_ms=found.at_ms,
+            overview=found,
+            headline=headline(found),
+            deaths=plot_deaths(deaths),
+            schedule=plot_schedule(schedule),
+        )
+
+    async def plots(request: Request) -> Response:
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Plotted]:
+            return [
+                plot_recovery(recovery_by_attempt(store, now_ms)),
+                plot_deaths(deaths_by_cause(store, now_ms)),
+                plot_schedule(schedule_ahead(store, now_ms)),
+            ]
+
+        found = await desk.ask(read)
+        late = [] if desk.tools.lateness is None else desk.tools.lateness()
+        return console.page(request, "plots.html", plots=[*found, plot_lateness(late)])
+
+    yield console.route("/", overview)
+    yield console.route("/plots", plots)
+
+
+def _group_routes(console: Console) -> Iterable[BaseRoute]:
+    desk = console.desk
+
+    async def groups(request: Request) -> Response:
+        destination = request.query_params.get("destination") or None
+
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Group]:
+            return read_groups(store, now_ms, destination=destination, limit=GROUPS_SHOWN)
+
+        found = await desk.ask(read)
+        return console.page(
+            request, "groups.html", groups=found, destination=destination, limit=GROUPS_SHOWN
+        )
+
+    async def group(request: Request) -> Response:
+        query = read_query(request.query_params, desk.clock.now_ms())
+        rows = query.selection.rows
+        if rows.destination is None or rows.cause_group is None:
+            raise PageMissing("A group needs a destination and a cause in its address.")
+        place = rows.destination, rows.cause_group
+        members_of = RowFilter(destination=place[0], cause_group=place[1])
+
+        def read(
+            store: OpenStore, _state: StoreState, now_ms: int
+        ) -> tuple[Group | None, Timeline, RowPage]:
+            return (
+                read_group(store, place, now_ms),
+                deaths_of_group(store, place, now_ms),
+                store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN),
+            )
+
+        found, deaths, members = await desk.ask(read)
+        if found is None and not members.rows:
+            raise PageMissing(
+                "Nothing died of this cause there, as far as the history goes; it may have been "
+                "removed after history.keep_days."
+            )
+        return console.page(
+            request,
+            "group.html",
+            group=found,
+            place=place,
+            query=group_query(*place),
+            trend=plot_group(deaths),
+            members=members,
+        )
+
+    yield console.route("/groups", groups)
+    yield console.route("/groups/one", group)
+
+
+def headline(overview: Overview) -> str:
+    """Return what matters most, in a sentence."""
+    dying = [group for group in overview.groups if group.recent]
+    if not dying:
+        return "Nothing died in the last hour."
+    deaths = sum(group.recent for group in dying)
+    groups = len(dying)
+    said = f"{deaths:,} died in the last hour, of {groups} cause{'s' if groups > 1 else ''}"
+    new = sum(group.trend is Trend.NEW for group in dying)
+    if new:
+        said += f"; {new} {'are' if new > 1 else 'is'} new since yesterday"
+    return f"{said}."

@@ -1,0 +1,169 @@
+"""Plots as inline SVG, without scripts and styles of their own.
+
+Colours are classes of the style sheet (`s0` to `s5`). What a plot shows stands beside it as a
+table, too; see the macro `plot`.
+"""
+
+from math import ceil, log10
+from xml.etree import ElementTree as ET
+
+import msgspec
+from markupsafe import Markup
+
+from amqsidecar.http.console.shown import shown
+
+_WIDTH, _HEIGHT = 600, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 12, 30
+_INNER_WIDTH = _WIDTH - _LEFT - _RIGHT
+_INNER_HEIGHT = _HEIGHT - _TOP - _BOTTOM
+_LABELS_MAX = 8
+
+
+class Plotted(msgspec.Struct, frozen=True, kw_only=True):
+    """Some numbers, ready to be plotted.
+
+    Attributes:
+        key: names the plot in its page.
+        title: what it shows.
+        description: what is to be seen in it, for those who can't.
+        axis: what the labels are.
+        labels: of the places along the axis.
+        names: of the series.
+        counts: one list for each series, each as long as `labels`.
+    """
+
+    key: str
+    title: str
+    description: str
+    axis: str
+    labels: list[str]
+    names: list[str]
+    counts: list[list[int]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to be seen."""
+        return not any(any(counts) for counts in self.counts)
+
+
+def stacked_bars(plotted: Plotted) -> Markup:
+    """Return bars, those of one place on top of each other."""
+    heights = [sum(column) for column in zip(*plotted.counts, strict=True)]
+    root, top = _frame(plotted, max(heights, default=0))
+    places = max(len(plotted.labels), 1)
+    step = _INNER_WIDTH / places
+    for at, label in enumerate(plotted.labels):
+        base = float(_TOP + _INNER_HEIGHT)
+        for number, (name, counts) in enumerate(zip(plotted.names, plotted.counts, strict=True)):
+            if not counts[at]:
+                continue
+            height = max(counts[at] / top * _INNER_HEIGHT, 1.0)
+            base -= height
+            bar = _add(
+                root,
+                "rect",
+                {
+                    "class": f"s{number}",
+                    "x": _px(_LEFT + at * step + step * 0.1),
+                    "y": _px(base),
+                    "width": _px(step * 0.8),
+                    "height": _px(height),
+                },
+            )
+            _add(bar, "title", {}, f"{label} · {name}: {counts[at]:,}")
+    return _markup(root)
+
+
+def lines(plotted: Plotted) -> Markup:
+    """Return a line for each series; the second and later ones are dashed."""
+    root, top = _frame(plotted, max((max(one, default=0) for one in plotted.counts), default=0))
+    step = _INNER_WIDTH / max(len(plotted.labels), 1)
+    for number in reversed(range(len(plotted.names))):
+        counts = plotted.counts[number]
+        points = [
+            f"{_px(_LEFT + (at + 0.5) * step)},{_px(_TOP + _INNER_HEIGHT * (1 - count / top))}"
+            for at, count in enumerate(counts)
+        ]
+        attributes = {"class": f"line l{number}", "points": " ".join(points)}
+        if number:
+            attributes["stroke-dasharray"] = "5 4"
+        _add(root, "polyline", attributes)
+    return _markup(root)
+
+
+def nice_top(highest: int) -> int:
+    """Return the end of an axis: not below the highest value, with four even parts.
+
+    Example:
+        >>> nice_top(0), nice_top(7), nice_top(312)
+        (4, 8, 400)
+    """
+    if highest <= 4:
+        return 4
+    unit = 10 ** int(log10(highest / 4))
+    parts = (ceil(unit * factor) for factor in (1, 2, 2.5, 5, 10))
+    return next(4 * part for part in parts if 4 * part >= highest)
+
+
+def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
+    """Return an empty plot with its axes, and the end of the upward one."""
+    names = f"{plotted.key}-title {plotted.key}-description"
+    root = ET.Element(
+        "svg",
+        {
+            "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
+            "role": "img",
+            "aria-labelledby": names,
+            "class": "plot",
+        },
+    )
+    _add(root, "title", {"id": f"{plotted.key}-title"}, plotted.title)
+    _add(root, "desc", {"id": f"{plotted.key}-description"}, plotted.description)
+    top = nice_top(highest)
+    for part in range(5):
+        y = _TOP + _INNER_HEIGHT * (1 - part / 4)
+        line = {"x1": _px(_LEFT), "x2": _px(_WIDTH - _RIGHT), "y1": _px(y), "y2": _px(y)}
+        _add(root, "line", {"class": "grid" if part else "axis", **line})
+        place = {"x": _px(_LEFT - 6), "y": _px(y + 4), "text-anchor": "end"}
+        _add(root, "text", place, _short(top * part // 4))
+    places = len(plotted.labels)
+    every = ceil(places / _LABELS_MAX) or 1
+    step = _INNER_WIDTH / max(places, 1)
+    for at in range(0, places, every):
+        place = {
+            "x": _px(_LEFT + (at + 0.5) * step),
+            "y": _px(_HEIGHT - 12),
+            "text-anchor": "middle",
+        }
+        _add(root, "text", place, plotted.labels[at])
+    return root, top
+
+
+def _short(count: int) -> str:
+    """Return a number for an axis.
+
+    Example:
+        >>> _short(950), _short(2_500), _short(40_000), _short(3_000_000)
+        ('950', '2.5k', '40k', '3M')
+    """
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit:
+            return f"{count / unit:.10g}{letter}"
+    return str(count)
+
+
+def _add(
+    parent: ET.Element, tag: str, attributes: dict[str, str], text: str | None = None
+) -> ET.Element:
+    element = ET.SubElement(parent, tag, attributes)
+    element.text = None if text is None else shown(text)
+    return element
+
+
+def _px(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _markup(root: ET.Element) -> Markup:
+    # Why Markup: ElementTree has escaped every text and attribute.
+    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704

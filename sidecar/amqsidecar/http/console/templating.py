@@ -1,0 +1,121 @@
+"""Templates: escaped always, with everything of strangers made visible, and nothing undefined."""
+
+from datetime import UTC, datetime
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from amqsidecar.http.console import svg
+from amqsidecar.http.console.shown import shown
+from amqsidecar.operations.words import due, size, span
+
+
+class Exact(str):
+    """A text for the value of a form's field, which has to come back as it is; escaped, too."""
+
+    __slots__ = ()
+
+
+def _final(value: object) -> object:
+    """Return what a template prints for a value; escaping comes after it."""
+    if isinstance(value, str) and not isinstance(value, (Markup, Exact)):
+        return shown(value)
+    return value
+
+
+def number(count: float) -> str:
+    """Return a number for people.
+
+    Example:
+        >>> number(1234567), number(0.5)
+        ('1,234,567', '0.5')
+    """
+    return f"{count:,}"
+
+
+def many(count: int, thing: str, things: str | None = None) -> str:
+    """Return how many of a thing.
+
+    Example:
+        >>> many(1, "message"), many(1200, "message")
+        ('1 message', '1,200 messages')
+    """
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def percent(share: float) -> str:
+    """Return a share of one.
+
+    Example:
+        >>> percent(0.254)
+        '25 %'
+    """
+    return f"{share * 100:.0f} %"
+
+
+def moment(at_ms: int) -> datetime | None:
+    """Return a time; None = it lies beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def iso(at_ms: int) -> str:
+    """Return a time for machines; "" = it lies beyond the calendar.
+
+    Example:
+        >>> iso(1_700_000_000_123)
+        '2023-11-14T22:13:20.123Z'
+    """
+    found = moment(at_ms)
+    return "" if found is None else f"{found:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def utc(at_ms: int, now_ms: int | None = None) -> str:
+    """Return a time in UTC; without the day where that is today's.
+
+    Example:
+        >>> utc(1_700_000_000_123), utc(1_700_000_000_123, 1_700_000_100_000)
+        ('2023-11-14 22:13:20', '22:13:20')
+    """
+    found = moment(at_ms)
+    if found is None:
+        return f"{at_ms} ms"
+    now = None if now_ms is None else moment(now_ms)
+    is_today = now is not None and now.date() == found.date()
+    return f"{found:%H:%M:%S}" if is_today else f"{found:%Y-%m-%d %H:%M:%S}"
+
+
+def local(at_ms: int) -> str:
+    """Return a time in the zone of this machine, with the zone's name."""
+    found = moment(at_ms)
+    if found is None:
+        return f"{at_ms} ms"
+    here = found.astimezone()
+    return f"{here:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def make_environment() -> Environment:
+    """Return the environment of all templates."""
+    environment = Environment(
+        loader=PackageLoader("amqsidecar.http.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_final,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number,
+        percent=percent,
+        iso=iso,
+        utc=utc,
+        local=local,
+        span=span,
+        due=due,
+        size=size,
+        exact=Exact,
+    )
+    environment.globals.update(many=many, stacked_bars=svg.stacked_bars, lines=svg.lines)
+    return environment

@@ -1,0 +1,52 @@
+"""Looking at the messages that a person chose, page by page."""
+
+import msgspec
+
+from amqsidecar.ledger import Ledger, RowKey, RowOrder
+from amqsidecar.model.operation import Selection
+from amqsidecar.model.schedule import RowView
+from amqsidecar.operations.select import PropertiesOf, selector
+from amqsidecar.store import Store
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of messages.
+
+    Attributes:
+        rows: may be fewer than asked for, or none, although there are more: looking is bounded.
+        looked_at: rows whose messages were looked into, for properties.
+        next_after: where to go on; None = this is the end.
+    """
+
+    rows: list[RowView]
+    looked_at: int
+    next_after: RowKey | None
+
+
+def list_messages(
+    store: Store,
+    ledger: Ledger,
+    selection: Selection,
+    properties_of: PropertiesOf,
+    *,
+    order: RowOrder = RowOrder.NEWEST,
+    limit: int = 50,
+    after: RowKey | None = None,
+) -> Listing:
+    """Return messages that are selected.
+
+    Args:
+        store: an open store.
+        ledger: the same store.
+        selection: which ones.
+        properties_of: reads properties out of messages.
+        order: the newest or the next ones first.
+        limit: so many rows are looked at.
+        after: `next_after` of the page before.
+    """
+    page = ledger.page_rows(selection.rows, order, limit, after)
+    select = selector(selection, properties_of)
+    if select is None:
+        return Listing(rows=page.rows, looked_at=0, next_after=page.next_after)
+    rows = [row for row in page.rows if select(row, store.message(row.id) or b"")]
+    return Listing(rows=rows, looked_at=len(page.rows), next_after=page.next_after)
