@@ -29,6 +29,8 @@ PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
 PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
 PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
+PROPERTY_CAUSE = "amqsidecarCause"
+"""In which a consumer may say why it gave a message up; a redelivery is without it."""
 
 
 class BrokerKind(StrEnum):

@@ -194,19 +194,18 @@ def test_a_cause_is_only_what_a_consumer_has_said() -> None:
     assert read(told).cause == "boom"
 
 
-def test_the_cause_of_an_openwire_client_is_read_and_stays_off_the_redelivery() -> None:
-    """Artemis writes it into a property when such a client gives a message up."""
-    dead = encode(
-        annotations=AMQP_ORIGIN, properties={"__HDR_dlqDeliveryFailureCause": "boom", "n": 1}
-    )
+@pytest.mark.parametrize("name", ["__HDR_dlqDeliveryFailureCause", "amqsidecarCause"])
+def test_the_cause_is_read_and_stays_off_the_redelivery(name: str) -> None:
+    """Artemis writes the first when an OpenWire client gives a message up."""
+    dead = encode(annotations=AMQP_ORIGIN, properties={name: "boom", "n": 1})
     assert read(dead).cause == "boom"
     sent = Message()
     sent.decode(encode_resend(resend(dead), NOW_MS))
-    assert "__HDR_dlqDeliveryFailureCause" not in sent.properties
+    assert name not in sent.properties
     assert sent.properties["n"] == 1
     final = Message()
     final.decode(encode_resend(resend(dead, is_final=True), NOW_MS))
-    assert final.properties["__HDR_dlqDeliveryFailureCause"] == "boom"
+    assert final.properties[name] == "boom"
 
 
 @given(st.binary(max_size=100) | messages())

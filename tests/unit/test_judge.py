@@ -66,6 +66,30 @@ def test_a_redelivery_waits_for_its_delay_with_the_rules_words() -> None:
     assert row.redelivery_id == "i1-000000000007"
 
 
+@pytest.mark.parametrize(
+    ("said", "by_broker", "expected"),
+    [("mine", "its", "mine"), (None, "its", "its"), (None, None, None)],
+)
+def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
+    said: str | None, by_broker: str | None, expected: str | None
+) -> None:
+    judged = Judge(
+        Answers(REDELIVER),
+        lambda _: False,
+        JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=True),
+        lambda: 0.5,
+        cause_of=lambda encoding, message: said if (encoding, message) == ("e/1", b"x") else None,
+    )
+    died = Provenance(origin=queue("orders"), cause=by_broker)
+
+    verdict = judged.judge(Delivery(1, queue("DLQ"), b"x", died), "i1", 7, NOW, is_backlog=False)
+
+    assert verdict.events[0].cause == expected
+    assert verdict.row is not None
+    assert verdict.row.cause == expected
+    assert verdict.row.cause_group == (expected or "(no reason given)")
+
+
 def test_the_event_tells_the_properties_that_were_chosen_and_else_none() -> None:
     assert judge(REDELIVER)[0].events[0].properties is None
     judged = Judge(

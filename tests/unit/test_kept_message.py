@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proton import Message, byte, int32, ulong
 
 from amqsidecar.brokers.amqp_artemis_link import ENCODING as AMQP
-from amqsidecar.brokers.kept_message import LONGEST_TEXT, chosen_properties
+from amqsidecar.brokers.kept_message import LONGEST_TEXT, chosen_cause, chosen_properties
 from amqsidecar.brokers.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.brokers.stomp_frame import ENCODING as STOMP
 from amqsidecar.brokers.stomp_frame import kept
@@ -79,3 +79,34 @@ def test_what_is_no_message_has_no_properties(encoding: str, message: bytes) -> 
     """A message that can't be taken apart is parked elsewhere; reading it never raises."""
     found = chosen_properties(["s"])(encoding, message)
     assert found is None or set(found) == {"s"}
+
+
+def with_properties(wire_name: str, properties: dict[str, str]) -> bytes:
+    """Return a message with text properties, as this wire keeps it."""
+    if wire_name == AMQP:
+        return amqp(properties)
+    if wire_name == OPENWIRE:
+        return openwire(*(wire.text_entry(name, text) for name, text in properties.items()))
+    return kept([(name.encode(), text.encode()) for name, text in properties.items()], b"body")
+
+
+@pytest.mark.parametrize("encoding", WIRES)
+@pytest.mark.parametrize("name", ["amqsidecarCause", "x-exception-message", "größe: grund"])
+def test_cause_is_read_over_every_wire(encoding: str, name: str) -> None:
+    message = with_properties(encoding, {"other": "x", name: "java.io.IOException: disk full"})
+
+    assert chosen_cause([name])(encoding, message) == "java.io.IOException: disk full"
+
+
+@pytest.mark.parametrize("encoding", WIRES)
+def test_first_named_property_with_a_text_is_the_cause(encoding: str) -> None:
+    message = with_properties(encoding, {"first": "", "third": "3", "second": "2"})
+
+    assert chosen_cause(["first", "second", "third"])(encoding, message) == "2"
+
+
+@pytest.mark.parametrize("encoding", WIRES)
+def test_name_of_a_cause_elsewhere_in_a_message_is_no_cause(encoding: str) -> None:
+    message = with_properties(encoding, {"other": "amqsidecarCause"})
+
+    assert chosen_cause(["amqsidecarCause"])(encoding, message) is None

@@ -158,6 +158,7 @@ def test_redelivery_restores_the_message_that_died() -> None:
         wire.int_entry("n", 1),
         wire.long_entry("originalExpiration", 0),
         wire.text_entry("dlqDeliveryFailureCause", POISON),
+        wire.text_entry("amqsidecarCause", "why"),
         wire.text_entry("scheduledJobId", "job"),
         wire.long_entry("AMQ_SCHEDULED_DELAY", 9),
         wire.long_entry("redeliveryDelay", 1),
@@ -174,6 +175,7 @@ def test_a_final_dead_letter_keeps_its_provenance() -> None:
     traces = (
         wire.long_entry("originalExpiration", 77),
         wire.text_entry("dlqDeliveryFailureCause", POISON),
+        wire.text_entry("amqsidecarCause", "why"),
         wire.text_entry("originalDeliveryMode", "NON_PERSISTENT"),
     )
     sent = resent(dead_letter(*traces, wire.int_entry("amqsidecarRedeliveryCount", 1)), final=True)

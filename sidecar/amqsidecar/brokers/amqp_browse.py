@@ -13,6 +13,7 @@ from typing import Any
 import cproton
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_ID,
     Delivery,
@@ -23,7 +24,6 @@ from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_message import (
     ANYCAST,
     MULTICAST,
-    PROPERTY_CAUSE,
     TWO_ORIGINS,
     Origin,
     OriginReader,

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
@@ -248,8 +249,8 @@ def encode_resend(
         elif len(kept) < len(items):
             sections[amqp.MESSAGE_ANNOTATIONS] = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept)
     stripped = _OURS | _SCHEDULE
-    if not resend.is_final and not is_native_wire:
-        stripped |= _DEATH
+    if not resend.is_final:
+        stripped |= {PROPERTY_CAUSE} if is_native_wire else {PROPERTY_CAUSE, *_DEATH}
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
         amqp.APPLICATION_PROPERTIES,
         [*_without(found.pairs, names, stripped), *_our_properties(resend, names, dropped_id)],

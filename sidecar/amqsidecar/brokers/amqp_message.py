@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
@@ -22,9 +23,6 @@ from amqsidecar.brokers import amqp_sections as amqp
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.provenance import Provenance
-
-PROPERTY_CAUSE: Final = "amqsidecarCause"
-"""Application property in which a consumer may say why it failed; Artemis itself keeps no cause."""
 
 PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
 """In which Artemis keeps what an OpenWire client says when it gives a message up."""
@@ -407,6 +405,7 @@ def _property_fate(key: bytes) -> int:
         return _DEATH
     return {
         DUPLICATE_ID: _DUPLICATE,
+        PROPERTY_CAUSE: _DEATH,
         PROPERTY_CLIENT_CAUSE: _DEATH,
         # Quirk (Artemis): the AMQP view of a Core message that failed has it as null.
         "JMSXDeliveryCount": _COUNT,

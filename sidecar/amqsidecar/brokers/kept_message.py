@@ -1,6 +1,7 @@
 """Reads application properties out of messages as the store keeps them, whatever their wire."""
 
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -16,15 +17,49 @@ LONGEST_NAME: Final = 512
 LONGEST_TEXT: Final = 1_000
 """A longer value is cut to so many characters."""
 
+LONGEST_CAUSE: Final = 65_536
+"""A longer cause is cut to so many characters."""
+
 ReadProperties = Callable[[str, bytes], dict[str, str] | None]
 """Encoding and message to chosen properties; None = it has none of them, or can't be read."""
 
 
-def chosen_properties(names: Collection[str]) -> ReadProperties:
+ReadCause = Callable[[str, bytes], str | None]
+"""Encoding and message to what a consumer says of why it gave the message up; None = nothing."""
+
+_PLAIN_RUN = re.compile(r"[\w.$-]+", re.ASCII)
+
+
+def chosen_cause(names: Sequence[str]) -> ReadCause:
+    """Return a reader of the first of these properties that a message has, empty ones left out.
+
+    Most messages have none, and cost a search for the bytes of the names; they are not taken apart.
+    """
+    read = chosen_properties(names, LONGEST_CAUSE)
+    # Why a part: what is not plain in a name is written in another way on each wire.
+    marks = [max(_PLAIN_RUN.findall(name), key=len, default="").encode() for name in names]
+
+    def cause(encoding: str, message: bytes) -> str | None:
+        for mark in marks:
+            if mark in message:
+                break
+        else:
+            return None
+        found = read(encoding, message) or {}
+        return next((found[name] for name in names if found.get(name)), None)
+
+    return cause
+
+
+def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> ReadProperties:
     """Return a reader of the properties of these names.
 
     Values are text: numbers in decimal, booleans `true` or `false`, as in Java. What is no plain
     value, such as a map or bytes, is left out.
+
+    Args:
+        names: exact names.
+        longest: characters of a value; the rest is cut.
     """
     wanted = frozenset(names)
     encoded = frozenset(encode_text(name) for name in names)
@@ -37,7 +72,7 @@ def chosen_properties(names: Collection[str]) -> ReadProperties:
                 found = _of_openwire(message, encoded)
             else:
                 found = _of_stomp(message, wanted)
-            return {name: text[:LONGEST_TEXT] for name, text in found} or None
+            return {name: text[:longest] for name, text in found} or None
         except UndecodableMessage:
             # Why no word: what can't be taken apart is parked, and told as such.
             return None

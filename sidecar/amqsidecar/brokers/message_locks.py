@@ -3,12 +3,13 @@
 from typing import Final
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
 )
-from amqsidecar.brokers.amqp_message import PROPERTY_CAUSE, PROPERTY_ORIGINAL_DUPLICATE_ID
+from amqsidecar.brokers.amqp_message import PROPERTY_ORIGINAL_DUPLICATE_ID
 from amqsidecar.brokers.stomp_classic_message import PROPERTY_ORIGINAL_DESTINATION
 
 HEADER: Final = "headers stay as they were sent"

@@ -6,6 +6,7 @@ What a redelivery must change is replaced, everything else is copied; the body i
 from struct import Struct
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
@@ -41,6 +42,7 @@ _READ = frozenset((ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, _ORIGINAL_MESSAG
 _STRIPPED_OF_FINAL = _OURS | {b"original-destination"}
 _STRIPPED = _STRIPPED_OF_FINAL | {
     *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, b"scheduledJobId"),
+    PROPERTY_CAUSE.encode(),
 }
 
 _INT = Struct(">I")

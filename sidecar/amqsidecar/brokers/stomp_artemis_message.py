@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
@@ -25,7 +26,6 @@ from amqsidecar.brokers.amqp_message import (
     ANYCAST,
     DUPLICATE_ID,
     MULTICAST,
-    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
     Origin,
     OriginReader,
@@ -72,6 +72,7 @@ _OURS = frozenset(
 _DUPLICATE = DUPLICATE_ID.encode()
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
+_CAUSE = PROPERTY_CAUSE.encode()
 
 
 class Arrived(NamedTuple):
@@ -272,4 +273,4 @@ def _is_cut(name: bytes, is_final: bool) -> bool:
         return True
     if is_final:
         return False
-    return name.startswith(_ORIGIN_PREFIXES) or name in _ACTUAL_EXPIRIES
+    return name.startswith(_ORIGIN_PREFIXES) or name in (*_ACTUAL_EXPIRIES, _CAUSE)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from amqsidecar.broker import (
+    PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
@@ -65,6 +66,7 @@ _STRIPPED = frozenset(
     (
         *(_ORIGINAL_EXPIRATION, _ORIGINAL_DELIVERY_MODE, _CAUSE, b"scheduledJobId"),
         *(_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_DELAY, _OWN_ORIGINAL_DESTINATION),
+        PROPERTY_CAUSE.encode(),
     )
 )
 _STRIPPED_OF_FINAL = frozenset(

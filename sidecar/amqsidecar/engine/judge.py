@@ -70,6 +70,15 @@ def no_properties(_encoding: str, _message: bytes) -> dict[str, str] | None:
     return None
 
 
+CauseOf = Callable[[str, bytes], str | None]
+"""Encoding and message to what its consumer says of why it died; None = nothing."""
+
+
+def no_cause(_encoding: str, _message: bytes) -> str | None:
+    """Return None."""
+    return None
+
+
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one dead letter.
 
@@ -111,6 +120,7 @@ class Judge:
         chance: Chance,
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
+        cause_of: CauseOf = no_cause,
     ) -> None:
         self._decider = decider
         self.is_intake = is_intake
@@ -118,6 +128,7 @@ class Judge:
         self._settings = settings
         self._chance = chance
         self._properties_of = properties_of
+        self._cause_of = cause_of
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
@@ -144,7 +155,8 @@ class Judge:
             redelivery_id=redelivery_id,
             source=str(delivery.source),
             origin=None if origin is None else str(origin),
-            cause=provenance.cause,
+            # Why this order: who gave it up knows more than the broker.
+            cause=self._cause_of(self._settings.encoding, delivery.message) or provenance.cause,
             expired=provenance.expired,
             redelivery_count=provenance.redelivery_count,
             message_id=provenance.message_id,
@@ -310,8 +322,8 @@ class _Draft:
             delay_ms=delay_ms,
             expiration_ms=expiration_ms,
             rule=rule,
-            cause=provenance.cause,
-            cause_group=failure_cause(provenance.cause, expired=provenance.expired),
+            cause=self.received.cause,
+            cause_group=failure_cause(self.received.cause, expired=provenance.expired),
             message_id=provenance.message_id,
             received_at_ms=self.now_ms,
             encoding=self.settings.encoding,

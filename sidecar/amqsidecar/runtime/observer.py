@@ -22,7 +22,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.clock import Clock
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judge import CauseOf, Judge, JudgeSettings, no_cause
 from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
@@ -93,6 +93,7 @@ class Observer:
         tell: ObserverLog,
         candidates: Candidates | None = None,
         true_origin: TrueOrigin = named_origin,
+        cause_of: CauseOf = no_cause,
     ) -> None:
         self._make_link = make_link
         self._make_decider = make_decider
@@ -109,6 +110,7 @@ class Observer:
             self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
         )
         self._true_origin = true_origin
+        self._cause_of = cause_of
         self._stop = Flag()
         self._link: Link | None = None
         self._is_up = False
@@ -212,6 +214,7 @@ class Observer:
             ),
             self._chance,
             self._true_origin,
+            cause_of=self._cause_of,
         )
 
     # Where dead letters are

@@ -23,7 +23,14 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judge import Judge, JudgeSettings, PropertiesOf, no_properties
+from amqsidecar.engine.judge import (
+    CauseOf,
+    Judge,
+    JudgeSettings,
+    PropertiesOf,
+    no_cause,
+    no_properties,
+)
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.engine.origin import TrueOrigin, named_origin
@@ -146,6 +153,7 @@ class Service:
         crash_point: CrashPoint = no_crash,
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
+        cause_of: CauseOf = no_cause,
         candidates: Candidates | None = None,
     ) -> None:
         self._make_link = make_link
@@ -160,6 +168,7 @@ class Service:
         self._crash_point = crash_point
         self._true_origin = true_origin
         self._properties_of = properties_of
+        self._cause_of = cause_of
         self._stop = Flag()
         self._look_again = Flag()
         self._link: Link | None = None
@@ -395,4 +404,5 @@ class Service:
             self._chance,
             self._true_origin,
             self._properties_of,
+            self._cause_of,
         )
