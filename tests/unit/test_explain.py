@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.cli.explain_command import ClassicCase, Explainer, answer_batch
+from amqsidecar.cli.explain_command import answer_batch, explainer_of
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.config.schema import Config
 from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.destination import queue
 from amqsidecar.plugin import Chance
 from amqsidecar.policy.classic_rules import ClassicRules
 
@@ -150,10 +151,9 @@ def test_nobody_decided_is_told() -> None:
         def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> None:
             return None
 
-    explainer = Explainer(Silent(), ClassicRules(), Config(), None)
-    answer = explainer.classic(ClassicCase("queue://A"))
-    assert answer["action"] == "none"
-    assert answer["differs"] == "the sidecar parks it"
+    explainer = explainer_of(Silent(), ClassicRules(), Config(), None)
+    answer = explainer.explain(DeadLetter(queue("A")))
+    assert (answer.action, answer.differs) == ("none", "the sidecar parks it")
 
 
 def test_named_intake_queues_decide_what_is_renamed() -> None:

@@ -3,7 +3,6 @@
 import random
 import sys
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Annotated, BinaryIO
 
 import msgspec
@@ -15,21 +14,16 @@ from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.schema import Config, TopicPolicy
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
-from amqsidecar.engine.judge import ADVISORY_PREFIX
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
-from amqsidecar.model.destination import Destination, final_queue, parse_destination, queue
+from amqsidecar.model.destination import parse_destination, queue
+from amqsidecar.operations.explain import Answer, Explainer
 from amqsidecar.plugin import Chance, Decider
-from amqsidecar.policy.artemis_decider import ArtemisDecider
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy_source.load import compile_policy
 
 EXIT_USAGE = 2
 _CHUNK_BYTES = 1 << 20
-
-Answer = dict[str, object]
-"""One line of output, before it is encoded."""
 
 
 class ClassicCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -49,114 +43,27 @@ class ArtemisCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     expired: bool = False
 
 
-class Explainer:
-    """Answers cases by one policy: what the broker's rules say, and where the sidecar differs."""
+def explainer_of(
+    decider: Decider, rules: ClassicRules | ArtemisRules, config: Config, chance: Chance | None
+) -> Explainer:
+    """Return what answers by rules as a sidecar of this configuration acts by them."""
+    return Explainer(
+        decider,
+        _intake_names(rules, config).covers,
+        final_suffix=config.redelivery.final_suffix,
+        parks_topics=config.policy.topics is TopicPolicy.PARK
+        and not isinstance(rules, ArtemisRules),
+        chance=chance,
+    )
 
-    def __init__(
-        self,
-        decider: Decider,
-        rules: ClassicRules | ArtemisRules,
-        config: Config,
-        chance: Chance | None,
-    ) -> None:
-        self._decider = decider
-        self._chance = chance
-        self._suffix = config.redelivery.final_suffix
-        self._parks_topics = config.policy.topics is TopicPolicy.PARK
-        self._is_artemis = isinstance(rules, ArtemisRules)
-        self._is_intake = lru_cache(8192)(_intake_names(rules, config).covers)
-        self._differs_memo = lru_cache(8192)(self._differs)
 
-    def classic(self, case: ClassicCase) -> Answer:
-        """Answer one case of Classic."""
-        destination = parse_destination(case.destination)
-        decision = self._decider.decide(
-            DeadLetter(destination, case.redelivery_count, case.persistent, case.expired),
-            self._chance,
-        )
-        return self._answer(destination, decision)
+def _classic(case: ClassicCase) -> DeadLetter:
+    destination = parse_destination(case.destination)
+    return DeadLetter(destination, case.redelivery_count, case.persistent, case.expired)
 
-    def artemis(self, case: ArtemisCase) -> Answer:
-        """Answer one case of Artemis."""
-        destination = queue(case.address)
-        decision = self._decider.decide(
-            DeadLetter(destination, case.delivery_count - 1, expired=case.expired), self._chance
-        )
-        answer = self._answer(destination, decision)
-        assert isinstance(self._decider, ArtemisDecider)  # noqa: S101 - rules of Artemis
-        settings = self._decider.effective(case.address)
-        answer["max_delivery_attempts"] = settings.max_delivery_attempts
-        answer["dead_letter_address"] = settings.dead_letter_address
-        answer["redelivery_delay_ms"] = settings.redelivery_delay_ms
-        return answer
 
-    def _answer(self, origin: Destination, decision: Decision | None) -> Answer:
-        match decision:
-            case Redeliver(delay_ms, redelivery_count, rule):
-                answer: Answer = {
-                    "action": "redeliver",
-                    "delay_ms": delay_ms,
-                    "redelivery_count": redelivery_count,
-                    "rule": rule,
-                }
-                differs = self._differs_memo(origin, None, delay_ms < 0)
-            case DeadLetterTo(destination, expiration_ms, rule):
-                answer = {
-                    "action": "dead_letter",
-                    "destination": str(destination),
-                    "expiration_ms": expiration_ms,
-                    "rule": rule,
-                }
-                differs = self._differs_memo(origin, destination, False)
-            case Discard(rule):
-                answer = {"action": "discard", "rule": rule}
-                differs = self._park_reason(origin)
-            case None:
-                answer = {"action": "none", "rule": "no plugin of the chain decided"}
-                differs = "the sidecar parks it"
-        if differs is not None:
-            answer["differs"] = differs
-        return answer
-
-    def _park_reason(self, origin: Destination) -> str | None:
-        if self._is_intake(origin) or origin.name.endswith(self._suffix):
-            return (
-                f"the sidecar parks it: {origin} is itself a dead-letter queue, so the true origin "
-                "is not known"
-            )
-        if origin.name.startswith(ADVISORY_PREFIX):
-            return "the sidecar parks it: advisories are not redelivered"
-        return None
-
-    def _differs(
-        self, origin: Destination, final: Destination | None, is_overdue: bool
-    ) -> str | None:
-        """Return what the sidecar does otherwise than the rules say; None = it does the same.
-
-        Args:
-            origin: where the message died.
-            final: where the rules put it; None = they redeliver it.
-            is_overdue: the rules give a delay below 0.
-        """
-        reason = self._park_reason(origin)
-        if reason is not None:
-            return reason
-        if final is None:
-            if not self._is_artemis and not origin.is_queue and self._parks_topics:
-                return (
-                    "the sidecar parks it: a re-send to a topic would reach every subscriber "
-                    "(policy.topics)"
-                )
-            return "the sidecar re-sends it at once, as for 0" if is_overdue else None
-        if not final.is_queue:
-            return (
-                f"{final} is a topic: the sidecar sends the final dead letter to the queue that it "
-                f"was read from, plus {self._suffix}"
-            )
-        if self._is_intake(final):
-            renamed = final_queue(final, self._suffix)
-            return f"the sidecar reads {final}: the final dead letter goes to {renamed}"
-        return None
+def _artemis(case: ArtemisCase) -> DeadLetter:
+    return DeadLetter(queue(case.address), case.delivery_count - 1, expired=case.expired)
 
 
 def _intake_names(rules: ClassicRules | ArtemisRules, config: Config) -> IntakeNames:
@@ -246,21 +153,20 @@ def explain(
     config, rules, plugins = load_rules(config_file, sets)
     decider = compile_policy(rules, plugins)
     chance = random.Random(seed).random if collision_avoidance else None  # noqa: S311 - no secret
-    explainer = Explainer(decider, rules, config, chance)
+    explainer = explainer_of(decider, rules, config, chance)
     if batch:
         _explain_batch(explainer, is_artemis=isinstance(rules, ArtemisRules))
         return
     if isinstance(rules, ArtemisRules):
         if address is None:
             raise typer.BadParameter("this policy is for Artemis: give --address, or --batch")
-        answer = explainer.artemis(ArtemisCase(address, delivery_count, expired))
+        answer = explainer.explain(_artemis(ArtemisCase(address, delivery_count, expired)))
     else:
         if destination is None:
             raise typer.BadParameter("this policy is for Classic: give --destination, or --batch")
         try:
-            answer = explainer.classic(
-                ClassicCase(destination, redelivery_count, persistent, expired)
-            )
+            case = ClassicCase(destination, redelivery_count, persistent, expired)
+            answer = explainer.explain(_classic(case))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--destination") from error
     if wants_json(output):
@@ -277,8 +183,8 @@ def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
 
     def answer(line: bytes) -> Answer:
         if is_artemis:
-            return explainer.artemis(decode_artemis(line))
-        return explainer.classic(decode_classic(line))
+            return explainer.explain(_artemis(decode_artemis(line)))
+        return explainer.explain(_classic(decode_classic(line)))
 
     failure = answer_batch(sys.stdin.buffer, answer, sys.stdout.buffer)
     if failure is not None:
@@ -289,18 +195,16 @@ def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
 
 
 def _as_text(answer: Answer) -> str:
-    lines = []
-    match answer["action"]:
+    match answer.action:
         case "redeliver":
-            count, delay_ms = answer["redelivery_count"], answer["delay_ms"]
-            lines.append(f"redeliver after {delay_ms} ms (redelivery {count})")
+            count, delay_ms = answer.redelivery_count, answer.delay_ms
+            lines = [f"redeliver after {delay_ms} ms (redelivery {count})"]
         case "dead_letter":
-            expiration_ms = answer["expiration_ms"]
-            stay = f", for {expiration_ms} ms" if expiration_ms else ""
-            lines.append(f"dead letter: to {answer['destination']}{stay}")
+            stay = f", for {answer.expiration_ms} ms" if answer.expiration_ms else ""
+            lines = [f"dead letter: to {answer.destination}{stay}"]
         case action:
-            lines.append(str(action))
-    lines.append(f"  rule:    {answer['rule']}")
-    if "differs" in answer:
-        lines.append(f"  differs: {answer['differs']}")
+            lines = [action]
+    lines.append(f"  rule:    {answer.rule}")
+    if answer.differs is not msgspec.UNSET:
+        lines.append(f"  differs: {answer.differs}")
     return "\n".join(lines)

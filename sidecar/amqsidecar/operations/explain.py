@@ -1,0 +1,229 @@
+"""What rules say about a dead letter, now and should it die again, without asking a broker."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from amqsidecar.engine.judge import ADVISORY_PREFIX
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
+from amqsidecar.model.destination import Destination, final_queue, parse_destination
+from amqsidecar.model.event import AnyEvent, Received
+from amqsidecar.plugin import Chance, Decider
+from amqsidecar.policy.artemis_decider import ArtemisDecider
+
+SENDS_MAX: Final = 50
+"""Re-sends that a forecast goes on for."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What becomes of a dead letter; what has nothing to do with it is unset.
+
+    Attributes:
+        action: `redeliver`, `dead_letter`, `discard` or `none`.
+        delay_ms: redeliver: how long to wait first; as the broker computes it, may be negative.
+        redelivery_count: redeliver: the count that the re-sent message carries.
+        destination: dead_letter: where to.
+        expiration_ms: dead_letter: how long it may stay there; 0 = for ever.
+        rule: the rule that decides, with file and line.
+        differs: what the sidecar does otherwise than the rules say.
+        max_delivery_attempts, dead_letter_address, redelivery_delay_ms: Artemis: of the address.
+    """
+
+    action: str
+    delay_ms: int | UnsetType = UNSET
+    redelivery_count: int | UnsetType = UNSET
+    destination: str | UnsetType = UNSET
+    expiration_ms: int | UnsetType = UNSET
+    rule: str
+    differs: str | UnsetType = UNSET
+    max_delivery_attempts: int | UnsetType = UNSET
+    dead_letter_address: str | UnsetType | None = UNSET
+    redelivery_delay_ms: int | UnsetType = UNSET
+
+
+class PlannedSend(msgspec.Struct, frozen=True, kw_only=True):
+    """A re-send to come.
+
+    Attributes:
+        redelivery_count: the count that it carries.
+        delay_ms: after the death before it.
+        after_ms: after the first of these deaths, if each re-send fails at once.
+    """
+
+    redelivery_count: int
+    delay_ms: int
+    after_ms: int
+    rule: str
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What rules would do with a message that dies again and again.
+
+    Delays are those without collision avoidance, which varies them evenly to both sides.
+
+    Attributes:
+        now: about the death it is asked for.
+        sends: re-sends until it is given up.
+        end: what becomes of it then; None = it is re-sent more often than is shown.
+    """
+
+    now: Answer
+    sends: list[PlannedSend]
+    end: Answer | None
+
+
+class Explainer:
+    """Answers by one policy: what the broker's rules say, and where the sidecar differs."""
+
+    def __init__(
+        self,
+        decider: Decider,
+        is_intake: Callable[[Destination], bool],
+        *,
+        final_suffix: str,
+        parks_topics: bool,
+        chance: Chance | None = None,
+    ) -> None:
+        """Ask a policy.
+
+        Args:
+            decider: the policy.
+            is_intake: tells whether a destination is one that the intake reads.
+            final_suffix: of final dead-letter queues.
+            parks_topics: messages of topics are parked.
+            chance: varies delays; None = they are as without collision avoidance.
+        """
+        self._decider = decider
+        self._chance = chance
+        self._suffix = final_suffix
+        self._parks_topics = parks_topics
+        self._is_intake = lru_cache(8192)(is_intake)
+        self._differs_memo = lru_cache(8192)(self._differs)
+
+    def explain(self, dead_letter: DeadLetter) -> Answer:
+        """Return what becomes of a dead letter."""
+        origin = dead_letter.destination
+        answer = self._answer(origin, self._decider.decide(dead_letter, self._chance))
+        if not isinstance(self._decider, ArtemisDecider):
+            return answer
+        settings = self._decider.effective(origin.name)
+        return msgspec.structs.replace(
+            answer,
+            max_delivery_attempts=settings.max_delivery_attempts,
+            dead_letter_address=settings.dead_letter_address,
+            redelivery_delay_ms=settings.redelivery_delay_ms,
+        )
+
+    def forecast(self, dead_letter: DeadLetter, sends_max: int = SENDS_MAX) -> Forecast:
+        """Return what becomes of a dead letter, and of it again each time it is re-sent."""
+        sends: list[PlannedSend] = []
+        after_ms = 0
+        now = answer = self.explain(dead_letter)
+        while isinstance(answer.delay_ms, int) and isinstance(answer.redelivery_count, int):
+            if len(sends) == sends_max:
+                return Forecast(now=now, sends=sends, end=None)
+            delay_ms, count = max(0, answer.delay_ms), answer.redelivery_count
+            after_ms += delay_ms
+            sends.append(
+                PlannedSend(
+                    redelivery_count=count, delay_ms=delay_ms, after_ms=after_ms, rule=answer.rule
+                )
+            )
+            answer = self.explain(_again(dead_letter, count))
+        return Forecast(now=now, sends=sends, end=answer)
+
+    def _answer(self, origin: Destination, decision: Decision | None) -> Answer:
+        match decision:
+            case Redeliver(delay_ms, redelivery_count, rule):
+                return Answer(
+                    action="redeliver",
+                    delay_ms=delay_ms,
+                    redelivery_count=redelivery_count,
+                    rule=rule,
+                    differs=self._differs_memo(origin, None, delay_ms < 0),
+                )
+            case DeadLetterTo(destination, expiration_ms, rule):
+                return Answer(
+                    action="dead_letter",
+                    destination=str(destination),
+                    expiration_ms=expiration_ms,
+                    rule=rule,
+                    differs=self._differs_memo(origin, destination, False),
+                )
+            case Discard(rule):
+                return Answer(action="discard", rule=rule, differs=self._park_reason(origin))
+            case None:
+                return Answer(
+                    action="none",
+                    rule="no plugin of the chain decided",
+                    differs="the sidecar parks it",
+                )
+
+    def _park_reason(self, origin: Destination) -> str | UnsetType:
+        if self._is_intake(origin) or origin.name.endswith(self._suffix):
+            return (
+                f"the sidecar parks it: {origin} is itself a dead-letter queue, so the true origin "
+                "is not known"
+            )
+        if origin.name.startswith(ADVISORY_PREFIX):
+            return "the sidecar parks it: advisories are not redelivered"
+        return UNSET
+
+    def _differs(
+        self, origin: Destination, final: Destination | None, is_overdue: bool
+    ) -> str | UnsetType:
+        """Return what the sidecar does otherwise than the rules say; unset = it does the same.
+
+        Args:
+            origin: where the message died.
+            final: where the rules put it; None = they redeliver it.
+            is_overdue: the rules give a delay below 0.
+        """
+        reason = self._park_reason(origin)
+        if reason is not UNSET:
+            return reason
+        if final is None:
+            if self._parks_topics and not origin.is_queue:
+                return (
+                    "the sidecar parks it: a re-send to a topic would reach every subscriber "
+                    "(policy.topics)"
+                )
+            return "the sidecar re-sends it at once, as for 0" if is_overdue else UNSET
+        if not final.is_queue:
+            return (
+                f"{final} is a topic: the sidecar sends the final dead letter to the queue that it "
+                f"was read from, plus {self._suffix}"
+            )
+        if self._is_intake(final):
+            renamed = final_queue(final, self._suffix)
+            return f"the sidecar reads {final}: the final dead letter goes to {renamed}"
+        return UNSET
+
+
+def _again(dead_letter: DeadLetter, redelivery_count: int) -> DeadLetter:
+    """Return a message that died again: not because of its age, and it is in no store twice."""
+    return DeadLetter(
+        dead_letter.destination,
+        redelivery_count,
+        dead_letter.persistent,
+        subscription=dead_letter.subscription,
+    )
+
+
+def last_death(history: Sequence[AnyEvent]) -> DeadLetter | None:
+    """Return the latest death of a message as rules are asked about it; None = it can't be told."""
+    for event in reversed(history):
+        if isinstance(event, Received):
+            if event.origin is None:
+                return None
+            return DeadLetter(
+                parse_destination(event.origin),
+                event.redelivery_count,
+                event.persistent,
+                event.expired,
+            )
+    return None
