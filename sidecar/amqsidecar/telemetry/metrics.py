@@ -40,7 +40,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
-from amqsidecar.model.operation import Action
+from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import Tally
 
 DESTINATION_LIMIT: Final = 200
@@ -127,6 +127,15 @@ METRICS: Final = (
         ("destination",),
         "Messages sent to their original destination again.",
         "resent",
+    ),
+    MetricSpec(
+        "amqsidecar_outcomes_total",
+        Kind.COUNTER,
+        ("destination", "outcome"),
+        "What became of re-sends, once it is known or `outcomes.window_s` has passed twice: "
+        "consumed, came back, unknown (`outcomes.md`). Of a shared schedule each sidecar counts "
+        "all.",
+        "the watcher",
     ),
     MetricSpec(
         "amqsidecar_duplicates_suppressed_total",
@@ -358,6 +367,14 @@ class Metrics:
                 totals[key] = totals.get(key, 0.0) + 1
                 key = (self._bounded(item.destination), item.action)
                 by_destination[key] = by_destination.get(key, 0.0) + 1
+
+    def outcomes(self, found: Mapping[tuple[str, OutcomeKind], int]) -> None:
+        """Count what became of re-sends, by destination."""
+        totals = self._values["amqsidecar_outcomes_total"]
+        with self._lock:
+            for (destination, kind), count in found.items():
+                key = (self._bounded(destination), kind.value)
+                totals[key] = totals.get(key, 0.0) + count
 
     def cycle_finished(self, duration_s: float, message_count: int) -> None:
         """Count one committed cycle."""

@@ -1,0 +1,287 @@
+"""Looks at destinations after re-sends, so that what became of them can be said.
+
+A thread with a store and a link of its own, which can only look: whatever happens to it, nothing
+happens to redelivery. A destination is looked at often while a re-send to it may still come back,
+and now and then while anything is kept for it, so that there is a look from before its re-send.
+Without either the link is closed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event as Flag
+from threading import Thread
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from amqsidecar.broker import CountsQueues, Link
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.event import AnyEvent, Received, Resent
+from amqsidecar.model.outcome import Account, Observation
+from amqsidecar.model.schedule import Tally
+from amqsidecar.runtime.open_resends import OpenResends
+from amqsidecar.store import Store
+
+DESTINATIONS_MAX: Final = 100
+"""Looked at at most; those of the latest re-sends first."""
+EVENTS_AT_ONCE: Final = 5_000
+READS_AT_ONCE: Final = 20
+RESTING_S: Final = 30.0
+"""From one look to the next where nothing was re-sent lately."""
+LOOK_MAX_S: Final = 2.0
+"""A look that took longer is not one of a moment and proves nothing."""
+STOP_S: Final = 5.0
+"""So long the end of the service waits for a look that goes on."""
+_FIRST_PAUSE_S: Final = 1.0
+_MAX_PAUSE_S: Final = 60.0
+
+log = structlog.get_logger("amqsidecar.watching")
+
+
+class WatchedStore(Store, Ledger, Protocol):
+    """A store that is a ledger, too."""
+
+
+class Brokers(Protocol):
+    """Where links are made to; the main link may go from one broker to another."""
+
+    @property
+    def current(self) -> str:
+        """The URL of the current one."""
+        ...
+
+    def make(self, instance: str) -> Link:
+        """Return a link to the current one."""
+        ...
+
+
+class _Watched:
+    """One destination and what was seen of it."""
+
+    def __init__(self, destination: str) -> None:
+        self.destination = parse_destination(destination)
+        self.account = Account(destination)
+        self.latest: Observation | None = None
+        self.died = 0
+        self.look_at_s = 0.0
+
+
+class WatchingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator decides; see `OutcomesOptions`."""
+
+    window_ms: int
+    interval_s: float
+
+
+class Watching:
+    """Looks again and again until it is told to stop."""
+
+    def __init__(
+        self,
+        *,
+        make_store: Callable[[], WatchedStore],
+        brokers: Brokers,
+        instance: str,
+        clock: Clock,
+        settings: WatchingSettings,
+        resends: OpenResends,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            make_store: returns a store, not yet opened.
+            brokers: where links are made to.
+            instance: names our links, and has to differ from that of the main link.
+            clock: where the time comes from.
+            settings: how often, and for how long.
+            resends: counts outcomes.
+        """
+        self._make_store = make_store
+        self._brokers = brokers
+        self._instance = instance
+        self._clock = clock
+        self._settings = settings
+        self._resends = resends
+        self._stop = Flag()
+        self._link: Link | None = None
+        self._url = ""
+        self._pause_s = _FIRST_PAUSE_S
+        self._link_at_s = 0.0
+        self._told: set[str] = set()
+        self._position = ""
+        self._resent_at_ms: dict[str, int] = {}
+        self._watched: dict[str, _Watched] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Look while the block runs."""
+        thread = Thread(target=self._run, name="watching", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            link = self._link
+            if link is not None:
+                link.wake()
+            thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._watch()
+            except (ConfigError, StoreError) as error:
+                log.warning("watching_failed", reason=str(error))
+            except Exception:
+                # Why: the thread would end, and nobody would look any more.
+                log.exception("watching_failed", reason="a fault of amqsidecar")
+            finally:
+                self._close_link()
+            self._stop.wait(_MAX_PAUSE_S / 4)
+
+    def _watch(self) -> None:
+        store = self._make_store()
+        try:
+            store.open()
+            self._position = self._position or store.tail()
+            while not self._stop.is_set():
+                self.turn(store)
+                self._rest()
+        finally:
+            store.close()
+
+    def turn(self, store: WatchedStore) -> None:
+        """Read what happened, look at what is to be looked at, and keep what was seen."""
+        # Why before the events: what is sent meanwhile is then in one of them at least.
+        tallies = store.tallies()
+        self._read(store)
+        self._choose(store, tallies)
+        if not self._watched:
+            self._close_link()
+        due = [one for one in self._watched.values() if one.look_at_s <= self._clock.monotonic_s()]
+        if due:
+            store.add_observations(self._look(due))
+        latest = {name: one.latest for name, one in self._watched.items() if one.latest is not None}
+        self._resends.judge(latest, self._clock.now_ms())
+
+    def _rest(self) -> None:
+        """Wait until the next turn, and keep the link alive."""
+        if self._link is None:
+            self._stop.wait(self._settings.interval_s)
+            return
+        try:
+            self._link.wait(self._settings.interval_s)
+        except LinkLost as lost:
+            self._lost(f"the link is lost: {lost}")
+
+    # What happened
+
+    def _read(self, store: WatchedStore) -> None:
+        for _ in range(READS_AT_ONCE):
+            tail = store.events_after(self._position, EVENTS_AT_ONCE)
+            if tail.position == self._position:
+                return
+            self._position = tail.position
+            self._follow(tail.events)
+
+    def _follow(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, Received):
+                watched = self._watched.get(event.origin or "")
+                if watched is not None:
+                    watched.died += 1
+            elif isinstance(event, Resent):
+                # Why removed before: the order is that of the latest re-sends.
+                self._resent_at_ms.pop(event.destination, None)
+                self._resent_at_ms[event.destination] = event.at_ms
+        self._resends.follow(events)
+
+    def _choose(self, store: WatchedStore, tallies: Sequence[Tally]) -> None:
+        """Decide what is watched from now on."""
+        windows = [one.pace.window_ms for one in store.open_operations()]
+        window_ms = max(self._settings.window_ms, *windows) if windows else self._settings.window_ms
+        # Why twice: so long a re-send waits for a proof.
+        since_ms = self._clock.now_ms() - 2 * window_ms - int(self._settings.interval_s * 1000)
+        self._resent_at_ms = {
+            name: at_ms for name, at_ms in self._resent_at_ms.items() if at_ms >= since_ms
+        }
+        names = dict.fromkeys(reversed(self._resent_at_ms))
+        kept = sorted(tallies, key=lambda tally: -tally.count)
+        names.update(dict.fromkeys(tally.destination for tally in kept))
+        chosen = list(names)[:DESTINATIONS_MAX]
+        self._watched = {name: self._watched.get(name) or _Watched(name) for name in chosen}
+
+    # Looking
+
+    def _look(self, due: Sequence[_Watched]) -> list[Observation]:
+        """Look at destinations; nothing, where the broker can't be asked now."""
+        link = self._open_link()
+        if link is None or not isinstance(link, CountsQueues):
+            return []
+        began_s = self._clock.monotonic_s()
+        try:
+            counters = link.queue_counters([one.destination for one in due])
+        except BrokerRefused as refused:
+            self._lost(str(refused))
+            return []
+        except LinkLost as lost:
+            self._lost(f"the link is lost: {lost}")
+            return []
+        self._pause_s = _FIRST_PAUSE_S
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        if now_s - began_s > LOOK_MAX_S:
+            return []
+        seen = []
+        for one in due:
+            one.look_at_s = now_s + self._pause_after(one)
+            found = counters.get(one.destination)
+            if found is not None:
+                one.latest = one.account.look(now_ms, found, one.died)
+                one.died = 0
+                seen.append(one.latest)
+        return seen
+
+    def _pause_after(self, watched: _Watched) -> float:
+        """Return how long to leave a destination alone that is looked at now."""
+        latest = watched.latest
+        is_new = (
+            latest is not None and latest.removed is not None and latest.steady_since_ms is None
+        )
+        is_active = str(watched.destination) in self._resent_at_ms
+        return 0.0 if is_new or is_active else RESTING_S
+
+    def _open_link(self) -> Link | None:
+        if self._link is not None and self._url != self._brokers.current:
+            self._close_link()
+        if self._link is None and self._clock.monotonic_s() >= self._link_at_s:
+            self._url = self._brokers.current
+            try:
+                link = self._brokers.make(self._instance)
+                self._link = link
+                link.open(None)
+            except (LinkLost, BrokerRefused, ConfigError) as error:
+                self._lost(str(error))
+        return self._link
+
+    def _lost(self, reason: str) -> None:
+        """Give the link up for a while; each reason is told once."""
+        self._close_link()
+        self._link_at_s = self._clock.monotonic_s() + self._pause_s
+        self._pause_s = min(self._pause_s * 2, _MAX_PAUSE_S)
+        if reason not in self._told:
+            self._told.add(reason)
+            log.warning(
+                "outcomes_not_watched",
+                reason=reason,
+                meaning="what becomes of re-sends stays unknown, unless they come back; redelivery "
+                "goes on",
+            )
+
+    def _close_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
