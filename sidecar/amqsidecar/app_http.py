@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from typing import TYPE_CHECKING, cast
 
 from amqsidecar.brokers.kept_message import chosen_properties
@@ -15,6 +16,8 @@ from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from amqsidecar.http.access_settings import AccessSettings
     from amqsidecar.http.desk import OpenStore
 
@@ -40,10 +43,13 @@ def serving_http(
         return
     from amqsidecar.http.access_settings import Bodies  # noqa: PLC0415 - as said above
     from amqsidecar.http.access_setup import set_up  # noqa: PLC0415
+    from amqsidecar.http.api import routes as api_routes  # noqa: PLC0415
     from amqsidecar.http.app import make_app  # noqa: PLC0415
+    from amqsidecar.http.console.pages import routes as console_routes  # noqa: PLC0415
     from amqsidecar.http.desk import Desk, Tools  # noqa: PLC0415
     from amqsidecar.http.masking import Masking  # noqa: PLC0415
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
+    from amqsidecar.http.static import StaticFiles  # noqa: PLC0415
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
     from amqsidecar.operations.wellness import read_wellness  # noqa: PLC0415
 
@@ -66,8 +72,13 @@ def serving_http(
         ),
         masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
     )
-    entrance = set_up(_access_settings(config), clock)
-    server = HttpServer(make_app(desk, entrance.access, entrance.routes))
+    routes: list[BaseRoute] = []
+    stylesheet = ""
+    if config.http.console:
+        routes = [*api_routes(desk), *console_routes(desk)]
+        stylesheet = StaticFiles(files("amqsidecar.http.console") / "static").url("console.css")
+    entrance = set_up(_access_settings(config), clock, stylesheet)
+    server = HttpServer(make_app(desk, entrance.access, [*entrance.routes, *routes]))
     host, port = server.start(*split_listen(config.http.listen))
     try:
         yield f"{host}:{port}"

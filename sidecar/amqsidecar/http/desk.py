@@ -18,9 +18,10 @@ from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.http.access import Role
 from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.message import MessageEdit, MessageView
+from amqsidecar.model.message import MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.charts import LatenessBucket
+from amqsidecar.operations.message import EditMessage, ViewMessage
 from amqsidecar.operations.select import PropertiesOf
 from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
@@ -29,9 +30,6 @@ from amqsidecar.telemetry.health import Health
 THREADS: Final = 3
 MAX_QUESTIONS: Final = 64
 """So many may wait for an answer; more are refused."""
-
-BODY_BYTES: Final = 64 * 1024
-"""So much is shown of a body unless more is asked for."""
 
 _IDLE_S: Final = 60.0
 
@@ -72,8 +70,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     final_suffix: str
     properties_of: PropertiesOf
-    view_message: Callable[[str, bytes, int], MessageView]
-    edit_message: Callable[[str, bytes, MessageEdit], bytes]
+    view_message: ViewMessage
+    edit_message: EditMessage
     wellness: Callable[[], Wellness] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 
@@ -125,9 +123,7 @@ class Desk:
             raise DeskBusy("too many questions wait for an answer; try again soon") from None
         return cast("Answer", await asyncio.wrap_future(job.future))
 
-    def view(
-        self, encoding: str, message: bytes, role: Role, max_bytes: int = BODY_BYTES
-    ) -> MessageView:
+    def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
         """Return what somebody of this role sees of a kept message; to be called in a question."""
         return self.masking.message(self.tools.view_message(encoding, message, max_bytes), role)
 

@@ -11,6 +11,7 @@ from amqsidecar.http.access_settings import Bodies
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.message import BodyView, MessageView, TypedValue
 from amqsidecar.model.schedule import RowView
+from amqsidecar.operations.message import MessagePage
 
 MASK: Final = "***"
 MASKED: Final = "parts of it are masked"
@@ -20,7 +21,7 @@ _TIMEOUT_S: Final = 0.2
 
 
 class Masking:
-    """The rules; `message`, `row` and `event` are what every answer goes through."""
+    """The rules; what answers hold of messages goes through them first."""
 
     def __init__(self, bodies: Bodies = Bodies.OPERATORS, patterns: Sequence[str] = ()) -> None:
         self._bodies = bodies
@@ -85,6 +86,20 @@ class Masking:
             properties = {name: self.text(value) for name, value in properties.items()}
         cause = None if event.cause is None else self.text(event.cause)
         return msgspec.structs.replace(event, cause=cause, properties=properties)
+
+    def page(self, page: MessagePage, role: Role) -> MessagePage:
+        """Return a message and its life as somebody sees them; its views are masked already."""
+        return msgspec.structs.replace(
+            page,
+            rows=[self.row(row) for row in page.rows],
+            row=None if page.row is None else self.row(page.row),
+            life=[
+                msgspec.structs.replace(
+                    moment, event=self.event(moment.event, role), said=self.text(moment.said)
+                )
+                for moment in page.life
+            ],
+        )
 
     def _values(self, values: Sequence[TypedValue]) -> tuple[TypedValue, ...]:
         return tuple(self._value(value) for value in values)

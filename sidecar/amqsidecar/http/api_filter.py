@@ -1,0 +1,75 @@
+"""Which messages a request of the API is about; the same names as in the console's addresses."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.datastructures import QueryParams
+
+from amqsidecar.http.access import Refused
+from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
+from amqsidecar.ledger import RowOrder
+from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import RowState
+
+Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages; all given conditions must hold, and none means all messages."""
+
+    id: Annotated[list[int], Meta(description="Row numbers.")] = []
+    destination: Annotated[
+        str | None, Meta(description="Where they go, such as `queue://orders`.")
+    ] = None
+    state: RowState | None = None
+    group: Annotated[str | None, Meta(description="The group of the cause, whole.")] = None
+    cause: Annotated[str | None, Meta(description="A part of the cause.")] = None
+    source: Annotated[
+        str | None, Meta(description="The dead-letter queue that they were taken from.")
+    ] = None
+    attempt: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Number of the redelivery that waits.")
+    ] = None
+    older: Annotated[
+        Age | None,
+        Meta(description="Taken longer ago than this, such as `15m`, or before `@` milliseconds."),
+    ] = None
+    younger: Annotated[Age | None, Meta(description="Taken since, in the same way.")] = None
+    property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []
+
+
+class RowsQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages, in which order, from where on."""
+
+    order: RowOrder = RowOrder.NEWEST
+    after: Annotated[str | None, Meta(description="`next` of the page before.")] = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What would be done to which messages."""
+
+    action: Action
+
+
+_NAMES = [field.name for field in msgspec.structs.fields(Filter)]
+
+
+def understood(given: Filter, now_ms: int) -> MessageQuery:
+    """Return what a filter asks for.
+
+    Raises:
+        Refused: it is not understood.
+    """
+    names = [*_NAMES, "order", "after"] if isinstance(given, RowsQuery) else _NAMES
+    pairs: list[tuple[str, str]] = []
+    for name in names:
+        value: Any = getattr(given, name)
+        if value is not None:
+            values = value if isinstance(value, list) else [value]
+            pairs += [(name, str(item)) for item in values]
+    try:
+        return read_query(QueryParams(pairs), now_ms)
+    except QueryError as error:
+        raise Refused(400, str(error)) from error

@@ -1,0 +1,248 @@
+"""The API's side that only looks."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from amqsidecar.http.access import Refused, Role
+from amqsidecar.http.api_filter import RowsQuery, understood
+from amqsidecar.http.api_table import Call, Endpoint
+from amqsidecar.http.desk import Desk, OpenStore
+from amqsidecar.http.masking import HIDDEN
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.schedule import RowFilter, RowView, StoreState
+from amqsidecar.operations.browse import Status, read_status
+from amqsidecar.operations.groups import Group, read_groups
+from amqsidecar.operations.listing import list_messages
+from amqsidecar.operations.message import (
+    EDIT_BYTES_MAX,
+    VIEW_BYTES_MAX,
+    MessagePage,
+    message_page,
+    original_message,
+)
+from amqsidecar.operations.overview import Overview, read_overview
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks.
+
+    Attributes:
+        actor: as events of this caller name it.
+        way: local, token, password, proxy or oidc.
+        csrf: to be sent as `X-CSRF-Token` with changes; "" = not needed.
+    """
+
+    actor: str
+    role: Role
+    way: str
+    csrf: str
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of messages that wait.
+
+    Attributes:
+        rows: may be fewer than asked for, or none, although there are more: looking is bounded.
+        next: give it as `after` to get the next page; null = this is the last.
+    """
+
+    rows: list[RowView]
+    next: str | None
+
+
+class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which groups of failures."""
+
+    destination: Annotated[str | None, Meta(description="Only where they died.")] = None
+    since: Annotated[
+        int, Meta(description="Only of which one died since, in milliseconds.", ge=0)
+    ] = 0
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+class ViewQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of a message."""
+
+    max_bytes: Annotated[int, Meta(description="Of the body at most.", ge=1, le=EDIT_BYTES_MAX)] = (
+        VIEW_BYTES_MAX
+    )
+
+
+class Looking:
+    """Answers what is only looked at."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Return its part of the table."""
+        return [
+            _get("/session", "Who asks, with what role.", self._session, Session),
+            _get("/status", "How the schedule stands.", self._status, Status),
+            _get(
+                "/overview",
+                "What is dying, what waits, what does not recover.",
+                self._overview,
+                Overview,
+            ),
+            _get(
+                "/groups",
+                "Failures by cause and destination.",
+                self._groups,
+                list[Group],
+                GroupsQuery,
+            ),
+            _get("/messages", "Messages that wait, page by page.", self._messages, Rows, RowsQuery),
+            _get(
+                "/messages/{reference}",
+                "One message: where it waits, its life, and what is in it.",
+                self._message,
+                MessagePage,
+                ViewQuery,
+            ),
+            Endpoint(
+                method="GET",
+                path="/messages/{reference}/content",
+                summary="A message that waits, as it was taken off the wire.",
+                run=self._content,
+                media_type="application/octet-stream",
+                problems={403: "What messages carry is not shown to this role."},
+            ),
+            Endpoint(
+                method="GET",
+                path="/messages/{reference}/originals/{number}/content",
+                summary="A message as it was before a person edited it.",
+                run=self._original_content,
+                media_type="application/octet-stream",
+                problems={403: "What messages carry is not shown to this role."},
+            ),
+        ]
+
+    async def _session(self, call: Call) -> Session:
+        csrf = call.request.scope["amqsidecar.csrf"]
+        return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
+
+    async def _status(self, _call: Call) -> Status:
+        return await self._desk.ask(read_status)
+
+    async def _overview(self, _call: Call) -> Overview:
+        wellness = None if self._desk.tools.wellness is None else self._desk.tools.wellness()
+        return await self._desk.ask(
+            lambda store, _state, now_ms: read_overview(store, store, now_ms, wellness)
+        )
+
+    async def _groups(self, call: Call) -> list[Group]:
+        query: GroupsQuery = call.query
+        place = None if query.destination is None else canonical(query.destination)
+        return await self._desk.ask(
+            lambda store, _state, now_ms: read_groups(
+                store, now_ms, since_ms=query.since, destination=place, limit=query.limit
+            )
+        )
+
+    async def _messages(self, call: Call) -> Rows:
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> Rows:
+            asked = understood(call.query, now_ms)
+            page = list_messages(
+                store,
+                store,
+                asked.selection,
+                self._desk.tools.properties_of,
+                order=asked.order,
+                limit=call.query.limit,
+                after=asked.after,
+            )
+            after = page.next_after
+            return Rows(
+                rows=[self._desk.masking.row(row) for row in page.rows],
+                next=None if after is None else f"{after.sort}.{after.id}",
+            )
+
+        return await self._desk.ask(read)
+
+    async def _message(self, call: Call) -> MessagePage:
+        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage:
+            role = call.caller.role
+            page = message_page(
+                store,
+                store,
+                call.part("reference"),
+                state.uid,
+                now_ms,
+                lambda encoding, data, most: self._desk.view(encoding, data, role, most),
+                max_bytes=call.query.max_bytes,
+            )
+            if page is None:
+                raise unknown(call)
+            return self._desk.masking.page(page, role)
+
+        return await self._desk.ask(read)
+
+    async def _content(self, call: Call) -> Response:
+        row, data = await self._desk.ask(lambda store, _state, _now_ms: kept(store, call))
+        return self._download(call, data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
+
+    async def _original_content(self, call: Call) -> Response:
+        name, number = call.part("reference"), call.number()
+        data = await self._desk.ask(
+            lambda store, _state, _now_ms: original_message(store, name, number)
+        )
+        if data is None:
+            raise Refused(404, f"there is no original {number} of {name}")
+        return self._download(call, data, f"{name}.original-{number}")
+
+    def _download(self, call: Call, data: bytes, name: str) -> Response:
+        if not self._desk.masking.may_see(call.caller.role):
+            raise Refused(403, HIDDEN)
+        return Response(
+            data,
+            headers={
+                "Content-Type": "application/octet-stream",
+                "Content-Disposition": f'attachment; filename="{quote(name, safe="")}"',
+            },
+        )
+
+
+def _get(
+    path: str, summary: str, run: Any, answer: Any, query: type[msgspec.Struct] | None = None
+) -> Endpoint:
+    return Endpoint(method="GET", path=path, summary=summary, run=run, answer=answer, query=query)
+
+
+def canonical(name: str) -> str:
+    """Return a destination as the store has it.
+
+    Raises:
+        Refused: it is none.
+    """
+    try:
+        return str(parse_destination(name))
+    except ValueError as error:
+        raise Refused(400, str(error)) from error
+
+
+def kept(store: OpenStore, call: Call) -> tuple[RowView, bytes]:
+    """Return the row of a message, and the message.
+
+    Raises:
+        Refused: it does not wait (any more).
+    """
+    reference = call.part("reference")
+    if reference.isascii() and reference.isdigit() and len(reference) <= 18:
+        rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+    else:
+        rows = store.list_rows(RowFilter(redelivery_id=reference), 1)
+    data = store.message(rows[0].id) if rows else None
+    if data is None:
+        raise unknown(call)
+    return rows[0], data
+
+
+def unknown(call: Call) -> Refused:
+    """Return what is said of a message that is not there."""
+    return Refused(404, f"{call.part('reference')} does not wait, or is not known (any more)")

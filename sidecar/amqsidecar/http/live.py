@@ -1,0 +1,110 @@
+"""Live counters: the store is asked once for all who listen, and not at all where nobody does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from amqsidecar.errors import StoreError
+from amqsidecar.http.access import Refused
+from amqsidecar.http.desk import Desk, DeskBusy, OpenStore
+from amqsidecar.model.operation import Operation
+from amqsidecar.model.schedule import RowState, StoreState
+
+MAX_LISTENERS: Final = 16
+EVERY_S: Final = 2.0
+_SILENCE_S: Final = 15.0
+"""Longer than this nothing is said to nobody, so that proxies keep the connection."""
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes while people look.
+
+    Attributes:
+        next_due_at_ms: when the next waiting message is due; null = none waits.
+        operations: that run, or whose outcomes are still open.
+    """
+
+    waiting: int
+    held: int
+    parked: int
+    next_due_at_ms: int | None
+    operations: list[Operation]
+
+
+def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> Counters:
+    """Return the counters; scans no rows."""
+    counts = dict.fromkeys(RowState, 0)
+    for tally in store.tallies():
+        counts[tally.state] += tally.count
+    return Counters(
+        waiting=counts[RowState.WAITING],
+        held=counts[RowState.HELD],
+        parked=counts[RowState.PARKED],
+        next_due_at_ms=store.next_due_ms(),
+        operations=store.open_operations(),
+    )
+
+
+class Live:
+    """Tells listeners of counters that changed; for the server's thread."""
+
+    def __init__(self, desk: Desk, every_s: float = EVERY_S) -> None:
+        self._desk = desk
+        self._every_s = every_s
+        self._listeners: set[asyncio.Queue[bytes]] = set()
+        self._poller: asyncio.Task[None] | None = None
+
+    async def listen(self) -> AsyncIterator[bytes]:
+        """Return server-sent events, beginning with the counters as they are.
+
+        Raises:
+            Refused: too many listen already.
+            NoStore, DeskBusy, StoreUnavailable: as `Desk.ask`.
+        """
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise Refused(503, "too many listen already", Retry_After="30")
+        first = await self._read()
+        return self._events(first)
+
+    async def _events(self, first: bytes) -> AsyncIterator[bytes]:
+        heard = asyncio.Queue[bytes](1)
+        self._listeners.add(heard)
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            yield first
+            while True:
+                try:
+                    yield await asyncio.wait_for(heard.get(), _SILENCE_S)
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self._listeners.discard(heard)
+
+    async def _poll(self) -> None:
+        last = b""
+        try:
+            while self._listeners:
+                await asyncio.sleep(self._every_s)
+                try:
+                    told = await self._read()
+                except (StoreError, DeskBusy):
+                    continue
+                if told != last:
+                    last = told
+                    self._tell(told)
+        finally:
+            self._poller = None
+
+    def _tell(self, told: bytes) -> None:
+        for listener in self._listeners:
+            # Who is slow misses what is out of date by now.
+            if listener.full():
+                listener.get_nowait()
+            listener.put_nowait(told)
+
+    async def _read(self) -> bytes:
+        counters = await self._desk.ask(read_counters)
+        return b"event: counters\ndata: " + msgspec.json.encode(counters) + b"\n\n"
