@@ -53,7 +53,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             preview=found,
             form=form,
             problem=problem,
-            command=_command(action, query.selection, form),
+            command=_command(action, query.selection, form, desk.clock.now_ms()),
         )
 
     async def look(request: Request) -> Response:
@@ -135,11 +135,14 @@ def _number(form: Mapping[str, str], name: str) -> float | None:
     return value
 
 
-def _command(action: Action, selection: Selection, form: Mapping[str, str]) -> str:
+def _command(
+    action: Action, selection: Selection, form: Mapping[str, str], now_ms: int
+) -> str | None:
     """Return the command of a form; of one with mistakes without its pace."""
     try:
         pace = _pace(form)
     except QueryError:
         pace = Pace()
     target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
-    return command_of(action, selection, pace, target or None, form.get("reason", "").strip())
+    reason = form.get("reason", "").strip()
+    return command_of(action, selection, pace, target or None, reason, now_ms)

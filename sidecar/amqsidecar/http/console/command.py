@@ -2,34 +2,48 @@
 
 import re
 import shlex
+from typing import Final
 
 from amqsidecar.http.console.shown import shown
 from amqsidecar.model.operation import Action, Pace, Selection
+from amqsidecar.model.schedule import RowFilter, RowState
+
+_IMPLIED: Final = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}
 
 
 def command_of(
-    action: Action, selection: Selection, pace: Pace, target: str | None, reason: str
-) -> str:
-    """Return a command line; where the configuration is has to be added."""
+    action: Action, selection: Selection, pace: Pace, target: str | None, reason: str, now_ms: int
+) -> str | None:
+    """Return a command line, without where the configuration is; None = no command does it.
+
+    Args:
+        action: what to do.
+        selection: to what.
+        pace: how carefully.
+        target: where to, for redirecting.
+        reason: in the person's words.
+        now_ms: what ages count back from.
+    """
     rows = selection.rows
+    state = None if rows.state is _IMPLIED.get(action) else rows.state
+    if not _has_options(rows) or (state is not None and action in _IMPLIED):
+        return None
     words = ["amqsidecar", action.value, *map(str, rows.ids or ())]
-    if rows.redelivery_id is not None:
-        words.append(rows.redelivery_id)
     options: list[tuple[str, object]] = [
         ("--destination", rows.destination),
-        ("--state", rows.state),
+        ("--state", state),
         ("--cause-group", rows.cause_group),
         ("--cause", rows.cause_contains),
         ("--source", rows.source),
-        ("--attempt", rows.redelivery_count),
-        ("--taken-from", rows.received_from_ms),
-        ("--taken-before", rows.received_before_ms),
+        ("--newer-than", _age(rows.received_from_ms, now_ms)),
+        ("--older-than", _age(rows.received_before_ms, now_ms)),
+        ("--count-at-least", rows.count_at_least),
         *(("--property", f"{name}={value}") for name, value in selection.properties),
         ("--to", target),
         ("--probe", pace.probe or None),
-        ("--rate", None if pace.per_second is None else f"{pace.per_second:g}"),
-        ("--stop-at", None if pace.stop_share is None else f"{pace.stop_share:g}"),
-        ("--window", None if pace == Pace() else f"{pace.window_ms // 1000}s"),
+        ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),
+        ("--stop-share", None if pace.stop_share is None else f"{pace.stop_share:g}"),
+        ("--window", None if pace == Pace() else f"{max(1, pace.window_ms // 1000)}s"),
         ("--reason", reason or None),
     ]
     for name, value in options:
@@ -37,9 +51,19 @@ def command_of(
             words += [name, str(value)]
     if pace.ramp:
         words.append("--ramp")
-    if selection == Selection():
+    if selection == Selection() or (rows == RowFilter(state=_IMPLIED.get(action))):
         words.append("--all")
     return " ".join(shell_word(word) for word in words)
+
+
+def _has_options(rows: RowFilter) -> bool:
+    """Whether the command line has an option for each condition."""
+    conditions = (rows.redelivery_id, rows.redelivery_count, rows.due_before_ms)
+    return all(condition is None for condition in conditions)
+
+
+def _age(at_ms: int | None, now_ms: int) -> str | None:
+    return None if at_ms is None else f"{max(0, now_ms - at_ms) // 1000}s"
 
 
 def shell_word(text: str) -> str:

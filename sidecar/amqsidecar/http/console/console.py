@@ -41,6 +41,7 @@ class Console:
         self.desk = desk
         self.static = StaticFiles(files("amqsidecar.http.console") / "static")
         self._environment = make_environment()
+        self._environment.filters["masked"] = desk.masking.text
         self._environment.globals.update(
             static=self.static.url,
             address=address,

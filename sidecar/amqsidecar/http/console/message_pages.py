@@ -1,26 +1,36 @@
 """Pages of messages: a list by any filter, and one message with all that happened to it."""
 
 from collections.abc import Iterable
+from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from amqsidecar.http.access import Refused
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import describe
-from amqsidecar.http.console.query import QueryError, read_query
+from amqsidecar.http.console.query import QueryError, message_query, read_query
 from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.guard import caller_of
+from amqsidecar.http.masking import HIDDEN
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model.schedule import RowState, StoreState
-from amqsidecar.operations.browse import Story, tell_story
+from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.operations.listing import Listing, list_messages
+from amqsidecar.operations.message import MessagePage, message_page, original_message
+from amqsidecar.operations.timeline import Moment
 
 LIMIT = 50
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
-    desk = console.desk
+    return [_list_route(console), _message_route(console), _download_route(console)]
+
+
+def _list_route(console: Console) -> BaseRoute:
+    desk, masking = console.desk, console.desk.masking
 
     async def messages(request: Request) -> Response:
         problem = ""
@@ -31,7 +41,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             problem, query = str(error), read_query(type(params)(), desk.clock.now_ms())
 
         def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Listing:
-            return list_messages(
+            found = list_messages(
                 store,
                 store,
                 query.selection,
@@ -40,6 +50,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 limit=LIMIT,
                 after=query.after,
             )
+            return msgspec.structs.replace(found, rows=[masking.row(row) for row in found.rows])
 
         listing = None if problem else await desk.ask(read)
         next_page = None
@@ -52,6 +63,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             400 if problem else 200,
             problem=problem,
             listing=listing,
+            limit=LIMIT,
             query=query,
             written=params,
             conditions=describe(query.selection),
@@ -60,19 +72,78 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             orders={RowOrder.NEWEST: "newest first", RowOrder.DUE: "next due first"},
         )
 
+    return console.route("/messages", messages)
+
+
+def _message_route(console: Console) -> BaseRoute:
+    desk, masking = console.desk, console.desk.masking
+
     async def message(request: Request) -> Response:
         reference = request.query_params.get("id", "")
+        role = caller_of(request).role
 
-        def read(store: OpenStore, state: StoreState, _now_ms: int) -> Story | None:
-            return tell_story(store, reference, state.uid)
+        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
+            page = message_page(
+                store,
+                store,
+                reference,
+                state.uid,
+                now_ms,
+                lambda encoding, data, most: desk.view(encoding, data, role, most),
+            )
+            if page is None:
+                return None
+            return msgspec.structs.replace(
+                page,
+                rows=[masking.row(row) for row in page.rows],
+                row=None if page.row is None else masking.row(page.row),
+                life=[_masked(moment) for moment in page.life],
+            )
 
-        story = await desk.ask(read) if reference else None
-        if story is None:
+        def _masked(moment: Moment) -> Moment:
+            return msgspec.structs.replace(
+                moment, event=masking.event(moment.event, role), said=masking.text(moment.said)
+            )
+
+        found = await desk.ask(read) if reference else None
+        if found is None:
             raise PageMissing(
                 f"Nothing is known of the message {reference!r}: it never was here, or its history "
                 "was removed after history.keep_days."
             )
-        return console.page(request, "message.html", story=story)
+        return console.page(
+            request,
+            "message.html",
+            page=found,
+            query=None if found.row is None else message_query(found.row.id),
+            may_download=masking.may_see(role),
+        )
 
-    yield console.route("/messages", messages)
-    yield console.route("/messages/one", message)
+    return console.route("/messages/one", message)
+
+
+def _download_route(console: Console) -> BaseRoute:
+    desk, masking = console.desk, console.desk.masking
+
+    async def download(request: Request) -> Response:
+        if not masking.may_see(caller_of(request).role):
+            raise Refused(403, HIDDEN)
+        reference = request.query_params.get("id", "")
+        number = request.query_params.get("original", "")
+
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> bytes | None:
+            if number.isascii() and number.isdecimal() and len(number) < 10:
+                return original_message(store, reference, int(number))
+            rows = store.list_rows(RowFilter(redelivery_id=reference), 1)
+            return store.message(rows[0].id) if rows else None
+
+        data = await desk.ask(read) if reference else None
+        if data is None:
+            raise PageMissing("This message is not here (any more), so nothing can be downloaded.")
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(reference, safe='')}.bin",
+        }
+        return Response(data, headers=headers)
+
+    return console.route("/messages/download", download)

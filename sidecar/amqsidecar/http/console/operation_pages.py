@@ -110,6 +110,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 operation.pace,
                 operation.target,
                 operation.reason,
+                desk.clock.now_ms(),
             ),
         )
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from amqsidecar.http.console import action_pages, message_pages, operation_pages
+from amqsidecar.http.console import action_pages, edit_pages, message_pages, operation_pages
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.plots import (
     plot_deaths,
@@ -42,6 +42,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
         *_overview_routes(console),
         *_group_routes(console),
         *message_pages.routes(console),
+        *edit_pages.routes(console),
         *action_pages.routes(console),
         *operation_pages.routes(console),
     ]
@@ -69,7 +70,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
             now_ms=found.at_ms,
             overview=found,
             headline=headline(found),
-            deaths=plot_deaths(deaths),
+            deaths=plot_deaths(deaths, desk.masking.text),
             schedule=plot_schedule(schedule),
         )
 
@@ -77,7 +78,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Plotted]:
             return [
                 plot_recovery(recovery_by_attempt(store, now_ms)),
-                plot_deaths(deaths_by_cause(store, now_ms)),
+                plot_deaths(deaths_by_cause(store, now_ms), desk.masking.text),
                 plot_schedule(schedule_ahead(store, now_ms)),
             ]
 
@@ -133,7 +134,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             place=place,
             query=group_query(*place),
             trend=plot_group(deaths),
-            members=members,
+            members=[desk.masking.row(row) for row in members.rows],
+            has_more=members.next_after is not None,
         )
 
     yield console.route("/groups", groups)

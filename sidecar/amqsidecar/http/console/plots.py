@@ -1,6 +1,6 @@
 """The numbers of plots with the words around them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.console.templating import moment, number, percent
@@ -8,18 +8,18 @@ from amqsidecar.operations.charts import AttemptRecovery, LatenessBucket, Timeli
 from amqsidecar.operations.words import span
 
 
-def plot_deaths(timeline: Timeline) -> Plotted:
-    """Return what died by hour and cause."""
+def plot_deaths(timeline: Timeline, masked: Callable[[str], str]) -> Plotted:
+    """Return what died by hour and cause; causes as they may be shown."""
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
-    most = "" if largest is None else f" Most of them: {largest.name}."
+    most = "" if largest is None else f" Most of them: {masked(largest.name)}."
     return Plotted(
         key="deaths",
         title="Dead letters by hour and cause, last 24 hours",
         description=f"{number(total)} deaths.{most}",
         axis="hour from, UTC",
         labels=_hours(timeline),
-        names=[one.name for one in timeline.series],
+        names=[masked(one.name) for one in timeline.series],
         counts=[one.counts for one in timeline.series],
     )
 

@@ -83,10 +83,10 @@ FILTER_NAMES: Final[tuple[str, ...]] = (
 )
 
 
-def address(path: str, pairs: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> str:
+def address(path: str, pairs: Mapping[str, object] | Iterable[tuple[str, str]] = ()) -> str:
     """Return an address with a query; of characters that no address can break."""
     items = pairs.items() if isinstance(pairs, Mapping) else pairs
-    query = urlencode([(name, _encodable(value)) for name, value in items])
+    query = urlencode([(name, _encodable(str(value))) for name, value in items])
     return f"{path}?{query}" if query else path
 
 
@@ -140,6 +140,16 @@ def group_query(destination: str, cause_group: str) -> MessageQuery:
         order=RowOrder.NEWEST,
         after=None,
         fields={"destination": [destination], "group": [cause_group]},
+    )
+
+
+def message_query(row_id: int) -> MessageQuery:
+    """Return what asks for one message."""
+    return MessageQuery(
+        selection=Selection(rows=RowFilter(ids=(row_id,))),
+        order=RowOrder.NEWEST,
+        after=None,
+        fields={"id": [str(row_id)]},
     )
 
 

@@ -1,0 +1,181 @@
+"""The page that edits a message: what it is, what it would be, and then the re-send."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute
+
+from amqsidecar.errors import EditRefused
+from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.guard import caller_of
+from amqsidecar.model.message import (
+    MessageEdit,
+    MessageView,
+    PropertyEdit,
+    TypedValue,
+    ValueType,
+)
+from amqsidecar.model.operation import Operation
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.act import Refused
+from amqsidecar.operations.message import (
+    EDIT_BYTES_MAX,
+    MessagePage,
+    as_typed,
+    edit_and_retry,
+    message_page,
+    try_edit,
+)
+
+NEW_PROPERTIES: Final = 3
+"""So many lines there are for properties that the message doesn't have."""
+
+PROPERTIES_MAX: Final = 150
+"""So many can be edited on a page; more than that no form carries."""
+
+
+def routes(console: Console) -> Iterable[BaseRoute]:
+    """Return the routes of this page."""
+    desk = console.desk
+
+    async def read_page(request: Request) -> MessagePage:
+        reference = request.query_params.get("id", "")
+        role = caller_of(request).role
+
+        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
+            return message_page(
+                store,
+                store,
+                reference,
+                state.uid,
+                now_ms,
+                lambda encoding, data, most: desk.view(encoding, data, role, most),
+                max_bytes=EDIT_BYTES_MAX,
+            )
+
+        page = await desk.ask(read) if reference else None
+        if page is None or page.view is None or page.row is None:
+            raise PageMissing("This message waits no longer, so it can't be edited.")
+        return page
+
+    def show(
+        request: Request,
+        page: MessagePage,
+        form: Mapping[str, str] | None = None,
+        after: MessageView | None = None,
+        problem: str = "",
+    ) -> Response:
+        assert page.view is not None  # noqa: S101 - `read_page` made sure
+        return console.page(
+            request,
+            "edit.html",
+            422 if problem else 200,
+            page=page,
+            view=page.view,
+            properties=_editable(page.view),
+            new_properties=range(NEW_PROPERTIES),
+            form=form,
+            after=after,
+            problem=problem or page.edit_lock or "",
+        )
+
+    async def look(request: Request) -> Response:
+        return show(request, await read_page(request))
+
+    async def edit(request: Request) -> Response:
+        page = await read_page(request)
+        form = {name: str(value) for name, value in (await request.form()).items()}
+        assert page.view is not None  # noqa: S101 - `read_page` made sure
+        assert page.row is not None  # noqa: S101 - as above
+        row_id, view = page.row.id, page.view
+        caller = caller_of(request)
+
+        def try_it(store: OpenStore, _state: StoreState, _now_ms: int) -> MessageView:
+            return try_edit(
+                store,
+                row_id,
+                change,
+                desk.tools.edit_message,
+                lambda encoding, data, most: desk.view(encoding, data, caller.role, most),
+            )
+
+        def send(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+            return edit_and_retry(
+                store,
+                store,
+                row_id,
+                change,
+                desk.tools.edit_message,
+                now_ms=now_ms,
+                actor=caller.actor("console"),
+                reason=form.get("reason", "").strip(),
+            )
+
+        try:
+            change = read_edit(form, view)
+            if form.get("step") != "send":
+                return show(request, page, form, await desk.ask(try_it))
+            operation = await desk.ask(send)
+        except (EditRefused, Refused) as error:
+            return show(request, page, form, problem=str(error))
+        return RedirectResponse(f"/operations/{operation.id}", 303)
+
+    yield console.route("/messages/edit", look)
+    yield console.route("/messages/edit", edit, "POST")
+
+
+def _editable(view: MessageView) -> list[TypedValue]:
+    found = [one for one in view.properties if one.locked is None and not one.is_cut]
+    return [one for one in found if one.depth == 0][:PROPERTIES_MAX]
+
+
+def read_edit(form: Mapping[str, str], view: MessageView) -> MessageEdit:
+    """Return what a form changes of a message; what is as it was is not named.
+
+    Raises:
+        EditRefused: a type is none.
+    """
+    properties: list[PropertyEdit] = []
+    removed: list[str] = []
+    for at, now in enumerate(_editable(view)):
+        value = form.get(f"value-{at}")
+        if form.get(f"remove-{at}") == "yes":
+            removed.append(now.name)
+        elif value is not None:
+            value = as_typed(value, now.value)
+            kind = _type(form.get(f"type-{at}", now.type))
+            if (value, kind) != (now.value, now.type):
+                properties.append(PropertyEdit(name=now.name, value=value, type=kind))
+    for at in range(NEW_PROPERTIES):
+        name = form.get(f"new-name-{at}", "").strip()
+        if name:
+            kind = _type(form.get(f"new-type-{at}", ValueType.STRING))
+            value = form.get(f"new-value-{at}", "").replace("\r\n", "\n")
+            properties.append(PropertyEdit(name=name, value=value, type=kind))
+    return MessageEdit(
+        text=_text(form, view), set_properties=tuple(properties), remove_properties=tuple(removed)
+    )
+
+
+def _text(form: Mapping[str, str], view: MessageView) -> str | None:
+    """Return the new text of a body; None = it stays as it is."""
+    typed, now = form.get("text"), view.body.text
+    if typed is None or _one_kind_of_end(typed) == _one_kind_of_end(now):
+        return None
+    return as_typed(typed, now)
+
+
+def _one_kind_of_end(text: str) -> str:
+    """Return a text with the line ends that a browser makes alike made alike."""
+    return re.sub(r"\r\n?", "\n", text)
+
+
+def _type(text: str) -> ValueType:
+    try:
+        return ValueType(text)
+    except ValueError as error:
+        raise EditRefused(f"{text!r} is no type of a property") from error
