@@ -46,7 +46,7 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
-from amqsidecar.runtime.memory import give_large_blocks_back
+from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
@@ -410,6 +410,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     """
     _require_url(config)
     give_large_blocks_back()
+    give_way_soon()
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     crash_point = crash_point_of(environ)
