@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model.schedule import RowFilter
-from amqsidecar.stores import sqlite_database, sqlite_transaction
+from amqsidecar.ledger import RowOrder
+from amqsidecar.model.failure import CountKind
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.stores import sqlite_changes, sqlite_database
+from amqsidecar.stores.named_queries import read_sql
+from amqsidecar.stores.packing import unpack_deltas
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.schedule_rows import taken_row, took
 from support.virtual_clock import VirtualClock
@@ -40,7 +45,7 @@ def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = store_at(path)
     store.open()
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_transaction, "pack_message", lambda message: message)
+        patched.setattr(sqlite_changes, "pack_message", lambda message: message)
         take(store, 1)
     store.close()
     make_older(path, 2)
@@ -48,12 +53,31 @@ def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_older(path: Path, version: int) -> None:
-    """Take out of a closed file what came after a version."""
-    with closing(sqlite3.connect(path)) as database:
-        for table in ("outbox", "journal_segment"):
-            database.execute(f"DROP TABLE {table}")
-        database.execute("ALTER TABLE redelivery DROP COLUMN cause_group")
+    """Replace a closed file by one of an older version that holds the same."""
+    older, files = path.with_suffix(".older"), ["sqlite_schema.sql", "sqlite_outbox.sql"]
+    with closing(sqlite3.connect(older)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        for file_name in files[: 2 if version >= 4 else 1]:
+            database.executescript(read_sql(file_name))
+        database.execute("ATTACH ? AS newer", (str(path),))
+        for table in ("meta", "word", "redelivery", "message", "hold", "event_block", "event_key"):
+            columns = ", ".join(row[1] for row in database.execute(f"PRAGMA table_info({table})"))
+            database.execute(f"INSERT INTO {table} SELECT {columns} FROM newer.{table}")
+        database.execute(
+            "INSERT INTO tally SELECT destination, state, sum(count) FROM newer.group_tally "
+            "GROUP BY destination, state"
+        )
+        for row in database.execute("SELECT * FROM newer.unfinished_cycle").fetchall():
+            *head, taken_tally, holds, event_block, _failures = row
+            taken = msgspec.msgpack.encode([one[:3] for one in unpack_deltas(taken_tally)])
+            values = (*head, taken, b"\x90", holds, event_block)
+            database.execute(
+                f"INSERT INTO unfinished_cycle VALUES ({', '.join('?' * len(values))})", values
+            )
+        database.execute(f"PRAGMA application_id = {sqlite_database.APPLICATION_ID}")
         database.execute(f"PRAGMA user_version = {version}")
+        database.commit()
+    older.replace(path)
 
 
 def schema_of(path: Path) -> set[tuple[str, str]]:
@@ -73,14 +97,11 @@ def test_what_an_older_version_wrote_is_read_beside_what_this_one_writes(version
     store.close()
 
 
-def test_looking_changes_nothing(version_2: Path) -> None:
-    store = store_at(version_2, read_only=True)
-    store.open()
+def test_who_only_looks_changes_nothing_and_hears_who_will(version_2: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="older amqsidecar; the service brings it up to"):
+        store_at(version_2, read_only=True).open()
 
-    assert store.message(1) == LARGE
-    assert store.count_rows(RowFilter()) == 1
     assert version_of(version_2) == 2
-    store.close()
 
 
 def test_a_file_that_a_service_of_an_older_version_uses_is_left_alone(version_2: Path) -> None:
@@ -133,4 +154,33 @@ def test_a_migration_that_ends_half_way_changes_nothing(
     store = store_at(version_2)
     store.open()
     assert store.message(1) == LARGE
+    store.close()
+
+
+def test_rows_that_came_before_causes_were_grouped_have_no_group(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = store_at(path)
+    store.open()
+    states = [RowState.WAITING, RowState.HELD, RowState.WAITING]
+    rows = [taken_row(number, state=state) for number, state in enumerate(states, 1)]
+    with store.transaction() as tx:
+        tx.record_cycle(1, rows, [], [took(row) for row in rows])
+        tx.finish_cycle(1)
+        tx.record_cycle(2, [taken_row(4)], tx.claim_due(10**6, 1), [took(taken_row(4))])
+    store.close()
+    make_older(path, 4)
+
+    store.open()
+    tallies = {tally.state: tally.count for tally in store.group_tallies()}
+    assert tallies == {RowState.WAITING: 2, RowState.HELD: 1}
+    with store.transaction() as tx:
+        tx.finish_cycle(2)
+
+    assert [row.id for row in store.list_rows(RowFilter(cause_group=""), 10)] == [2, 3, 4]
+    assert store.count_rows(RowFilter(cause_group="")) == 3
+    held = RowFilter(state=RowState.HELD)
+    assert [row.id for row in store.page_rows(held, RowOrder.DUE, 10).rows] == [2]
+    assert store.retry(RowFilter(), 7, "ann") == 3
+    assert [(one.cause_group, one.count) for one in store.group_tallies()] == [("", 3)]
+    assert store.failure_counts(0, 10**9, list(CountKind)) == []
     store.close()

@@ -334,7 +334,7 @@ def test_pages_are_of_the_size_that_was_measured(tmp_path: Path) -> None:
 def test_a_filter_that_hits_few_of_many_is_told_of_step_by_step_without_the_write_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_rows, "_SCANNED_ROWS", 2)
+    monkeypatch.setattr(sqlite_rows, "LOOKED_AT", 2)
     path = tmp_path / "schedule.db"
     store, service = store_at(path), store_at(path, busy_timeout_ms=0)
     store.open()

@@ -2,10 +2,12 @@
 
 import zlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import CountFields, FailureGroup, Failures
 
 PLAIN, DEFLATED = 0, 1
 
@@ -19,11 +21,28 @@ _DEFLATE_MESSAGE_FROM_BYTES = 4096
 _SAMPLE_BYTES = 4096
 _WORTH = 0.75
 
+
+class TallyDelta(NamedTuple):
+    """A difference of how many rows there are; texts and state as their numbers.
+
+    Attributes:
+        cause_group: what was packed before causes were grouped has none.
+    """
+
+    destination: int
+    state: int
+    count: int
+    cause_group: int = 0
+
+
 _encode_events = msgspec.json.Encoder().encode
 _decode_events = msgspec.json.Decoder(list[AnyEvent]).decode
 _encode_numbers = msgspec.msgpack.Encoder().encode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
-_decode_deltas = msgspec.msgpack.Decoder(list[tuple[int, int, int]]).decode
+_decode_deltas = msgspec.msgpack.Decoder(list[TallyDelta]).decode
+_decode_failures = msgspec.msgpack.Decoder(
+    tuple[list[tuple[CountFields, int]], list[FailureGroup]]
+).decode
 _decode_holds = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
@@ -115,14 +134,53 @@ def unpack_runs(body: bytes) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def pack_deltas(deltas: Iterable[tuple[int, int, int]]) -> bytes:
-    """Return triples of numbers as bytes."""
+def pack_deltas(deltas: Iterable[TallyDelta]) -> bytes:
+    """Return differences of tallies as bytes."""
     return _encode_numbers(list(deltas))
 
 
-def unpack_deltas(body: bytes) -> list[tuple[int, int, int]]:
+def unpack_deltas(body: bytes) -> list[TallyDelta]:
     """Return what `pack_deltas` packed."""
     return _decode_deltas(body)
+
+
+def pack_failures(failures: Failures) -> bytes:
+    """Return what a cycle adds to the counts of failures as bytes."""
+    counts = [
+        ((bucket_ms, kind, storable(destination), group, attempt), count)
+        for (bucket_ms, kind, destination, group, attempt), count in failures.counts.items()
+    ]
+    groups = [
+        msgspec.structs.replace(
+            group,
+            destination=storable(group.destination),
+            example_id=storable(group.example_id),
+        )
+        for group in failures.groups.values()
+    ]
+    return _encode_numbers((counts, groups))
+
+
+def unpack_failures(body: bytes) -> Failures:
+    """Return what `pack_failures` packed."""
+    counts, groups = _decode_failures(body)
+    return Failures(dict(counts), {(one.destination, one.cause_group): one for one in groups})
+
+
+def pack_struct(value: msgspec.Struct) -> bytes:
+    """Return a value as JSON; what UTF-8 can't write of its texts is spelled out."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_storable_parts(msgspec.to_builtins(value)))
+
+
+def _storable_parts(value: object) -> object:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {name: _storable_parts(part) for name, part in value.items()}
+    return [_storable_parts(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def pack_holds(holds: dict[str, int]) -> bytes:

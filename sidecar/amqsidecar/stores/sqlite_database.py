@@ -15,7 +15,7 @@ from amqsidecar.stores.packing import storable
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
 SCHEMA_VERSION = 5
-QUERIES = read_queries("sqlite_queries.sql")
+QUERIES = read_queries("sqlite_queries.sql", "sqlite_ledger_queries.sql")
 
 _OUTBOX = read_sql("sqlite_outbox.sql").split(";\n")
 _LEDGER = read_sql("sqlite_ledger.sql").split(";\n")
@@ -144,6 +144,11 @@ class SqliteDatabase:
                 f"the store {self.path} has schema version {version}, this amqsidecar knows "
                 f"{SCHEMA_VERSION}; run the version that wrote it, or change store.url"
             )
+        elif version != SCHEMA_VERSION and self._read_only:
+            raise StoreUnavailable(
+                f"the store {self.path} was written by an older amqsidecar; the service brings it "
+                "up to date when it starts"
+            )
         self.run("PRAGMA synchronous = FULL")
         self.run("PRAGMA secure_delete = OFF")
         self._checkpoint_at(_CHECKPOINT_BYTES)
@@ -199,8 +204,8 @@ class SqliteDatabase:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether there is nothing to migrate, or this connection may not."""
-        return self._read_only or self._schema_version() == SCHEMA_VERSION
+        """Whether there is nothing to migrate."""
+        return self._schema_version() == SCHEMA_VERSION
 
     def migrate(self) -> None:
         """Make the file one of this version.

@@ -46,7 +46,7 @@ class SqliteOutbox:
     def _plan(self, max_events: int) -> Segment | None:
         database = self._database
         _, stream, last_number, last_block = database.query("read_outbox").fetchone()
-        hidden = _hidden_block(database)
+        hidden = hidden_block(database)
         until = LAST_ID if hidden is None else hidden
         with closing(database.query("blocks_between", (last_block, until))) as rows:
             blocks = whole_blocks(rows, max_events)
@@ -121,7 +121,7 @@ class SqliteOutbox:
         database = self._database
         with database.snapshot():
             values = {
-                "hidden": _hidden_block(database),
+                "hidden": hidden_block(database),
                 "written_until": planned_range(database)[0] - 1,
             }
             (events,) = database.query("count_unwritten", values).fetchone()
@@ -142,6 +142,7 @@ def planned_range(database: SqliteDatabase) -> tuple[int, int]:
     return last_block + 1, last_block
 
 
-def _hidden_block(database: SqliteDatabase) -> int | None:
+def hidden_block(database: SqliteDatabase) -> int | None:
+    """Return the block of the unfinished cycle; None = there is none."""
     record = read_unfinished(database)
     return None if record is None else record.event_block

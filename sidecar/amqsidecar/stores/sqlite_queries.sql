@@ -14,12 +14,45 @@ cause_group
     AND (:state IS NULL OR state = :state)
     AND (:received_before_ms IS NULL OR received_at_ms < :received_before_ms)
     AND (:cause_contains IS NULL OR instr(cause, :cause_contains) > 0)
-    AND (:any_group OR cause_group IS :cause_group)
+    AND (:cause_group IS NULL OR cause_group = :cause_group)
     AND (:source IS NULL OR source = :source)
     AND (:received_from_ms IS NULL OR received_at_ms >= :received_from_ms)
     AND (:due_before_ms IS NULL OR due_at_ms < :due_before_ms)
     AND (:redelivery_count IS NULL OR redelivery_count = :redelivery_count)
     AND (:count_at_least IS NULL OR redelivery_count >= :count_at_least)
+
+-- fragment: in_range
+-- Rows of a run of numbers.
+    id > :after_id AND id <= :until_id
+
+-- fragment: visible
+-- Rows that the unfinished cycle has not just taken.
+    id NOT IN (SELECT value FROM json_each(:hidden))
+
+-- fragment: all
+-- No index helps the filter.
+FROM redelivery NOT INDEXED WHERE
+
+-- fragment: kept
+-- Held or parked rows.
+FROM redelivery INDEXED BY redelivery_kept WHERE state = :kept AND state <> 0 AND
+
+-- fragment: by_destination
+-- Rows of one destination.
+FROM redelivery INDEXED BY redelivery_by_destination WHERE destination = :destination AND
+
+-- fragment: by_group
+-- Rows of one destination and one group of causes.
+FROM redelivery INDEXED BY redelivery_by_group
+WHERE destination = :destination AND cause_group = :cause_group AND cause_group <> 0 AND
+
+-- fragment: by_redelivery_id
+-- The rows of one message.
+FROM redelivery INDEXED BY redelivery_by_redelivery_id WHERE redelivery_id = :redelivery_id AND
+
+-- fragment: by_ids
+-- Named rows.
+FROM redelivery NOT INDEXED WHERE id IN (SELECT value FROM json_each(:ids)) AND
 
 -- fragment: forgettable
 -- Blocks that may be forgotten: neither of the unfinished cycle nor kept for the journal.
@@ -80,15 +113,15 @@ DELETE FROM word WHERE id IN (SELECT id FROM word INDEXED BY word_unused WHERE u
 
 -- name: read_unfinished
 -- The cycle whose end is not known.
-SELECT cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, sent_tally, holds,
-    event_block
+SELECT cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, holds,
+    event_block, failures
 FROM unfinished_cycle;
 
 -- name: add_unfinished
 -- Begin a cycle.
 INSERT INTO unfinished_cycle (
-    one, cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, sent_tally, holds,
-    event_block
+    one, cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, holds,
+    event_block, failures
 ) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_unfinished
@@ -123,9 +156,9 @@ INSERT INTO redelivery (
 INSERT INTO message (id, body) VALUES (?, ?);
 
 -- name: delete_rows
--- Rows with consecutive numbers; tells the words that they had.
+-- Rows with consecutive numbers; tells what tallies and words knew of them.
 DELETE FROM redelivery WHERE id BETWEEN ? AND ? 
-RETURNING destination, source, rule, encoding, cause_group;
+RETURNING state, destination, cause_group, source, rule, encoding;
 
 -- name: delete_messages
 -- Messages with consecutive numbers.
@@ -143,9 +176,9 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: tally_of_ids
 -- How many of these rows there are by destination and state.
-SELECT destination, state, count(*) FROM redelivery
+SELECT destination, cause_group, state, count(*) FROM redelivery
 WHERE id IN (SELECT value FROM json_each(:ids))
-GROUP BY destination, state;
+GROUP BY destination, cause_group, state;
 
 -- name: change_row
 -- What an operator's action changes.
@@ -155,25 +188,38 @@ WHERE id = :id;
 
 -- name: add_tally
 -- Add a difference.
-INSERT INTO tally (destination, state, count) VALUES (:destination, :state, :delta)
-ON CONFLICT (destination, state) DO UPDATE SET count = count + :delta;
+INSERT INTO group_tally (destination, cause_group, state, count)
+VALUES (:destination, :cause_group, :state, :delta)
+ON CONFLICT (destination, cause_group, state) DO UPDATE SET count = count + :delta;
 
 -- name: subtract_tally
 -- Subtract a difference from a tally that exists.
-UPDATE tally SET count = count + :delta WHERE destination = :destination AND state = :state;
+UPDATE group_tally SET count = count + :delta
+WHERE destination = :destination AND cause_group = :cause_group AND state = :state;
 
 -- name: drop_empty_tally
--- Destinations without rows are forgotten.
-DELETE FROM tally WHERE destination = ? AND state = ? AND count = 0;
+-- Destinations and groups without rows are forgotten.
+DELETE FROM group_tally
+WHERE destination = :destination AND cause_group = :cause_group AND state = :state AND count = 0;
 
 -- name: read_tallies
+-- All tallies of destinations.
+SELECT destination, state, sum(count) FROM group_tally GROUP BY destination, state;
+
+-- name: read_group_tallies
 -- All tallies.
-SELECT destination, state, count FROM tally;
+SELECT destination, state, cause_group, count FROM group_tally;
 
 -- name: sum_tallies
--- How many rows there are of a destination, a state, both, or at all.
-SELECT coalesce(sum(count), 0) FROM tally
-WHERE (:destination IS NULL OR destination = :destination) AND (:state IS NULL OR state = :state);
+-- How many rows there are of a destination, a group, a state, or all of them.
+SELECT coalesce(sum(count), 0) FROM group_tally
+WHERE (:destination IS NULL OR destination = :destination)
+    AND (:cause_group IS NULL OR cause_group = :cause_group)
+    AND (:state IS NULL OR state = :state);
+
+-- name: destinations_of_group
+-- Where there are rows of a group.
+SELECT DISTINCT destination FROM group_tally WHERE cause_group = ? LIMIT 2;
 
 -- name: read_holds
 -- Sources and what is left of their backlog.
@@ -192,71 +238,73 @@ UPDATE hold SET remaining = max(0, remaining - ?2) WHERE source = ?1;
 -- The highest number of a row.
 SELECT coalesce(max(id), 0) FROM redelivery;
 
--- name: window_end
--- The number of the last of so many rows.
-SELECT coalesce(max(id), 0) FROM (
-    SELECT id FROM redelivery NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?
-);
+-- name: newest_visible
+-- The highest number of a row that counts.
+SELECT id FROM redelivery NOT INDEXED WHERE {visible} ORDER BY id DESC LIMIT 1;
 
 -- name: list_all
 -- Rows by number, no index helps the filter.
-SELECT {view_columns} FROM redelivery NOT INDEXED
-WHERE id > :after_id AND id <= :until_id AND {row_conditions}
-ORDER BY id LIMIT :limit;
+SELECT {view_columns} {all} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
 
 -- name: list_kept
--- Held or parked rows by number.
-SELECT {view_columns} FROM redelivery INDEXED BY redelivery_kept
-WHERE state = :kept AND state <> 0 AND id > :after_id AND id <= :until_id AND {row_conditions}
-ORDER BY id LIMIT :limit;
+-- Rows by number, held or parked ones.
+SELECT {view_columns} {kept} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
 
 -- name: list_by_destination
--- Rows of one destination by number.
-SELECT {view_columns} FROM redelivery INDEXED BY redelivery_by_destination
-WHERE destination = :destination AND id > :after_id AND id <= :until_id AND {row_conditions}
-ORDER BY id LIMIT :limit;
+-- Rows by number, of one destination.
+SELECT {view_columns} {by_destination} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: list_by_group
+-- Rows by number, of one destination and group.
+SELECT {view_columns} {by_group} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
 
 -- name: list_by_redelivery_id
--- The rows of one message by number.
-SELECT {view_columns} FROM redelivery INDEXED BY redelivery_by_redelivery_id
-WHERE redelivery_id = :redelivery_id AND id > :after_id AND id <= :until_id AND {row_conditions}
-ORDER BY id LIMIT :limit;
+-- Rows by number, of one message.
+SELECT {view_columns} {by_redelivery_id} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
 
 -- name: list_by_ids
--- Named rows by number.
-SELECT {view_columns} FROM redelivery NOT INDEXED
-WHERE id IN (SELECT value FROM json_each(:ids)) AND id > :after_id AND id <= :until_id
-    AND {row_conditions}
-ORDER BY id LIMIT :limit;
+-- Rows by number, named ones.
+SELECT {view_columns} {by_ids} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
 
 -- name: count_all
 -- How many rows, no index helps the filter.
-SELECT count(*) FROM redelivery NOT INDEXED
-WHERE id NOT IN (SELECT value FROM json_each(:hidden)) AND {row_conditions};
+SELECT count(*) {all} {visible} AND {row_conditions};
 
 -- name: count_kept
--- How many held or parked rows.
-SELECT count(*) FROM redelivery INDEXED BY redelivery_kept
-WHERE state = :kept AND state <> 0 AND id NOT IN (SELECT value FROM json_each(:hidden))
-    AND {row_conditions};
+-- How many rows, held or parked ones.
+SELECT count(*) {kept} {visible} AND {row_conditions};
 
 -- name: count_by_destination
--- How many rows of one destination.
-SELECT count(*) FROM redelivery INDEXED BY redelivery_by_destination
-WHERE destination = :destination AND id NOT IN (SELECT value FROM json_each(:hidden))
-    AND {row_conditions};
+-- How many rows, of one destination.
+SELECT count(*) {by_destination} {visible} AND {row_conditions};
+
+-- name: count_by_group
+-- How many rows, of one destination and group.
+SELECT count(*) {by_group} {visible} AND {row_conditions};
 
 -- name: count_by_redelivery_id
--- How many rows of one message.
-SELECT count(*) FROM redelivery INDEXED BY redelivery_by_redelivery_id
-WHERE redelivery_id = :redelivery_id AND id NOT IN (SELECT value FROM json_each(:hidden))
-    AND {row_conditions};
+-- How many rows, of one message.
+SELECT count(*) {by_redelivery_id} {visible} AND {row_conditions};
 
 -- name: count_by_ids
--- How many of the named rows.
-SELECT count(*) FROM redelivery NOT INDEXED
-WHERE id IN (SELECT value FROM json_each(:ids))
-    AND id NOT IN (SELECT value FROM json_each(:hidden)) AND {row_conditions};
+-- How many rows, named ones.
+SELECT count(*) {by_ids} {visible} AND {row_conditions};
+
+-- name: window_all
+-- The last of so many rows by number, no index helps the filter.
+SELECT id {all} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: window_kept
+-- The last of so many rows by number, held or parked ones.
+SELECT id {kept} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: window_by_destination
+-- The last of so many rows by number, of one destination.
+SELECT id {by_destination} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: window_by_group
+-- The last of so many rows by number, of one destination and group.
+SELECT id {by_group} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
 
 -- name: read_message
 -- The encoded message of a row.

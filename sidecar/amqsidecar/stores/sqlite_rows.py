@@ -7,6 +7,7 @@ import msgspec
 
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.stores.packing import (
+    TallyDelta,
     storable,
     unpack_deltas,
     unpack_holds,
@@ -18,7 +19,16 @@ STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 LAST_ID = 2**63 - 1
 
-_SCANNED_ROWS = 20_000  # So many are looked at before somebody may hear of it, or end it.
+LOOKED_AT = 20_000
+"""So many rows are looked at before somebody may hear of it, or end it."""
+
+_SERVED = {
+    "all": (),
+    "kept": ("state",),
+    "by_destination": ("destination",),
+    "by_group": ("destination", "cause_group"),
+}
+"""What the index of a source tells of a row; other sources are small."""
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +36,9 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         taken: runs of ids; `sent` likewise.
-        taken_tally: destination, state, difference; `sent_tally` likewise.
+        taken_tally: differences; what is sent is told by its rows.
         event_block: number of its events; None = it has none.
+        failures: what it adds to their counts.
     """
 
     cycle: int
@@ -35,10 +46,10 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     sent_count: int
     taken: list[tuple[int, int]]
     sent: list[tuple[int, int]]
-    taken_tally: list[tuple[int, int, int]]
-    sent_tally: list[tuple[int, int, int]]
+    taken_tally: list[TallyDelta]
     holds: dict[str, int]
     event_block: int | None
+    failures: bytes | None
 
 
 def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
@@ -53,9 +64,9 @@ def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
         taken=unpack_runs(row[3]),
         sent=unpack_runs(row[4]),
         taken_tally=unpack_deltas(row[5]),
-        sent_tally=unpack_deltas(row[6]),
-        holds=unpack_holds(row[7]),
-        event_block=row[8],
+        holds=unpack_holds(row[6]),
+        event_block=row[7],
+        failures=row[8],
     )
 
 
@@ -101,7 +112,7 @@ def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = F
         message_id=row[11],
         received_at_ms=row[12],
         encoding=database.word(row[13]),
-        cause_group="" if row[16] is None else database.word(row[16]),
+        cause_group=database.word(row[16]) if row[16] else "",
         size_bytes=row[14],
         in_flight=in_flight,
     )
@@ -115,8 +126,7 @@ def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str,
     values: dict[str, Any] = {
         "destination": None if destination is None else database.find_word(destination),
         "source": None if source is None else database.find_word(source),
-        "any_group": group is None,
-        "cause_group": database.find_word(group) if group else None,
+        "cause_group": None if group is None else group_number(database, group),
         "redelivery_id": storable_or_none(row_filter.redelivery_id),
         "state": state_number,
         "received_before_ms": row_filter.received_before_ms,
@@ -130,9 +140,42 @@ def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str,
         return "by_ids", values | {"ids": json_ids(row_filter.ids)}
     if row_filter.redelivery_id is not None:
         return "by_redelivery_id", values
+    if group:
+        if destination is None:
+            places = database.query("destinations_of_group", (values["cause_group"],)).fetchall()
+            if len(places) < 2:
+                values["destination"] = places[0][0] if places else -1
+        if values["destination"] is not None:
+            return "by_group", values
     if state_number:
         return "kept", values | {"kept": state_number}
     return ("all" if destination is None else "by_destination"), values
+
+
+def is_served(source: str, row_filter: RowFilter) -> bool:
+    """Whether an index finds the rows of a filter and no others, or a bounded number of others."""
+    served = _SERVED.get(source)
+    if served is None:
+        return True
+    others = RowFilter(**{name: getattr(row_filter, name) for name in served})
+    return row_filter == others
+
+
+def group_number(database: SqliteDatabase, cause_group: str) -> int:
+    """Return the number of a group; 0 = none, -1 = no row has it."""
+    return database.find_word(cause_group) if cause_group else 0
+
+
+def window_end(
+    database: SqliteDatabase, row_filter: RowFilter, after_id: int, until_id: int
+) -> int:
+    """Return the number up to which rows can be looked at at once for those that a filter hits."""
+    source, values = filter_values(database, row_filter)
+    if is_served(source, row_filter):
+        return until_id
+    values |= {"after_id": after_id, "until_id": until_id, "window": LOOKED_AT - 1}
+    row = database.query(f"window_{source}", values).fetchone()
+    return until_id if row is None else int(row[0])
 
 
 def filtered(
@@ -161,10 +204,7 @@ def chunks_of_ids(
         until_id: int = database.query("newest_id").fetchone()[0]
     while after_id < until_id:
         with database.snapshot():
-            end_id = until_id
-            if filter_values(database, row_filter)[0] == "all":
-                values = (after_id, _SCANNED_ROWS)
-                end_id = min(until_id, database.query("window_end", values).fetchone()[0])
+            end_id = window_end(database, row_filter, after_id, until_id)
             rows = filtered(database, row_filter, size, after_id, end_id)
         ids = tuple(row[0] for row in rows)
         after_id = ids[-1] if len(ids) == size else end_id

@@ -28,6 +28,7 @@ from amqsidecar.stores.service_lock import ServiceLock
 from amqsidecar.stores.sqlite_checkpoints import Checkpoints
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import forget_events
+from amqsidecar.stores.sqlite_ledger import SqliteLedger
 from amqsidecar.stores.sqlite_outbox import SqliteOutbox
 from amqsidecar.stores.sqlite_rows import (
     LAST_ID,
@@ -71,8 +72,8 @@ def path_of_url(url: str) -> Path:
     return Path("/" + path.lstrip("/")) if path.startswith("/") else Path(path)
 
 
-class SqliteStore(ActingStore, SqliteOutbox):
-    """A `Store` in one file, and the `Outbox` of a journal.
+class SqliteStore(ActingStore, SqliteOutbox, SqliteLedger):
+    """A `Store` in one file, its `Ledger`, and the `Outbox` of a journal.
 
     Args:
         path: the file; its folder must exist.
@@ -267,11 +268,16 @@ class SqliteStore(ActingStore, SqliteOutbox):
             return [view_row(database, row, row[0] in sent) for row in visible]
 
     def count_rows(self, row_filter: RowFilter) -> int:
-        """Return how many rows the filter hits; by destination and state it costs no scan."""
+        """Return how many rows the filter hits; what is tallied costs no scan."""
         with self._database.snapshot():
             source, values = filter_values(self._database, row_filter)
             name = f"count_{source}"
-            if row_filter == RowFilter(destination=row_filter.destination, state=row_filter.state):
+            tallied = RowFilter(
+                destination=row_filter.destination,
+                state=row_filter.state,
+                cause_group=row_filter.cause_group,
+            )
+            if row_filter == tallied:
                 name = "sum_tallies"
             else:
                 values["hidden"] = json_ids(read_in_flight(self._database)[0])
@@ -323,12 +329,12 @@ class SqliteStore(ActingStore, SqliteOutbox):
                 # Why the whole filter again: they were read outside of this transaction.
                 chunk = msgspec.structs.replace(row_filter, ids=ids)
                 rows = filtered(self._database, chunk, CHUNK_ROWS, 0, LAST_ID)
-                matched, changed = transaction.change_rows(rows, action)
+                matched, changes = transaction.change_rows(rows, action)
             # Why: SQLite's lock is not fair; others get it for as long as we had it, and for longer
             # than they wait before they ask again.
             pause_s = max(0.03, min(1.0, self._clock.monotonic_s() - began_s))
-            progress(matched, changed)
-            total += changed
+            progress(matched, len(changes))
+            total += len(changes)
         return total
 
     # Retention.

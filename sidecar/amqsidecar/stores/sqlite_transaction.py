@@ -2,23 +2,34 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any
 
 from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import DueRow, TakenRow
+from amqsidecar.model.failure import failures_of
+from amqsidecar.model.schedule import DueRow, RowState, TakenRow
 from amqsidecar.stores.packing import (
+    TallyDelta,
     pack_deltas,
+    pack_failures,
     pack_holds,
-    pack_message,
     pack_runs,
     runs_of,
     storable,
+    unpack_failures,
     unpack_message,
 )
+from amqsidecar.stores.sqlite_changes import (
+    Changed,
+    add_rows,
+    change_rows,
+    count_rows,
+    delete_rows,
+)
+from amqsidecar.stores.sqlite_counts import add_failures, record_events
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import read_block, rewrite_block, write_block
 from amqsidecar.stores.sqlite_rows import (
@@ -28,15 +39,13 @@ from amqsidecar.stores.sqlite_rows import (
     json_ids,
     read_in_flight,
     read_unfinished,
-    storable_or_none,
-    view_row,
 )
 
 CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
 
 # Why: further than any store gets, and often enough below 2**53, which is exact everywhere.
 _SKIPPED_IDS = 1 << 40
-_WAITING, _HELD, _PARKED = range(3)
+_PARKED = STATE_NUMBERS[RowState.PARKED]
 
 
 class SqliteTransaction:
@@ -51,15 +60,17 @@ class SqliteTransaction:
         """The broker committed this cycle: what it took waits, what it sent is removed."""
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
-            self._delete_rows(record.sent)
-            self._count(record.taken_tally + record.sent_tally)
+            gone = delete_rows(self._database, record.sent)
+            count_rows(self._database, record.taken_tally + gone)
+            if record.failures is not None:
+                add_failures(self._database, unpack_failures(record.failures))
             self._close_cycle(record)
 
     def undo_cycle(self, cycle: int) -> None:
         """The broker did not commit this cycle: as if it had never been begun."""
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
-            self._delete_rows(record.taken)
+            delete_rows(self._database, record.taken)
             if record.event_block is not None:
                 events = read_block(self._database, record.event_block)
                 rewrite_block(self._database, record.event_block, events, [])
@@ -78,7 +89,8 @@ class SqliteTransaction:
                 left = [event for event in events if event.id not in sent]
                 if len(left) < len(events):
                     rewrite_block(self._database, record.event_block, events, left)
-            self._count(record.taken_tally)
+                add_failures(self._database, failures_of(left))
+            count_rows(self._database, record.taken_tally)
             self._close_cycle(record)
 
     def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
@@ -138,10 +150,11 @@ class SqliteTransaction:
                 read_unfinished(database) is None and cycle == finished + 1,
                 f"cycle {cycle} was begun, but {finished} is the last finished one",
             )
-            words = self._intern(taken, sent)
-            self._add_rows(taken, words)
-            taken_tally = Counter((words[row.destination], row.state) for row in taken)
-            sent_tally = Counter(words[row.destination] for row in sent)
+            words = self._intern(taken)
+            add_rows(database, taken, words)
+            taken_tally = Counter(
+                (row.destination, STATE_NUMBERS[row.state], row.cause_group) for row in taken
+            )
             database.query(
                 "add_unfinished",
                 (
@@ -151,12 +164,12 @@ class SqliteTransaction:
                     pack_runs(runs_of(row.id for row in taken)),
                     pack_runs(runs_of(row.id for row in sent)),
                     pack_deltas(
-                        (destination, STATE_NUMBERS[state], count)
-                        for (destination, state), count in taken_tally.items()
+                        TallyDelta(words[destination], state, count, words[group] if group else 0)
+                        for (destination, state, group), count in taken_tally.items()
                     ),
-                    pack_deltas((number, _WAITING, -count) for number, count in sent_tally.items()),
                     pack_holds(dict(holds or {})),
                     write_block(database, events),
+                    pack_failures(failures_of(events)),
                 ),
             )
 
@@ -183,67 +196,34 @@ class SqliteTransaction:
         with self._database.mapped("be written"):
             self._expect_at_rest(ids)
             values = {"ids": json_ids(ids), "reason": storable(reason)}
-            for destination, state, count in self._tally_of(ids):
-                self._count([(destination, state, -count), (destination, _PARKED, count)])
+            parked = [
+                (
+                    TallyDelta(destination, state, -count, group),
+                    TallyDelta(destination, _PARKED, count, group),
+                )
+                for destination, group, state, count in self._database.query("tally_of_ids", values)
+            ]
+            count_rows(self._database, chain.from_iterable(parked))
             self._database.query("park_rows", values)
 
     def remove(self, ids: Sequence[int]) -> None:
         """Remove rows that the broker proved to have been sent before."""
         with self._database.mapped("be written"):
             self._expect_at_rest(ids)
-            self._count(
-                [(destination, state, -count) for destination, state, count in self._tally_of(ids)]
-            )
-            self._delete_rows(runs_of(set(ids)))
+            count_rows(self._database, delete_rows(self._database, runs_of(set(ids))))
 
-    def change_rows(self, rows: Sequence[tuple[Any, ...]], change: Act) -> tuple[int, int]:
-        """Apply an operator's action to listed rows with their events; in-flight rows are left.
-
-        Args:
-            rows: rows of a `list_` query.
-            change: what becomes of a row; None = it is left as it is.
-
-        Returns:
-            How many of the rows count already, and how many were changed.
-        """
-        database = self._database
-        taken, sent = read_in_flight(database)
-        counting = [row for row in rows if row[0] not in taken]
-        views = [view_row(database, row) for row in counting if row[0] not in sent]
-        changes = [(view, made) for view in views if (made := change(view)) is not None]
-        words = database.intern({made.destination for _, made in changes})
-        deltas = Counter[tuple[int, int]]()
-        values = []
-        for view, made in changes:
-            destination, state = words[made.destination], STATE_NUMBERS[made.state]
-            deltas[database.find_word(view.destination), STATE_NUMBERS[view.state]] -= 1
-            deltas[destination, state] += 1
-            values.append(
-                {
-                    "id": view.id,
-                    "state": state,
-                    "due_at_ms": made.due_at_ms,
-                    "destination": destination,
-                    "is_final": made.is_final,
-                    "reason": made.reason,
-                    "redelivery_count": made.redelivery_count,
-                }
-            )
-        database.query_each("change_row", values)
-        self._count([(*key, delta) for key, delta in deltas.items()])
-        uses = Counter[int]()
-        for (destination, _), delta in deltas.items():
-            uses[destination] += delta
-        database.use_words(uses)
-        write_block(database, [made.event for _, made in changes])
-        return len(counting), len(changes)
+    def change_rows(self, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
+        """Apply an operator's action to listed rows with their events; see `sqlite_changes`."""
+        changed = change_rows(self._database, rows, act)
+        record_events(self._database, [made.event for _, made in changed.changes])
+        return changed
 
     # What belongs to no row.
 
     def record(self, events: Sequence[AnyEvent]) -> None:
         """Write events that belong to no cycle; they count at once."""
         with self._database.mapped("be written"):
-            write_block(self._database, events)
+            record_events(self._database, events)
 
     def set_token_created(self) -> None:
         """The first token is in the broker."""
@@ -307,73 +287,10 @@ class SqliteTransaction:
             (taken | sent).isdisjoint(ids), "rows of an unfinished cycle can't be changed"
         )
 
-    def _intern(self, taken: Sequence[TakenRow], sent: Sequence[DueRow]) -> Mapping[str, int]:
+    def _intern(self, taken: Sequence[TakenRow]) -> Mapping[str, int]:
         texts = {row.destination for row in taken}
         texts.update(row.source for row in taken)
         texts.update(row.rule for row in taken)
         texts.update(row.encoding for row in taken)
         texts.update(row.cause_group for row in taken if row.cause_group)
-        texts.update(row.destination for row in sent)
         return self._database.intern(texts)
-
-    def _add_rows(self, taken: Sequence[TakenRow], words: Mapping[str, int]) -> None:
-        self._database.query_each(
-            "add_row",
-            [
-                (
-                    row.id,
-                    STATE_NUMBERS[row.state],
-                    row.due_at_ms,
-                    words[row.destination],
-                    row.is_final,
-                    words[row.source],
-                    storable(row.redelivery_id),
-                    row.redelivery_count,
-                    row.delay_ms,
-                    row.expiration_ms,
-                    words[row.rule],
-                    words[row.encoding],
-                    row.received_at_ms,
-                    len(row.message),
-                    storable_or_none(row.cause),
-                    storable_or_none(row.message_id),
-                    words[row.cause_group] if row.cause_group else None,
-                )
-                for row in taken
-            ],
-        )
-        self._database.query_each(
-            "add_message", [(row.id, pack_message(row.message)) for row in taken]
-        )
-        texts = (
-            (row.destination, row.source, row.rule, row.encoding, row.cause_group) for row in taken
-        )
-        uses = Counter(chain.from_iterable(texts))
-        self._database.use_words({words[text]: count for text, count in uses.items() if text})
-        if taken:
-            above = max(row.id for row in taken) + 1
-            self._database.query("reserve_ids", {"at_least": above, "count": 0}).fetchall()
-
-    def _delete_rows(self, runs: Sequence[tuple[int, int]]) -> None:
-        deleted = chain.from_iterable(self._database.query("delete_rows", run) for run in runs)
-        uses = Counter[int | None](chain.from_iterable(deleted))
-        del uses[None]
-        self._database.use_words(
-            {number: -count for number, count in uses.items() if number is not None}
-        )
-        self._database.query_each("delete_messages", runs)
-
-    def _tally_of(self, ids: Sequence[int]) -> list[tuple[int, int, int]]:
-        return self._database.query("tally_of_ids", {"ids": json_ids(ids)}).fetchall()
-
-    def _count(self, deltas: Iterable[tuple[int, int, int]]) -> None:
-        totals = Counter[tuple[int, int]]()
-        for destination, state, delta in deltas:
-            totals[destination, state] += delta
-        for (destination, state), delta in totals.items():
-            values = {"destination": destination, "state": state, "delta": delta}
-            if delta > 0:
-                self._database.query("add_tally", values)
-            elif delta < 0:
-                self._database.query("subtract_tally", values)
-                self._database.query("drop_empty_tally", (destination, state))
