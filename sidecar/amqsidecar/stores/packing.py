@@ -31,7 +31,7 @@ class TallyDelta(NamedTuple):
 
     destination: int
     state: int
-    count: int
+    difference: int
     cause_group: int = 0
 
 

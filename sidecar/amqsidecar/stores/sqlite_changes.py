@@ -137,7 +137,7 @@ def count_rows(database: SqliteDatabase, deltas: Iterable[TallyDelta]) -> None:
     """Add differences to the tallies."""
     totals = Counter[tuple[int, int, int]]()
     for delta in deltas:
-        totals[delta.destination, delta.cause_group, delta.state] += delta.count
+        totals[delta.destination, delta.cause_group, delta.state] += delta.difference
     for (destination, cause_group, state), count in totals.items():
         values = {"destination": destination, "cause_group": cause_group, "state": state}
         if count > 0:
