@@ -55,7 +55,7 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_gro
         )
         SELECT %(instance)s, c.destination, c.cause_group, c.first_at_ms, c.last_at_ms, c.total,
             c.example_id
-        FROM changes, jsonb_to_recordset(counts -> 'failures') AS c (
+        FROM changes, jsonb_to_recordset(counts -> 'groups') AS c (
             destination text, cause_group text, first_at_ms bigint, last_at_ms bigint,
             total bigint, example_id text
         )
@@ -77,6 +77,11 @@ DO UPDATE SET count = t.count + excluded.count
 -- fragment: of_destination
 -- The condition that an index serves; a text that is longer stands in the others as well.
 left(destination, 200) = %(key)s
+
+-- fragment: of_due_times
+-- Above one place in the order of due times, and up to another.
+(due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
+    AND (due_at_ms, id) <= (%(until_ms)s::bigint, %(until_id)s::bigint)
 
 -- fragment: of_redelivery_id
 -- As of_destination.
@@ -474,6 +479,81 @@ WHERE id = ANY (%(ids)s::bigint[]) AND id > %(after_id)s AND id <= %(until_id)s
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY id LIMIT %(limit)s;
 
+-- name: newest_all
+-- Rows by number, the highest first, no index helps the filter.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE id < %(before)s AND id >= %(floor)s AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: newest_kept
+-- Held or parked rows by number, the highest first.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE state = %(state)s AND state <> 0 AND id < %(before)s AND id >= %(floor)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY state DESC, id DESC LIMIT %(limit)s;
+
+-- name: newest_by_destination
+-- Rows of one destination by number, the highest first.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE {of_destination} AND id < %(before)s AND id >= %(floor)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY left(destination, 200) DESC, id DESC LIMIT %(limit)s;
+
+-- name: floor_all
+-- So far down rows are looked at; no row = to the last.
+SELECT id FROM redelivery WHERE id < %(before)s ORDER BY id DESC OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: floor_kept
+-- As floor_all.
+SELECT id FROM redelivery WHERE state = %(state)s AND state <> 0 AND id < %(before)s
+ORDER BY state DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: floor_by_destination
+-- As floor_all.
+SELECT id FROM redelivery WHERE {of_destination} AND id < %(before)s
+ORDER BY left(destination, 200) DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: ceiling_all
+-- So far up rows are looked at; no row = to the last.
+SELECT id FROM redelivery WHERE id > %(after_id)s AND id <= %(until_id)s
+ORDER BY id OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: ceiling_kept
+-- As ceiling_all.
+SELECT id FROM redelivery
+WHERE state = %(state)s AND state <> 0 AND id > %(after_id)s AND id <= %(until_id)s
+ORDER BY state, id OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: ceiling_by_destination
+-- As ceiling_all.
+SELECT id FROM redelivery
+WHERE {of_destination} AND id > %(after_id)s AND id <= %(until_id)s
+ORDER BY left(destination, 200), id OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: due_waiting
+-- Waiting rows by due time.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE state = 0 AND {of_due_times} AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY due_at_ms, id LIMIT %(limit)s;
+
+-- name: due_kept
+-- Held and parked rows by due time; sorts them all.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE state <> 0 AND {of_due_times} AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY due_at_ms, id LIMIT %(limit)s;
+
+-- name: ceiling_due
+-- So far waiting rows are looked at by due time; no row = to the last.
+SELECT due_at_ms, id FROM redelivery
+WHERE state = 0 AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
+ORDER BY due_at_ms, id OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: due_counts
+-- How many waiting rows are due between which bounds.
+SELECT width_bucket(due_at_ms, %(bounds)s::bigint[]), count(*) FROM redelivery
+WHERE state = 0 AND due_at_ms >= %(from_ms)s AND due_at_ms < %(until_ms)s AND id NOT IN ({taken})
+GROUP BY 1;
+
 -- name: lock_to_change
 -- Rows as they are now, those that nobody else has locked.
 SELECT {view_columns}, false FROM redelivery
@@ -660,3 +740,277 @@ FROM outbox LEFT JOIN (
 -- The space of all tables with their indexes and large values.
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r';
+
+-- name: failure_groups
+-- Groups of failures, the latest death first.
+SELECT destination, cause_group, min(first_at_ms), max(last_at_ms), sum(total)::bigint,
+    (array_agg(example_id ORDER BY last_at_ms DESC))[1]
+FROM failure_group
+GROUP BY destination, cause_group HAVING max(last_at_ms) >= %(since_ms)s
+ORDER BY max(last_at_ms) DESC, destination, cause_group LIMIT %(limit)s;
+
+-- name: failure_counts
+-- Counts by time.
+SELECT bucket_ms, kind, destination, cause_group, attempt, sum(count)::bigint FROM failure_count
+WHERE bucket_ms >= %(from_ms)s AND bucket_ms < %(until_ms)s AND kind = ANY (%(kinds)s::text[])
+GROUP BY bucket_ms, kind, destination, cause_group, attempt
+ORDER BY bucket_ms, kind, destination, cause_group, attempt;
+
+-- name: group_tallies
+-- All tallies by cause group; of no group is what the tally has more.
+SELECT destination, state, cause_group, sum(count)::bigint FROM (
+    SELECT left(destination, 400) AS destination, state, '' AS cause_group, count FROM tally
+    UNION ALL SELECT destination, state, '', - count FROM group_tally
+    UNION ALL SELECT destination, state, cause_group, count FROM group_tally
+) AS t
+GROUP BY destination, state, cause_group HAVING sum(count) <> 0
+ORDER BY destination, state, cause_group;
+
+-- name: tail
+-- What is visible now: transactions, but not the events of unfinished cycles.
+SELECT pg_current_snapshot()::text, array({hidden_blocks});
+
+-- name: blocks_since
+-- Blocks that became visible between two such moments, each in one order for good.
+SELECT xid::text, seq, event_count FROM (
+    (
+        SELECT xid, seq, event_count FROM event_block
+        WHERE (xid, seq) > (%(after_xid)s::xid8, %(after_seq)s::bigint)
+            AND xid >= pg_snapshot_xmin(%(since)s::pg_snapshot)
+            AND xid < pg_snapshot_xmax(%(until)s::pg_snapshot)
+            AND NOT pg_visible_in_snapshot(xid, %(since)s::pg_snapshot)
+            AND pg_visible_in_snapshot(xid, %(until)s::pg_snapshot)
+            AND seq <> ALL (%(hidden_until)s::bigint[])
+        ORDER BY xid, seq LIMIT %(limit)s
+    ) UNION ALL (
+        SELECT coalesce(xid, '0'), seq, event_count FROM event_block
+        WHERE seq = ANY (%(hidden_since)s::bigint[]) AND seq <> ALL (%(hidden_until)s::bigint[])
+            AND (coalesce(xid, '0'), seq) > (%(after_xid)s::xid8, %(after_seq)s::bigint)
+    )
+) AS b
+ORDER BY xid, seq LIMIT %(limit)s;
+
+-- name: add_operation
+-- Keep an operation.
+INSERT INTO operation (state, body) VALUES (%(state)s, %(body)s) RETURNING id;
+
+-- name: read_operation
+-- One operation.
+SELECT body FROM operation WHERE id = %(number)s;
+
+-- name: lock_operation
+-- One operation; nobody else changes it until the transaction ends.
+SELECT body FROM operation WHERE id = %(number)s FOR NO KEY UPDATE;
+
+-- name: write_operation
+-- What an operation is now.
+UPDATE operation SET state = %(state)s, ended_at_ms = %(ended_at_ms)s, body = %(body)s
+WHERE id = %(number)s;
+
+-- name: list_operations
+-- The newest ones.
+SELECT body FROM operation WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: open_operations
+-- Those that are running, and those with messages of which something is to come still.
+SELECT body FROM operation AS o
+WHERE state = 'running' OR EXISTS (
+    SELECT FROM operation_member AS m
+    WHERE m.operation = o.id AND (outcome IS NULL OR outcome = 're-sent')
+)
+ORDER BY id;
+
+-- name: add_members
+-- Messages that an operation changed; if it did so before, what became of them then is forgotten.
+INSERT INTO operation_member (operation, redelivery_id, destination, changed_at_ms)
+SELECT %(number)s, m.redelivery_id, m.destination, m.changed_at_ms
+FROM unnest(%(redelivery_ids)s::text[], %(destinations)s::text[], %(changed)s::bigint[])
+    AS m (redelivery_id, destination, changed_at_ms)
+ON CONFLICT (operation, redelivery_id) DO UPDATE SET destination = excluded.destination,
+changed_at_ms = excluded.changed_at_ms, resent_at_ms = NULL, outcome = NULL, evidence = '';
+
+-- name: members_among
+-- Which of these messages an operation has changed already.
+SELECT redelivery_id, changed_at_ms FROM operation_member
+WHERE operation = %(number)s AND redelivery_id = ANY (%(redelivery_ids)s::text[]);
+
+-- name: list_members
+-- Members in the order of their ids.
+SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence
+FROM operation_member
+WHERE operation = %(number)s AND redelivery_id > %(after)s
+    AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s)
+ORDER BY redelivery_id LIMIT %(limit)s;
+
+-- name: due_members
+-- Members whose window is over, the oldest first.
+SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence
+FROM operation_member
+WHERE operation = %(number)s AND outcome = 're-sent' AND resent_at_ms < %(before_ms)s
+ORDER BY resent_at_ms, redelivery_id LIMIT %(limit)s;
+
+-- name: count_members
+-- Members by outcome.
+SELECT outcome, count(*) FROM operation_member WHERE operation = %(number)s GROUP BY outcome;
+
+-- name: open_members
+-- Members of which something is to come still, among these messages.
+SELECT operation, redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence
+FROM operation_member
+WHERE redelivery_id = ANY (%(redelivery_ids)s::text[])
+    AND (outcome IS NULL OR outcome = 're-sent');
+
+-- name: write_sightings
+-- What was seen of members.
+UPDATE operation_member AS m SET resent_at_ms = s.resent_at_ms, outcome = s.outcome,
+evidence = s.evidence
+FROM unnest(
+    %(operations)s::bigint[], %(redelivery_ids)s::text[], %(resent)s::bigint[],
+    %(outcomes)s::text[], %(evidence)s::text[]
+) AS s (operation, redelivery_id, resent_at_ms, outcome, evidence)
+WHERE m.operation = s.operation AND m.redelivery_id = s.redelivery_id;
+
+-- name: write_verdicts
+-- What became of members, unless it is known by now.
+UPDATE operation_member AS m SET outcome = v.outcome, evidence = v.evidence
+FROM unnest(%(redelivery_ids)s::text[], %(outcomes)s::text[], %(evidence)s::text[])
+    AS v (redelivery_id, outcome, evidence)
+WHERE m.operation = %(number)s AND m.redelivery_id = v.redelivery_id
+    AND (m.outcome IS NULL OR m.outcome = 're-sent');
+
+-- name: read_followed
+-- Up to where members were looked for.
+SELECT position FROM followed;
+
+-- name: write_followed
+-- Members were looked for up to here.
+INSERT INTO followed (position) VALUES (%(position)s)
+ON CONFLICT (one) DO UPDATE SET position = excluded.position;
+
+-- name: keep_original
+-- The message of a row as it is, before it is another.
+INSERT INTO original (redelivery_id, row_id, edited_at_ms, actor, encoding, message)
+SELECT left(redelivery_id, 200), id, %(edited_at_ms)s, %(actor)s, encoding, body
+FROM redelivery JOIN message USING (id) WHERE id = %(id)s;
+
+-- name: replace_message
+-- Other bytes for a row.
+WITH body AS (UPDATE message SET body = %(body)s WHERE id = %(id)s)
+UPDATE redelivery SET size_bytes = length(%(body)s::bytea) WHERE id = %(id)s;
+
+-- name: read_originals
+-- What a message was before edits.
+SELECT row_id, edited_at_ms, actor, encoding, message FROM original
+WHERE redelivery_id = %(redelivery_id)s ORDER BY id;
+
+-- name: add_observations
+-- What was seen of destinations; the latest of each minute stays.
+INSERT INTO queue_observation AS o (destination, minute, at_ms, body)
+SELECT s.destination, s.minute, s.at_ms, s.body
+FROM unnest(%(destinations)s::text[], %(minutes)s::bigint[], %(times)s::bigint[], %(bodies)s::bytea[])
+    AS s (destination, minute, at_ms, body)
+ON CONFLICT (destination, minute) DO UPDATE SET at_ms = excluded.at_ms, body = excluded.body
+WHERE excluded.at_ms >= o.at_ms;
+
+-- name: read_observations
+-- What was seen of a destination.
+SELECT body FROM queue_observation
+WHERE destination = %(destination)s AND minute >= %(from_minute)s AND minute <= %(until_minute)s
+    AND at_ms >= %(from_ms)s AND at_ms < %(until_ms)s
+ORDER BY minute;
+
+-- name: forget_counts
+-- Counts from before a time.
+DELETE FROM failure_count AS f USING (
+    SELECT * FROM failure_count WHERE bucket_ms < %(before_ms)s
+    ORDER BY bucket_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+) AS old
+WHERE (f.bucket_ms, f.kind, f.destination, f.cause_group, f.attempt, f.instance)
+    = (old.bucket_ms, old.kind, old.destination, old.cause_group, old.attempt, old.instance);
+
+-- name: merge_counts
+-- Make hours of all instances out of five minutes of each.
+WITH old AS (
+    SELECT * FROM failure_count
+    WHERE bucket_ms < %(before_ms)s AND (bucket_ms %% 3600000 <> 0 OR instance <> 0)
+    ORDER BY bucket_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM failure_count AS f USING old
+    WHERE (f.bucket_ms, f.kind, f.destination, f.cause_group, f.attempt, f.instance)
+        = (old.bucket_ms, old.kind, old.destination, old.cause_group, old.attempt, old.instance)
+    RETURNING f.*
+), merged AS (
+    INSERT INTO failure_count AS f (
+        bucket_ms, kind, destination, cause_group, attempt, instance, count
+    )
+    SELECT bucket_ms - bucket_ms %% 3600000 AS hour_ms, kind, destination, cause_group, attempt, 0,
+        sum(count)
+    FROM gone GROUP BY hour_ms, kind, destination, cause_group, attempt
+    ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
+    DO UPDATE SET count = f.count + excluded.count
+)
+SELECT count(*) FROM gone;
+
+-- name: forget_failures
+-- Groups of which nobody died since a time. Whoever counts there now is left alone.
+WITH old AS (
+    SELECT destination, cause_group FROM failure_group
+    GROUP BY destination, cause_group HAVING max(last_at_ms) < %(before_ms)s LIMIT %(limit)s
+), locked AS (
+    SELECT f.instance, f.destination, f.cause_group
+    FROM failure_group AS f JOIN old USING (destination, cause_group)
+    WHERE f.last_at_ms < %(before_ms)s FOR UPDATE OF f SKIP LOCKED
+)
+DELETE FROM failure_group AS f USING locked
+WHERE (f.instance, f.destination, f.cause_group)
+    = (locked.instance, locked.destination, locked.cause_group);
+
+-- name: forget_group_tallies
+-- As forget_tallies.
+WITH empty AS (
+    SELECT destination, state, cause_group, count(*) AS shares FROM group_tally
+    GROUP BY destination, state, cause_group HAVING sum(count) = 0 LIMIT %(limit)s
+), locked AS (
+    SELECT t.instance, t.destination, t.state, t.cause_group, t.count
+    FROM group_tally AS t JOIN empty USING (destination, state, cause_group)
+    FOR UPDATE OF t SKIP LOCKED
+), whole AS (
+    SELECT destination, state, cause_group
+    FROM locked JOIN empty USING (destination, state, cause_group)
+    GROUP BY destination, state, cause_group, shares
+    HAVING count(*) = shares AND sum(locked.count) = 0
+)
+DELETE FROM group_tally AS t USING whole
+WHERE (t.destination, t.state, t.cause_group)
+    = (whole.destination, whole.state, whole.cause_group);
+
+-- name: forget_members
+-- Members of operations that ended before a time.
+DELETE FROM operation_member AS m USING (
+    SELECT operation, redelivery_id FROM operation JOIN operation_member ON operation = id
+    WHERE ended_at_ms < %(before_ms)s LIMIT %(limit)s
+) AS old
+WHERE (m.operation, m.redelivery_id) = (old.operation, old.redelivery_id);
+
+-- name: forget_operations
+-- Operations that ended before a time and have no members any more.
+DELETE FROM operation WHERE id IN (
+    SELECT id FROM operation
+    WHERE ended_at_ms < %(before_ms)s
+        AND NOT EXISTS (SELECT FROM operation_member WHERE operation = id)
+    ORDER BY id LIMIT %(limit)s
+);
+
+-- name: forget_originals
+-- Originals of messages that were edited before a time.
+DELETE FROM original WHERE id IN (
+    SELECT id FROM original WHERE edited_at_ms < %(before_ms)s ORDER BY edited_at_ms LIMIT %(limit)s
+);
+
+-- name: forget_observations
+-- What was seen before a time.
+DELETE FROM queue_observation AS o USING (
+    SELECT destination, minute FROM queue_observation
+    WHERE minute < %(before_minute)s ORDER BY minute LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+) AS old
+WHERE (o.destination, o.minute) = (old.destination, old.minute);

@@ -8,7 +8,7 @@ are single statements, so each sees one moment.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.resources.abc import Traversable
 
 import msgspec
@@ -30,6 +30,8 @@ from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
 from amqsidecar.stores.postgres_lease import Lease
+from amqsidecar.stores.postgres_looking import PostgresLooking
+from amqsidecar.stores.postgres_operations import ATTEMPTS, PAUSE_S, PostgresOperations
 from amqsidecar.stores.postgres_outbox import PostgresOutbox
 from amqsidecar.stores.postgres_rows import (
     LAST_ID,
@@ -52,12 +54,10 @@ CHUNK_ROWS = 1_000  # An operator's action locks so many rows at a time.
 _SHORTEST_IDLE_S = 10.0  # A cycle asks the broker in the middle of its transaction.
 _BLOCK_IDS = 16_384  # As the sequence steps.
 _NOBODY = 0  # The instance of those who are none.
-_ATTEMPTS = 20  # So often rows are tried that others have locked,
-_PAUSE_S = 0.05  # with such pauses.
 
 
-class PostgresStore(ActingStore, PostgresOutbox):
-    """A `SharedStore` in one schema of one database, and the `Outbox` of a journal.
+class PostgresStore(ActingStore, PostgresLooking, PostgresOperations, PostgresOutbox):
+    """A `SharedStore` and `Ledger` in one schema of one database, and the `Outbox` of a journal.
 
     Args:
         dsn: a `postgresql:` URL as libpq takes it.
@@ -219,6 +219,9 @@ class PostgresStore(ActingStore, PostgresOutbox):
             yield transaction
             transaction.close()
 
+    def _written_as_nobody(self) -> AbstractContextManager[PostgresTransaction]:
+        return self._written_as(_NOBODY)
+
     def allocate_ids(self, count: int) -> int:
         """Return the first of `count` consecutive row numbers that were never used before.
 
@@ -311,12 +314,16 @@ class PostgresStore(ActingStore, PostgresOutbox):
     def _act_on(self, ids: list[int], row_filter: RowFilter, action: acts.Act) -> int:
         conditions = conditions_of(row_filter)
         total = 0
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                time.sleep(_PAUSE_S)
-            with self._written_as(_NOBODY) as transaction:
-                changed, ids = transaction.change_rows(ids, conditions, action)
-            total += changed
+                time.sleep(PAUSE_S)
+            with self._written_as_nobody() as transaction:
+                free = transaction.lock_free(ids, conditions)
+                changes = [(view, made) for view in free.views if (made := action(view))]
+                if changes:
+                    transaction.change(changes)
+            total += len(changes)
+            ids = free.skipped
             if not ids:
                 break
         return total
@@ -331,7 +338,7 @@ class PostgresStore(ActingStore, PostgresOutbox):
 
         Promise: safe to call again; if the process dies inside, nothing was removed.
         """
-        with self._written_as(_NOBODY) as transaction:
+        with self._written_as_nobody() as transaction:
             removed = forget_events(self._database, "oldest_blocks", limit, before_ms=before_ms)
             transaction.forget_events(removed)
             self._database.queue("forget_tallies", limit=limit)
@@ -342,7 +349,7 @@ class PostgresStore(ActingStore, PostgresOutbox):
 
         Promise: as `forget_history`.
         """
-        with self._written_as(_NOBODY) as transaction:
+        with self._written_as_nobody() as transaction:
             excess = self._database.query("read_event_count")[0][0] - max_events
             if excess <= 0:
                 return 0

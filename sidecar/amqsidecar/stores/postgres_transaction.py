@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from amqsidecar.model.acts import Act, Change
+from amqsidecar.model.acts import Change
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowState, RowView, TakenRow
 from amqsidecar.stores.postgres_counts import Counts
@@ -42,6 +42,20 @@ _WAITING = 0
 
 GROUPED_SINCE = 3
 """The first version whose programs count rows by their cause groups."""
+
+
+class FreeRows(NamedTuple):
+    """Rows that an operator's action may change.
+
+    Attributes:
+        views: ours alone until the transaction ends.
+        in_flight: numbers of those in an unfinished cycle.
+        skipped: numbers of those that others have locked now, the lowest first.
+    """
+
+    views: list[RowView]
+    in_flight: list[int]
+    skipped: list[int]
 
 
 class _Unfinished(NamedTuple):
@@ -265,42 +279,32 @@ class PostgresTransaction:
         self._queue("delete_rows", ids=list(ids))
         self._queue("delete_messages", ids=list(ids))
 
-    def change_rows(
-        self, ids: Sequence[int], conditions: Mapping[str, object], action: Act
-    ) -> tuple[int, list[int]]:
-        """Apply an operator's action to rows with their events.
+    def lock_free(self, ids: Sequence[int], conditions: Mapping[str, object]) -> FreeRows:
+        """Lock rows for an operator's action.
 
         Rows that somebody has locked now are not waited for: whoever waits with locks in hand for a
-        lock can be waited for in turn. In-flight rows are left.
+        lock can be waited for in turn.
 
         Args:
             ids: the rows.
             conditions: of the filter; must hold still.
-            action: what becomes of a row.
-
-        Returns:
-            How many were changed, and which could not be locked.
         """
         database = self._database
         locked = database.query("lock_to_change", **conditions, ids=list(ids))
         views = [view_row(row) for row in locked]
         # Why asked again: as in `claim_due`.
         in_flight, at_rest = database.query_all(
-            ("in_flight_of", {"ids": [view.id for view in views]}),
+            ("in_flight_of", {"ids": list(ids)}),
             ("left_at_rest", {**conditions, "ids": list(ids)}),
         )
         left_out = {row[0] for row in in_flight}
-        changes = [
-            (view, made)
-            for view in views
-            if view.id not in left_out and (made := action(view)) is not None
-        ]
-        if changes:
-            self._change(changes)
         skipped = {row[0] for row in at_rest} - {view.id for view in views}
-        return len(changes), sorted(skipped)
+        return FreeRows(
+            [view for view in views if view.id not in left_out], sorted(left_out), sorted(skipped)
+        )
 
-    def _change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
+    def change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
+        """Write what an operator's action made of free rows, with its events."""
         tally, counts = Counter[tuple[str, int]](), self._counts
         kept = [(view, made) for view, made in changes if not made.is_removed]
         for view, _ in changes:

@@ -11,7 +11,7 @@ CREATE INDEX event_block_by_xid ON event_block (xid, seq) WHERE xid IS NOT NULL;
 -- What it died of; null: it was taken before causes were grouped.
 ALTER TABLE redelivery ADD COLUMN cause_group text;
 
--- What the cycle adds to the three tables below; null: nothing, or an older program began it.
+-- What the cycle adds to three tables below; null: nothing, or an older program began it.
 ALTER TABLE unfinished_cycle ADD COLUMN counts jsonb;
 
 -- How many events there were in five minutes, or in an hour long ago. As of all counts, only the sum
@@ -26,6 +26,10 @@ CREATE TABLE failure_count (
     count bigint NOT NULL,
     PRIMARY KEY (bucket_ms, kind, destination, cause_group, attempt, instance)
 ) WITH (fillfactor = 70);
+
+-- What is not merged to hours yet.
+CREATE INDEX failure_count_unmerged ON failure_count (bucket_ms)
+WHERE bucket_ms % 3600000 <> 0 OR instance <> 0;
 
 -- Failures of one cause at one destination.
 CREATE TABLE failure_group (
@@ -54,7 +58,7 @@ CREATE TABLE operation (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     state text NOT NULL,
     ended_at_ms bigint,
-    body text NOT NULL
+    body bytea NOT NULL
 ) WITH (fillfactor = 50);
 
 CREATE INDEX operation_by_state ON operation (state, id);
@@ -78,7 +82,7 @@ CREATE INDEX operation_member_by_age ON operation_member (operation, resent_at_m
 WHERE outcome IS NULL OR outcome = 're-sent';
 
 -- Up to where events were looked at for members; no row or one.
-CREATE TABLE follower (
+CREATE TABLE followed (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     position text NOT NULL
 );
@@ -98,15 +102,15 @@ CREATE INDEX original_by_redelivery_id ON original (redelivery_id, id);
 CREATE INDEX original_by_age ON original (edited_at_ms);
 
 -- What was seen of destinations: the latest of each minute; all of it is in `body`, as JSON.
-CREATE TABLE observation (
+CREATE TABLE queue_observation (
     destination text NOT NULL,
     minute bigint NOT NULL,
     at_ms bigint NOT NULL,
-    body text NOT NULL,
+    body bytea NOT NULL,
     PRIMARY KEY (destination, minute)
 ) WITH (fillfactor = 70);
 
-CREATE INDEX observation_by_age ON observation (minute);
+CREATE INDEX queue_observation_by_age ON queue_observation (minute);
 
 -- Why: as of the tables before.
 ALTER TABLE failure_count SET (

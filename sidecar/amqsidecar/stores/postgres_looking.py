@@ -1,0 +1,189 @@
+"""What the PostgreSQL store tells people: counts, pages of rows, and events as they come.
+
+Several processes write events and commit out of order, and those of a cycle become visible when it
+is finished. So a position is not a number: it is a moment, which says of every transaction whether
+it was visible, and names the blocks that were hidden then. What lies between two moments is the
+same whenever it is asked for, but for what was forgotten meanwhile.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from amqsidecar.ledger import RowKey, RowOrder, RowPage, Tail
+from amqsidecar.model.failure import CountKey, CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.stores.outbox import whole_blocks
+from amqsidecar.stores.packing import pack_struct, unpack_events
+from amqsidecar.stores.postgres_database import PostgresDatabase, Rows
+from amqsidecar.stores.postgres_pages import page_of_rows
+from amqsidecar.stores.postgres_rows import STATES, grouped_name
+
+_MINUTE_MS = 60_000
+
+
+class _Moment(msgspec.Struct, frozen=True, array_like=True):
+    snapshot: str
+    hidden: list[int]
+
+
+class _Position(msgspec.Struct, frozen=True, array_like=True):
+    """All that was visible at a moment, and of what came until another one all up to a block."""
+
+    since: _Moment
+    until: _Moment | None = None
+    xid: str = "0"
+    block: int = 0
+
+
+class PostgresLooking:
+    """The side of a `Ledger` that only looks, of the store that inherits it."""
+
+    _database: PostgresDatabase
+
+    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return groups of which one died since, the latest death first, at most `limit`."""
+        return [
+            FailureGroup(
+                destination=destination,
+                cause_group=cause_group,
+                first_at_ms=first_at_ms,
+                last_at_ms=last_at_ms,
+                total=total,
+                example_id=example_id,
+            )
+            for destination, cause_group, first_at_ms, last_at_ms, total, example_id in (
+                self._database.query("failure_groups", since_ms=since_ms, limit=limit)
+            )
+        ]
+
+    def failure_counts(
+        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind]
+    ) -> list[FailureCount]:
+        """Return counts of buckets that begin in [from, until); old ones may be merged to hours."""
+        return [
+            FailureCount(
+                key=CountKey(
+                    bucket_ms=bucket_ms,
+                    kind=CountKind(kind),
+                    destination=destination,
+                    cause_group=cause_group,
+                    attempt=attempt,
+                ),
+                count=count,
+            )
+            for bucket_ms, kind, destination, cause_group, attempt, count in self._database.query(
+                "failure_counts",
+                from_ms=from_ms,
+                until_ms=until_ms,
+                kinds=[str(kind) for kind in kinds],
+            )
+        ]
+
+    def group_tallies(self) -> list[GroupTally]:
+        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        return [
+            GroupTally(
+                destination=destination,
+                state=STATES[state],
+                cause_group=cause_group,
+                count=count,
+            )
+            for destination, state, cause_group, count in self._database.query("group_tallies")
+        ]
+
+    def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
+        values = {"bounds": list(bounds_ms), "from_ms": bounds_ms[0], "until_ms": bounds_ms[-1]}
+        counts: dict[int, int] = dict(self._database.query("due_counts", **values))
+        return [counts.get(number, 0) for number in range(1, len(bounds_ms))]
+
+    def page_rows(
+        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
+    ) -> RowPage:
+        """Return rows that the filter hits; looks at a bounded number of rows only."""
+        return page_of_rows(self._database, row_filter, order, limit, after)
+
+    def tail(self) -> str:
+        """Return the position after all events that are visible now."""
+        return _encode(_Position(since=self._now()))
+
+    def events_after(self, position: str, max_events: int) -> Tail:
+        """Return events that became visible after a position; whole blocks, one at least.
+
+        No event is left out and none comes twice, also where several processes write and commit out
+        of order. What was forgotten meanwhile is left out. A database that was restored from its
+        dump begins anew: positions say nothing there.
+        """
+        found = msgspec.json.decode(position, type=_Position)
+        until = found.until or self._now()
+        blocks = self._blocks(found, until, max_events)
+        if not blocks and found.until is not None:  # The rest was forgotten meanwhile.
+            found, until = _Position(since=until), self._now()
+            blocks = self._blocks(found, until, max_events)
+        if not blocks:
+            return Tail(events=[], position=_encode(found))
+        chosen = whole_blocks([(seq, count) for _, seq, count in blocks], max_events)
+        if len(chosen) == len(blocks) < max_events:
+            found = _Position(since=until)
+        else:
+            xid, block, _ = blocks[len(chosen) - 1]
+            found = _Position(since=found.since, until=until, xid=xid, block=block)
+        events = [
+            event
+            for _, packing, body in self._database.query(
+                "read_blocks", seqs=[block for block, _ in chosen]
+            )
+            for event in unpack_events(packing, body)
+        ]
+        return Tail(events=events, position=_encode(found))
+
+    def _blocks(self, found: _Position, until: _Moment, limit: int) -> Rows:
+        return self._database.query(
+            "blocks_since",
+            since=found.since.snapshot,
+            hidden_since=found.since.hidden,
+            until=until.snapshot,
+            hidden_until=until.hidden,
+            after_xid=found.xid,
+            after_seq=found.block,
+            limit=limit,
+        )
+
+    def _now(self) -> _Moment:
+        ((snapshot, hidden),) = self._database.query("tail")
+        return _Moment(snapshot=snapshot, hidden=hidden)
+
+    def add_observations(self, observations: Sequence[Observation]) -> None:
+        """Keep what was seen; of each destination at most one a minute, the latest."""
+        latest = dict[tuple[str, int], Observation]()
+        for seen in sorted(observations, key=lambda seen: seen.at_ms):
+            latest[grouped_name(seen.destination), seen.at_ms // _MINUTE_MS] = seen
+        # Why sorted: so two who add at once don't wait crosswise.
+        kept = sorted(latest.items())
+        self._database.query(
+            "add_observations",
+            destinations=[destination for (destination, _), _ in kept],
+            minutes=[minute for (_, minute), _ in kept],
+            times=[seen.at_ms for _, seen in kept],
+            bodies=[pack_struct(seen) for _, seen in kept],
+        )
+
+    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return what was seen of a destination in [from, until), the oldest first."""
+        return [
+            msgspec.json.decode(body, type=Observation)
+            for (body,) in self._database.query(
+                "read_observations",
+                destination=grouped_name(destination),
+                from_ms=from_ms,
+                until_ms=until_ms,
+                from_minute=from_ms // _MINUTE_MS,
+                until_minute=until_ms // _MINUTE_MS,
+            )
+        ]
+
+
+def _encode(position: _Position) -> str:
+    return msgspec.json.encode(position).decode()

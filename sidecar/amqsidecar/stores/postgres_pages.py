@@ -1,0 +1,143 @@
+"""How the PostgreSQL store finds rows for people, looking at a bounded number of them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from amqsidecar.ledger import RowKey, RowOrder, RowPage
+from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.stores.postgres_database import PostgresDatabase
+from amqsidecar.stores.postgres_rows import (
+    LAST_ID,
+    conditions_of,
+    filter_values,
+    filtered,
+    tallied_values,
+    view_row,
+)
+
+LOOK_ROWS = 10_000
+"""So many rows are looked at for one page, or for one step of an operation."""
+FEW_ROWS = 2_000
+"""So many are sorted rather than looked for by due time."""
+
+_FEW_SOURCES = ("by_ids", "by_redelivery_id")
+
+
+class Window(NamedTuple):
+    """The next rows that an operation looks at.
+
+    Attributes:
+        views: those that its filter hits.
+        until_id: all up to this were looked at.
+    """
+
+    views: list[RowView]
+    until_id: int
+
+
+def next_window(
+    database: PostgresDatabase, row_filter: RowFilter, after_id: int, until_id: int, limit: int
+) -> Window:
+    """Return the next rows that a filter hits by number, at most `limit`."""
+    if row_filter.ids is not None:
+        ids = sorted({number for number in row_filter.ids if after_id < number <= until_id})
+        if len(ids) > limit:
+            until_id = ids[limit - 1]
+        row_filter = msgspec.structs.replace(row_filter, ids=tuple(ids[:limit]))
+    source, values = filter_values(row_filter)
+    if source not in _FEW_SOURCES:
+        values |= {"after_id": after_id, "until_id": until_id, "look": LOOK_ROWS}
+        last = database.query(f"ceiling_{source}", **values)
+        until_id = last[0][0] if last else until_id
+    views = filtered(database, row_filter, limit, after_id, until_id)
+    return Window(views, views[-1].id if len(views) == limit else until_id)
+
+
+def page_of_rows(
+    database: PostgresDatabase,
+    row_filter: RowFilter,
+    order: RowOrder,
+    limit: int,
+    after: RowKey | None,
+) -> RowPage:
+    """Return rows that a filter hits, in an order."""
+    source, values = filter_values(row_filter)
+    if source in _FEW_SOURCES:
+        return _sorted_page(database, row_filter, order, limit, after)
+    if order is RowOrder.NEWEST:
+        return _newest_page(database, source, values, limit, after)
+    about = tallied_values(
+        row_filter.destination if source == "by_destination" else None,
+        row_filter.state if source == "kept" else None,
+    )
+    if database.query("count_tallied", **about)[0][0] <= FEW_ROWS:
+        return _sorted_page(database, row_filter, order, limit, after)
+    return _due_page(database, row_filter, limit, after)
+
+
+def _sorted_page(
+    database: PostgresDatabase,
+    row_filter: RowFilter,
+    order: RowOrder,
+    limit: int,
+    after: RowKey | None,
+) -> RowPage:
+    rows = filtered(database, row_filter, LAST_ID, 0, LAST_ID)
+    key: Callable[[RowView], RowKey] = _key_of(order)
+    is_newest = order is RowOrder.NEWEST
+    rows.sort(key=key, reverse=is_newest)
+    if after is not None:
+        rows = [row for row in rows if (key(row) < after if is_newest else key(row) > after)]
+    return _page(rows, order, limit, None)
+
+
+def _newest_page(
+    database: PostgresDatabase,
+    source: str,
+    values: dict[str, Any],
+    limit: int,
+    after: RowKey | None,
+) -> RowPage:
+    values |= {"before": LAST_ID if after is None else after.id, "limit": limit, "look": LOOK_ROWS}
+    found = database.query(f"floor_{source}", **values)
+    floor = found[0][0] if found else None
+    values |= {"floor": floor or 0}
+    rows = [view_row(row) for row in database.query(f"newest_{source}", **values)]
+    return _page(rows, RowOrder.NEWEST, limit, None if floor is None else RowKey(0, floor))
+
+
+def _due_page(
+    database: PostgresDatabase, row_filter: RowFilter, limit: int, after: RowKey | None
+) -> RowPage:
+    state, after = row_filter.state, after or RowKey(-LAST_ID, 0)
+    values = conditions_of(row_filter)
+    values |= {"after_ms": after.sort, "after_id": after.id, "limit": limit, "look": LOOK_ROWS}
+    ceiling = None
+    if state in (None, RowState.WAITING):
+        found = database.query("ceiling_due", **values)
+        ceiling = RowKey(*found[0]) if found else None
+    until = ceiling or RowKey(LAST_ID, LAST_ID)
+    values |= {"until_ms": until.sort, "until_id": until.id}
+    queries = {None: ("due_waiting", "due_kept"), RowState.WAITING: ("due_waiting",)}
+    rows = [
+        view_row(row)
+        for query in queries.get(state, ("due_kept",))
+        for row in database.query(query, **values)
+    ]
+    rows.sort(key=_key_of(RowOrder.DUE))
+    return _page(rows, RowOrder.DUE, limit, ceiling)
+
+
+def _page(rows: list[RowView], order: RowOrder, limit: int, looked_to: RowKey | None) -> RowPage:
+    if len(rows) >= limit:
+        rows = rows[:limit]
+        looked_to = _key_of(order)(rows[-1])
+    return RowPage(rows=rows, next_after=looked_to)
+
+
+def _key_of(order: RowOrder) -> Callable[[RowView], RowKey]:
+    if order is RowOrder.NEWEST:
+        return lambda row: RowKey(0, row.id)
+    return lambda row: RowKey(row.due_at_ms, row.id)
