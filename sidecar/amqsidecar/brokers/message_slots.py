@@ -184,6 +184,27 @@ def check_text(where: str, text: str) -> None:
         ) from None
 
 
+def check_classic(where: str, text: str) -> None:
+    """Refuse a name or value of a property that Classic would hand on broken.
+
+    Quirk (Classic, 5.18.3 and 6.3.1): clients write properties and entries of maps in Java's form
+    of UTF-8 and read them as UTF-8; what differs in the two comes as replacement characters.
+
+    Raises:
+        EditRefused: there is such a character.
+    """
+    broken = next((one for one in text if one > LAST_OF_THREE_BYTES or one == "\0"), None)
+    if broken is not None:
+        raise EditRefused(
+            f"{where}: Classic hands U+{ord(broken):04X} on broken; characters from U+0001 to"
+            " U+FFFF are expected"
+        )
+
+
+LAST_OF_THREE_BYTES: Final = "\uffff"
+"""The last character that UTF-8 and Java's form of it write alike."""
+
+
 def _fits(type_: ValueType, value: float) -> bool:
     if type_ is ValueType.DOUBLE:
         return value not in (float("inf"), float("-inf"))

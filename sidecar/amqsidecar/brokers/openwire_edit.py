@@ -7,7 +7,7 @@ from typing import Final
 from amqsidecar.brokers import openwire_values as values
 from amqsidecar.brokers.body_looks import JAVA_LOCK, is_java
 from amqsidecar.brokers.message_locks import lock_of
-from amqsidecar.brokers.message_slots import Lock, Plain, check_text, edit_slots
+from amqsidecar.brokers.message_slots import Lock, Plain, check_classic, check_text, edit_slots
 from amqsidecar.brokers.openwire_dead_letter import take_apart
 from amqsidecar.brokers.openwire_properties import decode_text, encode_text
 from amqsidecar.brokers.openwire_view import content_of, unpacked
@@ -82,6 +82,7 @@ def _edited(
     slots = values.slots_of(data)
 
     def encode(name: str, type_: ValueType, value: Plain) -> bytes:
+        check_classic(f"{what} {name!r}", f"{name}{value}")
         if len(encode_text(name)) > values.NAME_BYTES_MAX:
             raise EditRefused(
                 f"{what} {name[:40]!r}...: its name is longer than the {values.NAME_BYTES_MAX}"

@@ -1,9 +1,13 @@
 """What people change of a kept STOMP message; sans-IO."""
 
-from typing import Final
-
 from amqsidecar.brokers.body_looks import JAVA_LOCK, is_java
-from amqsidecar.brokers.message_slots import Plain, check_text, edit_slots
+from amqsidecar.brokers.message_slots import (
+    LAST_OF_THREE_BYTES,
+    Plain,
+    check_classic,
+    check_text,
+    edit_slots,
+)
 from amqsidecar.brokers.openwire_properties import decode_text, encode_text
 from amqsidecar.brokers.stomp_classic_message import is_too_long
 from amqsidecar.brokers.stomp_frame import read_head, write_head
@@ -16,9 +20,6 @@ from amqsidecar.brokers.stomp_view import (
 )
 from amqsidecar.errors import EditRefused
 from amqsidecar.model.message import MessageEdit, ValueType
-
-_LAST_OF_THREE_BYTES: Final = "\uffff"
-"""The last character that UTF-8 and Java's form of it write alike."""
 
 
 def edit(message: bytes, change: MessageEdit) -> bytes:
@@ -44,7 +45,7 @@ def edit(message: bytes, change: MessageEdit) -> bytes:
         )
         if parts.has(ORIGINAL_DESTINATION):
             before = {slot.encoded for slot in parts.slots}
-            _check_lengths([line for line in lines if line not in before])
+            _check_new([line for line in lines if line not in before])
     body = parts.body
     if change.text is not None or change.data is not None:
         body = _replaced(parts, change.text, change.data)
@@ -62,9 +63,10 @@ def _is_length(line: bytes) -> bool:
     return read_head(line)[0][0] == LENGTH.encode()
 
 
-def _check_lengths(lines: list[bytes]) -> None:
+def _check_new(lines: list[bytes]) -> None:
     for line in lines:
         [(name, value)] = read_head(line)
+        check_classic(f"property {name.decode()!r}", f"{name.decode()}{value.decode()}")
         if is_too_long((name, value)):
             raise EditRefused(
                 f"property {name.decode()!r}: with its name it is longer than the 10 KiB that"
@@ -88,13 +90,13 @@ def _replaced(parts: Parts, text: str | None, data: bytes | None) -> bytes:
         return parts.body
     if "\0" in text:
         raise EditRefused("body: over STOMP a text can't hold the character U+0000")
-    if max(text, default="") <= _LAST_OF_THREE_BYTES:
+    if max(text, default="") <= LAST_OF_THREE_BYTES:
         return text.encode()
     if parts.body != before.encode():
         # Why: it came in Java's form of UTF-8, and so the broker hands it on.
         return encode_text(text)
-    if parts.has(ORIGINAL_DESTINATION) and max(before, default="") <= _LAST_OF_THREE_BYTES:
-        found = next(one for one in text if one > _LAST_OF_THREE_BYTES)
+    if parts.has(ORIGINAL_DESTINATION) and max(before, default="") <= LAST_OF_THREE_BYTES:
+        found = next(one for one in text if one > LAST_OF_THREE_BYTES)
         raise EditRefused(
             f"body: over STOMP Classic before 6.2 can't hold characters beyond U+FFFF, such as"
             f" {found!r}"
