@@ -15,20 +15,20 @@ import typer
 
 import amqsidecar.app
 from amqsidecar import __version__
-from amqsidecar.cli import act_commands, main, printing
+from amqsidecar.cli import act_commands, actor, main, printing
 from amqsidecar.cli.options import duration_ms
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
+from amqsidecar.model import operation
 from amqsidecar.model.event import AnyEvent, Received, Returned
-from amqsidecar.model.operation import Action
+from amqsidecar.model.operation import Action, Operation
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import words
 from amqsidecar.operations.act import act_directly
 from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores import sqlite_store
 from amqsidecar.stores.sqlite_store import SqliteStore
-from amqsidecar.stores.sqlite_transaction import SqliteTransaction
 from support.schedule_rows import scheduled, taken_row, took
 
 FAR_MS = 4_000_000_000_000
@@ -111,7 +111,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"amqsidecar {__version__}\n"
 
 
-GROUPS = ("access", "journal", "pipeline")
+GROUPS = ("access", "journal", "operation", "pipeline")
 
 
 @pytest.mark.parametrize("command", [name for name in main.COMMANDS if name not in GROUPS])
@@ -335,6 +335,7 @@ def test_list_as_json(cli: Cli) -> None:
             "size_bytes": 9,
             "reason": None,
             "in_flight": False,
+            "cause_group": "",
         }
     ]
 
@@ -467,7 +468,7 @@ def test_cancel_goes_to_the_final_queue(cli: Cli) -> None:
 
 
 def test_an_action_is_an_event_with_the_actor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(act_commands.getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
     cli("hold", "1")
     history = cli("show", "1", "--output", "json").json["history"]
     assert history[-1]["type"] == "held"
@@ -478,7 +479,7 @@ def test_the_actor_may_have_no_name(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     def nobody() -> str:
         raise OSError("no user")
 
-    monkeypatch.setattr(act_commands.getpass, "getuser", nobody)
+    monkeypatch.setattr(actor.getpass, "getuser", nobody)
     cli("hold", "1")
     assert cli("show", "1", "--output", "json").json["history"][-1]["actor"] == "cli:unknown"
 
@@ -568,16 +569,16 @@ def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
 def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C lets the step end in which it comes."""
-    monkeypatch.setattr(sqlite_store, "CHUNK_ROWS", 2)
-    change_rows = SqliteTransaction.change_rows
+    """Ctrl-C lets the step end in which it comes, and cancels the rest."""
+    monkeypatch.setattr(operation, "STEP_MAX", 2)
+    step_operation = SqliteStore.step_operation
 
-    def interrupted(transaction: SqliteTransaction, *arguments: Any) -> tuple[int, int]:
+    def interrupted(store: SqliteStore, *arguments: Any, **named: Any) -> Operation:
         signal.raise_signal(signal.SIGINT)
-        return change_rows(transaction, *arguments)
+        return step_operation(store, *arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SqliteTransaction, "change_rows", interrupted)
+        patched.setattr(SqliteStore, "step_operation", interrupted)
         first = cli("cancel", "--all", "--yes")
     assert (first.code, first.out) == (130, "cancel: 2 messages\n")
     assert "the same command does the rest" in first.err
@@ -585,6 +586,131 @@ def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
     second = cli("cancel", "--all", "--yes")
 
     assert (second.code, second.out) == (0, "cancel: 3 messages\n")
+    states = [one["state"] for one in cli("operations", "--output", "json").json["operations"]]
+    assert states == ["done", "cancelled"]
+
+
+def test_redirect_sends_elsewhere_and_needs_to_know_where(cli: Cli) -> None:
+    assert cli("redirect", "1").code == 2
+    assert cli("redirect", "1", "--to", "queue://").code == 2
+    assert cli("redirect", "1", "4", "--to", "elsewhere").out == "redirect: 2 messages\n"
+    rows = cli("list", "--destination", "elsewhere", "--output", "json").json["rows"]
+    assert [(row["id"], row["state"], row["redelivery_count"]) for row in rows] == [
+        (1, "waiting", 1),
+        (4, "waiting", 1),
+    ]
+    history = cli("show", "1", "--output", "json").json["history"]
+    assert (history[-1]["type"], history[-1]["destination"]) == ("redirected", "queue://elsewhere")
+
+
+def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
+    assert cli("discard", "--state", "parked", "--yes").out == "discard: 1 messages\n"
+    assert sorted(cli.states()) == [1, 2, 3, 5]
+    last = cli("show", "test-000000000004", "--output", "json").json["history"][-1]
+    assert (last["type"], last["actor"]) == ("discarded", "cli:ada")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--source", "DLQ"], 5),
+        (["--source", "queue://other"], 0),
+        (["--newer-than", "1h"], 1),
+        (["--count-at-least", "1"], 5),
+        (["--count-at-least", "2"], 0),
+        (["--cause-group", "no such group"], 0),
+        (["--property", "tenant=ACME"], 0),
+        (["--destination", "orders", "--state", "held"], 1),
+    ],
+)
+def test_a_dry_run_counts_and_changes_nothing(cli: Cli, arguments: list[str], count: int) -> None:
+    before = cli("list", "--output", "json").json
+    found = cli("retry", *arguments, "--dry-run", "--output", "json").json
+    assert (found["count"], found["is_whole"]) == (count, True)
+    assert sum(part["count"] for part in found["parts"]) == count
+    assert cli("list", "--output", "json").json == before
+    assert cli("operations", "--output", "json").json["operations"] == []
+
+
+def test_a_dry_run_says_what_would_be_left_and_what_nobody_knows(cli: Cli) -> None:
+    cli("cancel", "1")
+    result = cli("cancel", "--all", "--dry-run")
+    assert "cancel: 4 messages\n" in result.out
+    assert "left as they are  1: goes to its final dead-letter queue already" in result.out
+    result = cli("retry", "--destination", "orders", "--dry-run")
+    assert "such as           test-000000000004" in result.out
+    assert "shows only when it is sent" in result.err
+
+
+def test_a_careful_retry_is_left_to_the_service_and_watched(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
+    begun = cli(
+        *("retry", "--all", "--yes", "--careful", "--pace", "5", "--window", "30s"),
+        *("--reason", "mended", "--detach", "--output", "json"),
+    ).json
+    assert begun["operation"]["pace"] == {
+        "probe": 50,
+        "per_second": 5.0,
+        "ramp": True,
+        "stop_share": 0.1,
+        "window_ms": 30_000,
+    }
+    assert begun["doing"] == "it waits for somebody to carry it out: is the service running?"
+    assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
+
+    assert cli("operation", "pause", "1", "--reason", "lunch").code == 0
+    assert "state      paused: lunch (by cli:ada)" in cli("operation", "show", "1").out
+    again = cli("operation", "pause", "1")
+    assert (again.code, "operation 1 is paused" in again.err) == (0, False)
+    assert cli("operation", "resume", "1").code == 0
+    assert cli("operation", "cancel", "1", "--output", "json").json["operation"]["state"] == (
+        "cancelled"
+    )
+    over = cli("operation", "resume", "1")
+    assert (over.code, "operation 1 is cancelled" in over.err) == (2, True)
+    assert cli("operation", "show", "2").code == 2
+    assert "retry   cli:ada  cancelled  0" in cli("operations").out
+
+
+def test_a_paced_retry_is_carried_out_by_the_command(cli: Cli) -> None:
+    done = cli("retry", "--all", "--yes", "--pace", "1000", "--output", "json")
+    assert (done.json["operation"]["state"], done.json["operation"]["changed"]) == ("done", 5)
+    assert done.json["outcomes"]["not_sent"] == 5
+    assert "operation 1" in done.err
+    found = cli("operation", "show", "1", "--members", "all", "--output", "json").json
+    assert [member["redelivery_id"] for member in found["members"]] == [
+        f"test-{number:012d}" for number in range(1, 6)
+    ]
+    assert "not sent" in cli("operation", "show", "1", "--members", "all").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["hold", "--all", "--probe", "3"],
+        ["cancel", "--all", "--careful"],
+        ["retry", "--all", "--pace", "0"],
+        ["retry", "--all", "--stop-share", "2"],
+        ["retry", "--all", "--window", "0s"],
+        ["retry", "--property", "tenant"],
+        ["retry", "--all", "--reason", "x" * 501],
+    ],
+)
+def test_care_that_makes_no_sense_is_refused(cli: Cli, arguments: list[str]) -> None:
+    assert cli(*arguments, "--yes").code == 2
+    assert cli("operations", "--output", "json").json["operations"] == []
+
+
+@pytest.mark.parametrize("option", [["--careful"], ["--dry-run"], ["--cause-group", "x"]])
+def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> None:
+    process = ("--set", "intake.backlog=process")
+    result = cli("retry", "--destination", "orders", *option, *process, url="broker:")
+    assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
+    result = cli("operations", *process, url="broker:")
+    assert (result.code, "knows no operations" in result.err) == (69, True)
 
 
 # --- words ------------------------------------------------------------------------------------

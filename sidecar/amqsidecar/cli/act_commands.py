@@ -1,199 +1,290 @@
-"""`amqsidecar retry`, `cancel`, `hold`, `release`: acting on what waits."""
+"""`amqsidecar retry`, `cancel`, `hold`, `release`, `redirect`, `discard`: acting on what waits."""
 
-import getpass
+import secrets
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from amqsidecar.cli.opened import opened_store
-from amqsidecar.cli.options import (
-    ConfigFile,
-    FilterAge,
-    FilterCause,
-    FilterDestination,
-    FilterState,
-    Output,
-    OutputFormat,
-    Sets,
-    read_config,
-    read_filter,
-)
-from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
+from amqsidecar.cli.act_options import JUDGED, Asked, read_pace, read_selection, takes_all_but
+from amqsidecar.cli.actor import cli_actor
+from amqsidecar.cli.opened import opened_ledger, opened_store
+from amqsidecar.cli.operations_command import tell_progress, usage_errors
+from amqsidecar.cli.options import OutputFormat, read_config
+from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
+from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.operations.words import clock_time, one_line
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
-    from amqsidecar.model.operation import Action
-    from amqsidecar.model.schedule import RowFilter
+    from amqsidecar.model.operation import Action, Operation
     from amqsidecar.operations.act import Outcome
+    from amqsidecar.operations.operate import LedgerStore, Wish
+    from amqsidecar.operations.preview import Preview
+    from amqsidecar.store import Store
 
-Ids = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
-]
-All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
 _EXIT_INTERRUPTED = 130
+_LOOK_MS = 1_000
+_INTERRUPTED_WITHIN_S = 0.1
 
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
-
-def retry(
-    ids: Ids = None,
-    destination: FilterDestination = None,
-    state: FilterState = None,
-    cause: FilterCause = None,
-    older_than: FilterAge = None,
-    everything: All = False,
-    yes: Yes = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@takes_all_but("to")
+def retry(asked: Asked) -> None:
     """Redeliver now, held and parked messages too.
 
-    JSON: {"action", "matched", "changed", "stopped"}
+    JSON: {"action", "matched", "changed", "stopped"}; with --pace, --probe, --ramp, --stop-share,
+    --careful or --detach as `operation show`; with --dry-run the preview
     """
-    config = read_config(config_file, sets)
-    chosen = _choose(ids, destination, state, cause, older_than, everything=everything)
-    _act("retry", ids, chosen, config, yes=yes, output=output)
+    _act("retry", asked)
 
 
-def cancel(
-    ids: Ids = None,
-    destination: FilterDestination = None,
-    state: FilterState = None,
-    cause: FilterCause = None,
-    older_than: FilterAge = None,
-    everything: All = False,
-    yes: Yes = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@takes_all_but()
+def redirect(asked: Asked) -> None:
+    """Send to another destination now, with the same redelivery count.
+
+    JSON: as `retry`
+    """
+    if not asked.to:
+        raise typer.BadParameter("say where to: --to queue://NAME")
+    _act("redirect", asked)
+
+
+@takes_all_but("to", *JUDGED)
+def cancel(asked: Asked) -> None:
     """Give up: send to the final dead-letter queue now.
 
-    JSON: {"action", "matched", "changed", "stopped"}
+    JSON: as `retry`
     """
-    config = read_config(config_file, sets)
-    chosen = _choose(ids, destination, state, cause, older_than, everything=everything)
-    _act("cancel", ids, chosen, config, yes=yes, output=output)
+    _act("cancel", asked)
 
 
-def hold(
-    ids: Ids = None,
-    destination: FilterDestination = None,
-    cause: FilterCause = None,
-    older_than: FilterAge = None,
-    everything: All = False,
-    yes: Yes = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@takes_all_but("to", *JUDGED)
+def discard(asked: Asked) -> None:
+    """Give up: drop messages for good; only their history stays.
+
+    JSON: as `retry`
+    """
+    _act("discard", asked)
+
+
+@takes_all_but("to", "state", *JUDGED)
+def hold(asked: Asked) -> None:
     """Keep waiting messages until they are released.
 
-    JSON: {"action", "matched", "changed", "stopped"}
+    JSON: as `retry`
     """
-    config = read_config(config_file, sets)
-    chosen = _choose(ids, destination, None, cause, older_than, everything=everything)
-    _act("hold", ids, chosen, config, yes=yes, output=output)
+    _act("hold", asked)
 
 
-def release(
-    ids: Ids = None,
-    destination: FilterDestination = None,
-    cause: FilterCause = None,
-    older_than: FilterAge = None,
-    everything: All = False,
-    yes: Yes = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+@takes_all_but("to", "state", *JUDGED)
+def release(asked: Asked) -> None:
     """Let held messages go at their due time, at once if it has passed.
 
-    JSON: {"action", "matched", "changed", "stopped"}
+    JSON: as `retry`
     """
-    config = read_config(config_file, sets)
-    chosen = _choose(ids, destination, None, cause, older_than, everything=everything)
-    _act("release", ids, chosen, config, yes=yes, output=output)
+    _act("release", asked)
 
 
-def _choose(
-    ids: list[str] | None,
-    destination: FilterDestination,
-    state: FilterState,
-    cause: FilterCause,
-    older_than: FilterAge,
-    *,
-    everything: bool,
-) -> "RowFilter":
-    """Return the filter of the options; too little or too much of them is a usage error."""
+def _act(name: str, asked: Asked) -> None:
+    config = read_config(asked.config_file, asked.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.model.operation import Action  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import Outcome  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
+
+    wish = Wish(
+        action=Action(name),
+        selection=read_selection(asked, SystemClock().now_ms()),
+        actor=cli_actor(),
+        reason=asked.reason,
+        pace=read_pace(asked),
+        target=asked.to or None,
+    )
+    with usage_errors():
+        wish = checked(wish)
+    if config.store.url == BROKER_HELD:
+        _act_in_broker(wish, asked, config)
+        return
+    with opened_ledger(config) as store:
+        wish = _with_ids(store, asked, wish)
+        if asked.dry_run:
+            _tell_preview(_preview(store, wish), asked.output)
+            return
+        count, is_whole = _count(store, asked, wish)
+    if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
+        _tell(Outcome(action=wish.action, matched=0, changed=0), asked.output)
+        return
+    with opened_ledger(config, read_only=False) as store:
+        _operate(store, asked, wish, config, count)
+
+
+def _with_ids(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
+    """Return a wish about the rows that the ids name."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import checked  # noqa: PLC0415 - as above
+    from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
 
-    chosen = read_filter(SystemClock().now_ms(), destination, state, cause, older_than)
-    has_filter = chosen != RowFilter()
-    if ids and (has_filter or everything):
-        raise typer.BadParameter("give ids or a filter, not both")
-    if not ids and not has_filter and not everything:
-        raise typer.BadParameter(
-            "say which messages: ids, --destination, --cause, --older-than, or --all"
-        )
-    if has_filter and everything:
-        raise typer.BadParameter("--all is for no other filter")
-    return chosen
+    if not asked.ids:
+        return wish
+    numbers, unknown = resolve(store, asked.ids)
+    for reference in unknown:
+        say(f"{reference}: does not wait (any more)")
+    selection = Selection(rows=RowFilter(ids=numbers))
+    return checked(msgspec.structs.replace(wish, selection=selection))
 
 
-def _act(
-    name: str,
-    ids: list[str] | None,
-    chosen: "RowFilter",
-    config: "Config",
-    *,
-    yes: bool,
-    output: OutputFormat,
+def _preview(store: "LedgerStore", wish: "Wish") -> "Preview":
+    from amqsidecar.brokers.kept_message import chosen_properties  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import preview  # noqa: PLC0415 - as above
+
+    return preview(store, store, wish.action, wish.selection, chosen_properties)
+
+
+def _count(store: "LedgerStore", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:
+    """Return how many rows are selected, and whether that is all; None = nobody needs to know."""
+    from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
+
+    if asked.ids or is_tallied(wish.selection):
+        return store.count_rows(wish.selection.rows), True
+    if asked.yes:
+        # Why: to look at each of millions takes as long as the rest, and nobody asked.
+        return None, True
+    found = _preview(store, wish)
+    return found.count, found.is_whole
+
+
+def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: bool) -> bool:
+    """Whether there is something to do, and it shall be done."""
+    if count is None or not count or asked.ids or asked.yes:
+        return count != 0
+    what = f"{action} {'' if is_whole else 'at least '}{count} messages"
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"this would {what}; say --yes if it shall")
+    try:
+        is_confirmed = typer.confirm(f"{what}?", err=True)
+    except typer.Abort:
+        is_confirmed = False
+    if not is_confirmed:
+        say("nothing was done")
+    return is_confirmed
+
+
+def _operate(
+    store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config", count: int | None
 ) -> None:
+    """Begin an operation, and carry it out unless it is left to the service."""
+    import msgspec  # noqa: PLC0415 - as above
+
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import Action, Selection  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import OperationState, Pace  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import Outcome  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import begin  # noqa: PLC0415 - as above
+    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
+
+    clock = SystemClock()
+    runner = "" if asked.detach else f"{wish.actor}:{secrets.token_hex(8)}"
+    operation = begin(store, msgspec.structs.replace(wish, expected=count), clock.now_ms(), runner)
+    is_interrupted = False
+    if runner:
+        is_plain = wish.pace == Pace()
+        if not is_plain:
+            say(f"operation {operation.id}")
+        operation, is_interrupted = _carry_out(store, operation, runner, config, count)
+    if not runner or wish.pace != Pace():
+        tell_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
+    else:
+        outcome = Outcome(
+            action=operation.action,
+            matched=operation.matched,
+            changed=operation.changed,
+            stopped=operation.state is not OperationState.DONE,
+        )
+        _tell(outcome, asked.output)
+    if is_interrupted:
+        raise typer.Exit(_EXIT_INTERRUPTED)
+
+
+def _carry_out(
+    store: "LedgerStore", operation: "Operation", runner: str, config: "Config", count: int | None
+) -> tuple["Operation", bool]:
+    """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
+    from amqsidecar.brokers.kept_message import chosen_properties  # noqa: PLC0415 - as above
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import Means, cancel, carry_out  # noqa: PLC0415 - as above
+
+    now_ms = SystemClock().now_ms
+    means = Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
+    with progress_bar(operation.action, count) as advance, _interruptible() as is_interrupted:
+        while operation.state is OperationState.RUNNING:
+            if is_interrupted():
+                return cancel(store, operation.id, now_ms(), operation.actor, "interrupted"), True
+            before = operation
+            turn = carry_out(store, operation.id, runner, means, now_ms)
+            operation = turn.operation
+            advance(operation.matched - before.matched)
+            # Why at most so long: a person, or another runner, may change it meanwhile.
+            until_ms = min(turn.next_at_ms or now_ms() + _LOOK_MS, now_ms() + _LOOK_MS)
+            while operation.state is OperationState.RUNNING and not is_interrupted():
+                rest_s = (until_ms - now_ms()) / 1000
+                if rest_s <= 0:
+                    break
+                time.sleep(min(_INTERRUPTED_WITHIN_S, rest_s))
+    return operation, False
+
+
+def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
+    """Act at once on what the broker keeps; nobody remembers what was done."""
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import Pace, Selection  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import Outcome, act_directly  # noqa: PLC0415 - as above
-    from amqsidecar.operations.select import is_tallied, narrow, resolve  # noqa: PLC0415 - as above
+    from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
 
-    action = Action(name)
+    rows = wish.selection.rows
+    known = RowFilter(
+        destination=rows.destination,
+        state=rows.state,
+        cause_contains=rows.cause_contains,
+        received_before_ms=rows.received_before_ms,
+    )
+    is_known = wish.selection == Selection(rows=known)
+    if not is_known or wish.pace != Pace() or asked.dry_run or asked.detach:
+        raise typer.BadParameter(
+            "the broker keeps what waits (store.url broker:); only ids, --destination, --state, "
+            "--cause and --older-than tell there which messages, and it is done at once: without "
+            "--dry-run, --detach, --pace or anything else about how carefully"
+        )
     with opened_store(config) as (store, _):
-        if ids:
-            numbers, unknown = resolve(store, ids)
-            for reference in unknown:
-                say(f"{reference}: does not wait (any more)")
-            chosen = RowFilter(ids=numbers)
-        hit = narrow(action, chosen)
-        # Why: to look at each of millions takes as long as the rest, and nobody asked.
-        count = store.count_rows(hit) if ids or not yes or is_tallied(Selection(rows=hit)) else None
-    if count and not ids and not yes and not _is_confirmed(action, count):
-        say("nothing was done")
-        count = 0
-    outcome = Outcome(action=action, matched=0, changed=0)
-    if count != 0:
+        wish = _with_ids(store, asked, wish)
+        is_counted = asked.ids or not asked.yes or is_tallied(wish.selection)
+        count = store.count_rows(wish.selection.rows) if is_counted else None
+    outcome = Outcome(action=wish.action, matched=0, changed=0)
+    if _is_wanted(asked, wish.action, count, is_whole=True):
         with (
             opened_store(config, read_only=False) as (store, _),
-            progress_bar(name, count) as advance,
+            progress_bar(wish.action, count) as advance,
             _interruptible() as is_interrupted,
+            usage_errors(),
         ):
             outcome = act_directly(
                 store,
-                action,
-                chosen,
+                wish.action,
+                wish.selection.rows,
                 now_ms=SystemClock().now_ms(),
-                actor=f"cli:{_user()}",
+                actor=wish.actor,
                 suffix=config.redelivery.final_suffix,
                 progress=advance,
                 is_stopped=is_interrupted,
             )
-    _tell(outcome, output)
+    _tell(outcome, asked.output)
     if outcome.stopped:
         raise typer.Exit(_EXIT_INTERRUPTED)
 
@@ -212,6 +303,29 @@ def _tell(outcome: "Outcome", output: OutputFormat) -> None:
         say(f"{left} more were left as they are: they are being sent, or are final already")
 
 
+def _tell_preview(found: "Preview", output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    least = "" if found.is_whole else "at least "
+    print_line(f"{found.action}: {least}{found.count} messages")
+    if found.parts:
+        rows = [(part.destination, part.state, str(part.count)) for part in found.parts]
+        print_table(("destination", "state", "count"), rows)
+    for left in found.left:
+        print_line(f"left as they are  {left.count}: {left.reason}")
+    if found.delayed:
+        print_line(f"delayed           {found.delayed}: their destination takes nothing for now")
+    if found.oldest_at_ms is not None and found.newest_at_ms is not None:
+        print_line(f"taken             {clock_time(found.oldest_at_ms)}")
+        print_line(f"             to   {clock_time(found.newest_at_ms)}")
+    if found.example is not None:
+        cause = one_line(found.example.cause, 60) or "no reason given"
+        print_line(f"such as           {found.example.redelivery_id}: {cause}")
+    for note in found.notes:
+        say(note)
+
+
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """Let Ctrl-C end the action after its step instead of in it; a second one ends the program."""
@@ -227,19 +341,3 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: is_interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _is_confirmed(action: "Action", count: int) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter(f"this would {action} {count} messages; say --yes if it shall")
-    try:
-        return typer.confirm(f"{action} {count} messages?", err=True)
-    except typer.Abort:
-        return False
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

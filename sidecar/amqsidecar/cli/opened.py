@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
     from amqsidecar.model.schedule import StoreState
+    from amqsidecar.operations.operate import LedgerStore
     from amqsidecar.store import Store
 
 
@@ -35,6 +37,22 @@ def opened_store(
         yield store, store.open()
     finally:
         store.close()
+
+
+@contextmanager
+def opened_ledger(config: "Config", *, read_only: bool = True) -> Iterator["LedgerStore"]:
+    """Open the store of a configuration, where it knows of operations.
+
+    Raises:
+        StoreUnavailable, SchemaMismatch: as `opened_store`; or the broker keeps what waits.
+    """
+    if config.store.url == BROKER_HELD:
+        raise StoreUnavailable(
+            "the broker keeps what waits (store.url broker:), and knows no operations"
+        )
+    with opened_store(config, read_only=read_only) as (store, _):
+        # Why a cast: every store of our own is a ledger.
+        yield cast("LedgerStore", store)
 
 
 @contextmanager

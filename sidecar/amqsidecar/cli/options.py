@@ -95,23 +95,38 @@ def read_filter(
     state: StateChoice | None,
     cause: str | None,
     older_than: str | None,
+    *,
+    cause_group: str | None = None,
+    source: str | None = None,
+    newer_than: str | None = None,
+    count_at_least: int | None = None,
 ) -> "RowFilter":
     """Return the filter that the options ask for; usage errors leave with code 2."""
-    from amqsidecar.model.destination import parse_destination  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter, RowState  # noqa: PLC0415 - as above
 
-    name = None
-    if destination is not None:
-        try:
-            name = str(parse_destination(destination))
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--destination") from error
     return RowFilter(
-        destination=name,
+        destination=_canonical(destination, "--destination"),
         state=None if state is None else RowState(state.value),
         cause_contains=cause or None,
+        cause_group=cause_group,
+        source=_canonical(source, "--source"),
+        received_from_ms=(
+            None if newer_than is None else now_ms - duration_ms(newer_than, "--newer-than")
+        ),
         received_before_ms=None if older_than is None else now_ms - duration_ms(older_than),
+        count_at_least=count_at_least,
     )
+
+
+def _canonical(name: str | None, option: str) -> str | None:
+    from amqsidecar.model.destination import parse_destination  # noqa: PLC0415 - as above
+
+    if name is None:
+        return None
+    try:
+        return str(parse_destination(name))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def duration_ms(text: str, option: str = "--older-than", *, least_ms: int = 0) -> int:

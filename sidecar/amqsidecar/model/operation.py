@@ -163,7 +163,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     runner_until_ms: int = 0
 
 
-LEAST_EVIDENCE: Final = 50
+LEAST_EVIDENCE: Final = 100
 """Outside of portions fewer messages count as so many, when the share that came back is judged."""
 
 PORTION_SHARE: Final = 0.1

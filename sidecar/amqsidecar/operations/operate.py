@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,8 +25,13 @@ from amqsidecar.model.operation import (
 from amqsidecar.operations.act import Refused, act_of
 from amqsidecar.operations.follow import begin_to_follow, follow
 from amqsidecar.operations.select import PropertiesOf, narrow, selector
+from amqsidecar.store import Store
 
 LONGEST_REASON: Final = 500
+
+
+class LedgerStore(Store, Ledger, Protocol):
+    """A store that keeps the schedule itself."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,11 +14,9 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.operation import SENDS, Action, Operation, OperationState
 from amqsidecar.operations.follow import follow, judge
-from amqsidecar.operations.operate import Means, carry_out, leave
-from amqsidecar.store import Store
+from amqsidecar.operations.operate import LedgerStore, Means, carry_out, leave
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
@@ -30,10 +28,6 @@ STOP_S: Final = 5.0
 _COUNTED = 50
 
 log = structlog.get_logger("amqsidecar.operations")
-
-
-class OperatingStore(Store, Ledger, Protocol):
-    """A store that keeps the schedule itself."""
 
 
 class OperationGauges(Protocol):
@@ -54,7 +48,7 @@ class Operating:
     def __init__(
         self,
         *,
-        make_store: Callable[[], OperatingStore],
+        make_store: Callable[[], LedgerStore],
         clock: Clock,
         means: Means,
         runner: str,
@@ -78,7 +72,7 @@ class Operating:
         self._wake = wake
         self._gauges = gauges
         self._stop = Flag()
-        self._store: OperatingStore | None = None
+        self._store: LedgerStore | None = None
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
 
@@ -114,7 +108,7 @@ class Operating:
         if store is not None:
             store.close()
 
-    def _look(self, store: OperatingStore) -> float:
+    def _look(self, store: LedgerStore) -> float:
         now_s = self._clock.monotonic_s()
         found = store.open_operations()
         self._gauges.set_operations_running(sum(map(_runs, found)))
@@ -130,7 +124,7 @@ class Operating:
             self._judge(store, [one for one in found if one.action in SENDS])
         return pause_s
 
-    def _turn(self, store: OperatingStore, operation: Operation) -> float:
+    def _turn(self, store: LedgerStore, operation: Operation) -> float:
         turn = carry_out(store, operation.id, self._runner, self._means, self._clock.now_ms)
         if turn.changed:
             self._wake()
@@ -148,12 +142,12 @@ class Operating:
             return LOOK_EVERY_S
         return max(0.0, (turn.next_at_ms - self._clock.now_ms()) / 1000)
 
-    def _judge(self, store: OperatingStore, operations: list[Operation]) -> None:
+    def _judge(self, store: LedgerStore, operations: list[Operation]) -> None:
         if operations and follow(store):
             for operation in operations:
                 judge(store, operation, self._clock.now_ms())
 
-    def _count(self, store: OperatingStore) -> None:
+    def _count(self, store: LedgerStore) -> None:
         """Count what operations did since the last time, whoever carried them out."""
         now = {one.id: one for one in store.operations(_COUNTED)}
         counts = {number: (one.changed, one.came_back) for number, one in now.items()}

@@ -1,0 +1,250 @@
+"""Options of the commands that act on what waits: which messages, why, and how carefully."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.options import (
+    ConfigFile,
+    FilterAge,
+    FilterCause,
+    FilterDestination,
+    FilterState,
+    Output,
+    OutputFormat,
+    Sets,
+    duration_ms,
+    read_filter,
+)
+
+if TYPE_CHECKING:
+    from amqsidecar.model.operation import Pace, Selection
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
+]
+FilterGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--cause-group",
+        metavar="TEXT",
+        help="Only what died for this cause, as groups name it.",
+        show_default=False,
+    ),
+]
+FilterSource = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        metavar="NAME",
+        help="Only what was taken from this dead-letter queue.",
+        show_default=False,
+    ),
+]
+FilterProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=TEXT",
+        help="Only messages with this application property; looks into each. May be repeated.",
+        show_default=False,
+    ),
+]
+FilterYoung = Annotated[
+    str | None,
+    typer.Option(
+        "--newer-than",
+        metavar="TIME",
+        help="Only what was taken from the broker since then, such as 90s, 15m, 2h or 3d.",
+        show_default=False,
+    ),
+]
+FilterCount = Annotated[
+    int | None,
+    typer.Option(
+        "--count-at-least",
+        metavar="N",
+        min=0,
+        help="Only what is at its N-th redelivery, or a later one.",
+        show_default=False,
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Leave it to the running service, and return at once.")
+]
+PerSecond = Annotated[
+    float | None,
+    typer.Option(
+        "--pace", metavar="N", help="At most so many messages a second.", show_default=False
+    ),
+]
+Probe = Annotated[
+    int | None,
+    typer.Option(
+        "--probe",
+        metavar="N",
+        min=1,
+        help="Send so many first, and go on if few of them come back.",
+        show_default=False,
+    ),
+]
+Ramp = Annotated[
+    bool,
+    typer.Option("--ramp", help="Go on by portions, each twice the one before and judged as it."),
+]
+StopShare = Annotated[
+    float | None,
+    typer.Option(
+        "--stop-share",
+        metavar="SHARE",
+        min=0.0,
+        max=1.0,
+        help="Stop when more than this share comes back, such as 0.1.",
+        show_default=False,
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="TIME",
+        help="So long after it was sent a message may come back [default: 60s].",
+        show_default=False,
+    ),
+]
+Careful = Annotated[
+    bool,
+    typer.Option(
+        "--careful", help="As --probe 50 --ramp --stop-share 0.1 --pace 20, unless said otherwise."
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="NAME", help="Where to, such as queue://orders.fixed.", show_default=False
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the options say; each command has those that make sense for it."""
+
+    ids: Ids = None
+    to: Target = ""
+    destination: FilterDestination = None
+    state: FilterState = None
+    cause: FilterCause = None
+    cause_group: FilterGroup = None
+    source: FilterSource = None
+    properties: FilterProperty = None
+    older_than: FilterAge = None
+    newer_than: FilterYoung = None
+    count_at_least: FilterCount = None
+    everything: All = False
+    yes: Yes = False
+    dry_run: DryRun = False
+    reason: Reason = ""
+    detach: Detach = False
+    pace: PerSecond = None
+    probe: Probe = None
+    ramp: Ramp = False
+    stop_share: StopShare = None
+    window: Window = None
+    careful: Careful = False
+    config_file: ConfigFile = None
+    sets: Sets = None
+    output: Output = OutputFormat.TEXT
+
+
+JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
+"""Options about what comes back; for commands that send."""
+
+
+def takes_all_but(*names: str) -> Callable[[Callable[[Asked], None]], Callable[..., None]]:
+    """Make a command of a function: it has these options, and the function gets them as a value."""
+
+    def decorate(function: Callable[[Asked], None]) -> Callable[..., None]:
+        def command(**options: object) -> None:
+            function(Asked(**options))  # type: ignore[arg-type]
+
+        parameters = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+            for field in fields(Asked)
+            if field.name not in names
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__doc__ = function.__doc__
+        return command
+
+    return decorate
+
+
+def read_selection(asked: Asked, now_ms: int) -> "Selection":
+    """Return which messages the options name; too little or too much of them leaves with 2."""
+    from amqsidecar.model.operation import Selection  # noqa: PLC0415 - keeps `--help` fast
+
+    rows = read_filter(
+        now_ms,
+        asked.destination,
+        asked.state,
+        asked.cause,
+        asked.older_than,
+        cause_group=asked.cause_group,
+        source=asked.source,
+        newer_than=asked.newer_than,
+        count_at_least=asked.count_at_least,
+    )
+    chosen = Selection(rows=rows, properties=tuple(map(_pair, asked.properties or ())))
+    has_filter = chosen != Selection()
+    if asked.ids and (has_filter or asked.everything):
+        raise typer.BadParameter("give ids or a filter, not both")
+    if not asked.ids and not has_filter and not asked.everything:
+        raise typer.BadParameter(
+            "say which messages: ids, --destination, --cause, --older-than, or --all"
+        )
+    if has_filter and asked.everything:
+        raise typer.BadParameter("--all is for no other filter")
+    return chosen
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"expected NAME=TEXT, found {text!r}", param_hint="--property")
+    return name, value
+
+
+def read_pace(asked: Asked) -> "Pace":
+    """Return how carefully the options want it done."""
+    import msgspec  # noqa: PLC0415 - keeps `--help` fast
+
+    from amqsidecar.model.operation import CAREFUL, Pace  # noqa: PLC0415 - as above
+
+    window = asked.window
+    said = {
+        "probe": asked.probe,
+        "per_second": asked.pace,
+        "ramp": asked.ramp or None,
+        "stop_share": asked.stop_share,
+        "window_ms": None if window is None else duration_ms(window, "--window", least_ms=1),
+    }
+    return msgspec.structs.replace(
+        CAREFUL if asked.careful else Pace(),
+        **{name: value for name, value in said.items() if value is not None},
+    )

@@ -1,0 +1,136 @@
+"""How operations stand: what they did, what became of it, and what they wait for."""
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.operation import (
+    SENDS,
+    Finished,
+    Member,
+    Operation,
+    OperationState,
+    OutcomeKind,
+    Step,
+    Stop,
+    Wait,
+    next_step,
+)
+from amqsidecar.operations.act import Refused
+from amqsidecar.operations.words import clock_time
+
+
+class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the messages that an operation was to send.
+
+    Attributes:
+        not_sent: changed and not sent yet.
+        resent: sent, and their window is still open.
+    """
+
+    not_sent: int = 0
+    resent: int = 0
+    consumed: int = 0
+    came_back: int = 0
+    unknown: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How one operation stands.
+
+    Attributes:
+        outcomes: None = it sends nothing.
+        doing: what it does or waits for now, as a sentence.
+    """
+
+    operation: Operation
+    outcomes: Outcomes | None
+    doing: str
+
+
+class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some operations, the newest first.
+
+    Attributes:
+        next_before: give it as `before` to get the next page; None = this is the last.
+    """
+
+    operations: list[Operation]
+    next_before: int | None
+
+
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some messages of an operation, by redelivery id.
+
+    Attributes:
+        next_after: give it as `after` to get the next page; None = this is the last.
+    """
+
+    members: list[Member]
+    next_after: str | None
+
+
+def read_progress(ledger: Ledger, number: int, now_ms: int) -> Progress:
+    """Return how an operation stands.
+
+    Raises:
+        Refused: there is none of this number.
+    """
+    operation = ledger.operation(number)
+    if operation is None:
+        raise Refused(f"there is no operation {number}")
+    outcomes = None
+    if operation.action in SENDS:
+        counts = ledger.member_counts(number)
+        outcomes = Outcomes(
+            not_sent=counts.get(None, 0),
+            resent=counts.get(OutcomeKind.RESENT, 0),
+            consumed=counts.get(OutcomeKind.CONSUMED, 0),
+            came_back=counts.get(OutcomeKind.CAME_BACK, 0),
+            unknown=counts.get(OutcomeKind.UNKNOWN, 0),
+        )
+    return Progress(operation=operation, outcomes=outcomes, doing=doing(operation, now_ms))
+
+
+def list_operations(ledger: Ledger, limit: int, before: int | None = None) -> OperationPage:
+    """Return at most `limit` operations with a number below `before`."""
+    found = ledger.operations(limit + 1, before)
+    has_more = len(found) > limit
+    found = found[:limit]
+    return OperationPage(operations=found, next_before=found[-1].id if has_more else None)
+
+
+def list_members(
+    ledger: Ledger, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
+) -> MemberPage:
+    """Return at most `limit` messages of an operation; None = of any outcome."""
+    found = ledger.members(number, outcome, limit + 1, after)
+    has_more = len(found) > limit
+    found = found[:limit]
+    return MemberPage(members=found, next_after=found[-1].redelivery_id if has_more else None)
+
+
+def doing(operation: Operation, now_ms: int) -> str:
+    """Return what an operation does or waits for, as a sentence."""
+    match operation.state:
+        case OperationState.DONE:
+            return "every message was looked at"
+        case OperationState.RUNNING:
+            return _running(operation, now_ms)
+        case _:
+            return operation.state_reason or f"it is {operation.state}"
+
+
+def _running(operation: Operation, now_ms: int) -> str:
+    if now_ms >= operation.runner_until_ms:
+        return "it waits for somebody to carry it out: is the service running?"
+    match next_step(operation, now_ms):
+        case Wait(until_ms) if operation.window_until_ms is not None:
+            portion = operation.portion
+            return f"it sent {portion} and waits until {clock_time(until_ms)} how many come back"
+        case Wait() if operation.action in SENDS and operation.resent < operation.changed:
+            unsent = operation.changed - operation.resent
+            return f"it waits until {unsent} more were sent: is the service connected?"
+        case Stop(reason):
+            return reason
+        case Step() | Wait() | Finished():
+            return "it goes on"
