@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from amqsidecar.runtime.housekeeping import FORGOTTEN_AT_ONCE, WORK_S, Housekeeping
+from amqsidecar.model.failure import CountKind
+from amqsidecar.runtime.housekeeping import (
+    FORGOTTEN_AT_ONCE,
+    HOURS_AFTER_MS,
+    WORK_S,
+    Housekeeping,
+)
 from amqsidecar.store import Store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics
@@ -67,4 +73,34 @@ def test_work_that_takes_too_long_is_gone_on_with_next_time(tmp_path: Path) -> N
     assert len(store.history(taken_row(1).redelivery_id)) == 1
     work.forget()
     assert store.history(taken_row(1).redelivery_id) == []
+    store.close()
+
+
+def test_counts_are_kept_by_the_hour_at_last_and_forgotten_with_the_history(
+    tmp_path: Path,
+) -> None:
+    clock, hour_ms, kinds = VirtualClock(), 3_600_000, [CountKind.DIED]
+    path = tmp_path / "schedule.db"
+    now_ms = clock.now_ms() // hour_ms * hour_ms
+    store = SqliteStore(path, clock=clock)
+    store.open()
+    with store.transaction() as tx:
+        for minute in range(0, 60, 10):
+            row = taken_row(minute, received_at_ms=now_ms + minute * 60_000)
+            tx.record([took(row)])
+    work = housekeeping(path, clock, lambda _seconds: None, 0)
+
+    work.forget()
+    assert len(store.failure_counts(0, 2**62, kinds)) == 6
+
+    clock.advance(HOURS_AFTER_MS + 2 * hour_ms)
+    work.forget()
+    (count,) = store.failure_counts(0, 2**62, kinds)
+    assert (count.key.bucket_ms, count.count) == (now_ms, 6)
+    assert len(store.failure_groups(0, 10)) == 1
+
+    clock.advance(10**9 + 2 * hour_ms)
+    work.forget()
+    assert store.failure_counts(0, 2**62, kinds) == []
+    assert store.failure_groups(0, 10) == []
     store.close()

@@ -9,6 +9,7 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
+from amqsidecar.ledger import Ledger
 from amqsidecar.model.schedule import Tally
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
@@ -17,6 +18,10 @@ GAUGES_EVERY_S = 5.0
 RETENTION_EVERY_S = 15.0
 FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
+LEDGER_FORGOTTEN_AT_ONCE = 500
+"""Rows of each kind of what a ledger keeps removed in one transaction."""
+HOURS_AFTER_MS = 2 * 24 * 3_600_000
+"""Counts of failures that are older are kept by the hour."""
 WORK_S = 10.0
 """So long this work goes on at most; what is left is for the next time."""
 
@@ -75,8 +80,9 @@ class Housekeeping:
             log.warning("gauges_failed", reason=str(error))
 
     def forget(self) -> None:
-        """Remove events that are too old or too many."""
-        before_ms = self._clock.now_ms() - self._keep_ms
+        """Remove events that are too old or too many, and what else a ledger keeps as long."""
+        now_ms = self._clock.now_ms()
+        before_ms = now_ms - self._keep_ms
         ends_s = self._clock.monotonic_s() + WORK_S
         try:
             with self._opened() as store:
@@ -87,12 +93,20 @@ class Housekeeping:
                 removed += self._repeat(
                     ends_s, limit, lambda: store.trim_history(self._max_events, limit)
                 )
+                if isinstance(store, Ledger):
+                    self._forget_ledger(store, ends_s, before_ms, now_ms - HOURS_AFTER_MS)
                 self._repeat(ends_s, True, store.shrink)
         except (ConfigError, StoreError) as error:
             log.warning("retention_failed", reason=str(error))
             return
         if removed:
             log.info("history_forgotten", events=removed)
+
+    def _forget_ledger(
+        self, ledger: Ledger, ends_s: float, before_ms: int, hours_before_ms: int
+    ) -> None:
+        limit = LEDGER_FORGOTTEN_AT_ONCE
+        self._repeat(ends_s, limit, lambda: ledger.forget_ledger(before_ms, hours_before_ms, limit))
 
     @contextmanager
     def _opened(self) -> Iterator[Store]:
