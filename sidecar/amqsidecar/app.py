@@ -12,6 +12,7 @@ import structlog
 
 from amqsidecar import __version__
 from amqsidecar.app_http import serving_http
+from amqsidecar.app_operations import operating
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
 from amqsidecar.brokers.kept_message import chosen_properties
 from amqsidecar.clock import Clock, SystemClock
@@ -460,6 +461,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             serving_http(config, clock, health, metrics, has_store=True) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),
+            nullcontext() if store is None else operating(config, clock, service.wake, metrics),
             journaling,
         ):
             if store is not None:
