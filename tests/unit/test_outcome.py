@@ -153,6 +153,38 @@ def test_nothing_is_proved_while_deaths_from_before_the_first_look_come_in() -> 
     assert verdict(seen).kind is OutcomeKind.UNKNOWN
 
 
+def late(depth: int, acknowledged: int, removed: int = 0) -> Counters:
+    """Return counters of a broker on which dead letters count as acknowledged."""
+    return Counters(
+        depth=depth, acknowledged=acknowledged, removed=removed, run="one", counts_deaths_late=True
+    )
+
+
+def test_where_deaths_count_as_acknowledged_an_empty_queue_counts_only_some_time_later() -> None:
+    seen = looks(
+        (90_000, late(0, 7), 0),
+        (95_000, late(0, 7), 0),
+        (END_MS + 1_000, late(0, 8), 0),
+        (END_MS + 3_999, late(0, 8), 0),
+        (END_MS + 4_000, late(0, 8), 0),
+    )
+
+    assert verdict(seen[:4]).kind is OutcomeKind.UNKNOWN
+    assert verdict(seen).kind is OutcomeKind.CONSUMED
+
+
+def test_where_deaths_count_as_acknowledged_none_pays_for_what_was_purged() -> None:
+    seen = looks(
+        (90_000, late(0, 7), 0),
+        (95_000, late(0, 7), 0),
+        (105_000, late(0, 9, removed=1), 1),
+        (END_MS + 1_000, late(0, 12, removed=1), 0),
+        (END_MS + 6_000, late(0, 12, removed=1), 0),
+    )
+
+    assert verdict(seen).kind is OutcomeKind.UNKNOWN
+
+
 def test_counters_that_began_anew_are_not_compared() -> None:
     seen = looks(
         (90_000, counted(0, 7), 0),

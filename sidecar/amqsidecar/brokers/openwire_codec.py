@@ -297,9 +297,9 @@ def transaction_info(connection: bytes, transaction: bytes, operation: int) -> b
     return connection + transaction + bytes((operation,))
 
 
-def destination_info(connection: bytes, destination: bytes) -> bytes:
-    """Return the fields of a DestinationInfo that removes a destination."""
-    return connection + destination + b"\x01" + _LONG.pack(0) + b"\0"
+def destination_info(connection: bytes, destination: bytes, *, is_removed: bool = True) -> bytes:
+    """Return the fields of a DestinationInfo that removes a destination, or makes it."""
+    return connection + destination + bytes((is_removed,)) + _LONG.pack(0) + b"\0"
 
 
 def message_ack(

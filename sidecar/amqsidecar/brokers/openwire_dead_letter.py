@@ -90,6 +90,17 @@ class MessageParts:
     tail: bytes
 
 
+def map_content(data: bytes) -> bytes | None:
+    """Return the marshalled map that is the body of a message; None = it has no body.
+
+    Raises:
+        UndecodableMessage: it can't be read to its end.
+    """
+    body = take_apart(data).body
+    at = _skip_text(body, 0)
+    return body[at + 5 :] if body[at] else None
+
+
 def take_apart(data: bytes) -> MessageParts:
     """Return the fields of a marshalled message.
 

@@ -7,7 +7,7 @@ per client id, and releases the id only after it has rolled back what that conne
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from amqsidecar.broker import (
@@ -22,6 +22,7 @@ from amqsidecar.broker import (
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_room import Rooms
+from amqsidecar.brokers.classic_statistics import ClassicCounters
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, Waker
@@ -31,6 +32,7 @@ from amqsidecar.brokers.openwire_deaths import Deaths
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch, is_wildcard
 from amqsidecar.brokers.openwire_room import takes
+from amqsidecar.brokers.openwire_statistics import OpenWireStatistics
 from amqsidecar.brokers.openwire_token import TokenQueue
 from amqsidecar.brokers.openwire_trials import OpenWireTrials
 from amqsidecar.clock import Clock
@@ -43,6 +45,7 @@ from amqsidecar.errors import (
     UndecodableMessage,
 )
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.outcome import Counters
 
 _TOKEN_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
@@ -89,6 +92,7 @@ class OpenWireLink:
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
         self._deaths: Deaths | None = None
+        self._counters: ClassicCounters | None = None
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.
@@ -148,7 +152,7 @@ class OpenWireLink:
             read_from=self._consumers.read_from,
             drop=self._consumers.drop,
         )
-        self._token_or_none = self._deaths = None
+        self._token_or_none = self._deaths = self._counters = None
         if self._token_queue is None:
             return
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
@@ -525,6 +529,16 @@ class OpenWireLink:
         self._live().poll()
         self._consumers.route()
         return [] if self._deaths is None else self._deaths.take()
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these queues; for a link that only looks."""
+        connection = self._live()
+        if self._counters is None:
+            statistics = OpenWireStatistics(connection, self._consumers, self._encoder, self._clock)
+            self._counters = ClassicCounters(
+                statistics.ask, lambda one, at_most: self.count(IntakeQueue(one), at_most)
+            )
+        return self._counters.of(destinations)
 
     def trials(self) -> OpenWireTrials:
         """Return what tries the user's rights over this connection."""

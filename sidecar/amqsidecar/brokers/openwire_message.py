@@ -3,6 +3,7 @@
 What a redelivery must change is replaced, everything else is copied; the body is never read.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 
 from amqsidecar.broker import (
@@ -165,24 +166,62 @@ class ResendEncoder:
             number: the command id.
             answer: whether the broker must answer.
         """
-        text = str(cycle).encode()
-        content = _INT.pack(len(text)) + text
-        properties = EditedProperties(None, (), ()).with_entries(
-            (long_entry(CYCLE.decode(), cycle),)
-        )
-        body = b"".join(
+        lasting = b"\x01" + _LONG.pack(0)
+        entry = long_entry(CYCLE.decode(), cycle)
+        body = self._text(queue, transaction, lasting, codec.NULL, now_ms, str(cycle), (entry,))
+        return codec.command(codec.TEXT_MESSAGE, number, body, answer=answer)
+
+    def question(
+        self,
+        destination: Destination,
+        reply_to: Destination,
+        entries: Sequence[bytes],
+        now_ms: int,
+        expires_at_ms: int,
+        number: int,
+    ) -> bytes:
+        """Return the frame of a question to the broker: an empty text that is not persistent.
+
+        Args:
+            destination: where to.
+            reply_to: where the answer goes to.
+            entries: its properties.
+            now_ms: its timestamp.
+            expires_at_ms: it is dropped then.
+            number: the command id.
+        """
+        fleeting = b"\0" + _LONG.pack(expires_at_ms)
+        reply_field = self._destination(reply_to)
+        body = self._text(destination, codec.NULL, fleeting, reply_field, now_ms, "", entries)
+        return codec.command(codec.TEXT_MESSAGE, number, body, answer=False)
+
+    def _text(
+        self,
+        destination: Destination,
+        transaction: bytes,
+        lifetime: bytes,
+        reply_to: bytes,
+        now_ms: int,
+        text: str,
+        entries: Sequence[bytes],
+    ) -> bytes:
+        """Return the fields of a text message; `lifetime`: whether it is persistent, expiration."""
+        encoded = text.encode()
+        content = _INT.pack(len(encoded)) + encoded
+        properties = EditedProperties(None, (), ()).with_entries(entries)
+        return b"".join(
             (
                 self._producer,
-                self._destination(queue),
+                self._destination(destination),
                 transaction,
                 codec.NULL,
                 b"\x01\x6e",
                 codec.NULL,
                 self._next_id(),
                 _NO_GROUP,
-                b"\x01",
-                _LONG.pack(0),
-                b"\x04\0",
+                lifetime,
+                b"\x04",
+                reply_to,
                 _LONG.pack(now_ms),
                 codec.NULL,
                 b"\x01",
@@ -198,7 +237,6 @@ class ResendEncoder:
                 _NO_BROKER_FIELDS,
             )
         )
-        return codec.command(codec.TEXT_MESSAGE, number, body, answer=answer)
 
     def _destination(self, destination: Destination) -> bytes:
         field = self._destinations.get(destination)

@@ -12,8 +12,14 @@ import msgspec
 
 from amqsidecar.model.operation import OutcomeKind
 
+ARRIVAL_MS: Final = 3_000
+"""So long a dead letter may be on its way to the sidecar where no counter tells it."""
+
 PATIENCE_MS: Final = 20_000
 """After so long without any death, one that never came to the sidecar isn't waited for any more."""
+
+
+_EMPTIES_MAX = 20
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +31,15 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
         removed: how many went otherwise (expired, killed, purged, moved) since then; None = not
             told.
         run: counters of different runs, such as before and after a restart, can't be compared.
+        counts_deaths_late: dead letters count as acknowledged here, so that only their coming to
+            the sidecar tells them.
     """
 
     depth: int | None
     acknowledged: int | None = None
     removed: int | None = None
     run: str = ""
+    counts_deaths_late: bool = False
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +86,10 @@ class Account:
         self._owed = 0
         self._owed_since_ms = 0
         self._moved_at_ms: int | None = None
-        self._seen_empty_ms: int | None = None
+        self._empties_ms: list[int] = []
         self._empty_at_ms: int | None = None
 
-    def look(self, at_ms: int, counters: Counters, died: int) -> Observation:
+    def look(self, at_ms: int, counters: Counters, died: int, expired: int = 0) -> Observation:
         """Return what is to be kept of a look.
 
         Args:
@@ -88,8 +97,11 @@ class Account:
             counters: what the broker told.
             died: how many messages that died at this destination came to the sidecar since the last
                 look; counted before the counters were read, so that none is ahead of them.
+            expired: how many of these had expired.
         """
-        self._compare(at_ms, counters, died)
+        # Why: where deaths count as acknowledged, they must not pay for what was purged.
+        is_counted = not counters.counts_deaths_late
+        self._compare(at_ms, counters, died, died if is_counted else expired)
         self._last = counters
         return Observation(
             destination=self._destination,
@@ -102,7 +114,7 @@ class Account:
             empty_at_ms=self._empty_at_ms,
         )
 
-    def _compare(self, at_ms: int, counters: Counters, died: int) -> None:
+    def _compare(self, at_ms: int, counters: Counters, died: int, paid: int) -> None:
         gone = _gone_between(self._last, counters)
         if gone is None:
             self._begin(None)
@@ -115,19 +127,22 @@ class Account:
             return
         if gone or died:
             # Why not below 0: what died before the first look must not pay for what goes later.
-            self._owed = max(0, self._owed + gone - died)
+            self._owed = max(0, self._owed + gone - paid)
             self._owed_since_ms = at_ms
         elif self._owed and at_ms - self._owed_since_ms >= PATIENCE_MS:
             self._begin(at_ms)
         if counters.depth == 0:
-            self._seen_empty_ms = at_ms
+            self._empties_ms = [*self._empties_ms[-_EMPTIES_MAX:], at_ms]
         if not self._owed:
-            self._empty_at_ms = self._seen_empty_ms
+            until_ms = at_ms - (ARRIVAL_MS if counters.counts_deaths_late else 0)
+            settled = [one for one in self._empties_ms if one <= until_ms]
+            self._empty_at_ms = settled[-1] if settled else self._empty_at_ms
 
     def _begin(self, at_ms: int | None) -> None:
         self._since_ms = at_ms
         self._owed = 0
-        self._seen_empty_ms = self._empty_at_ms = None
+        self._empties_ms = []
+        self._empty_at_ms = None
         if at_ms is None:
             self._moved_at_ms = None
 

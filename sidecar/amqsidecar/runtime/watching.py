@@ -67,6 +67,7 @@ class _Watched:
         self.account = Account(destination)
         self.latest: Observation | None = None
         self.died = 0
+        self.expired = 0
         self.look_at_s = 0.0
 
 
@@ -194,6 +195,7 @@ class Watching:
                 watched = self._watched.get(event.origin or "")
                 if watched is not None:
                     watched.died += 1
+                    watched.expired += event.expired
             elif isinstance(event, Resent):
                 # Why removed before: the order is that of the latest re-sends.
                 self._resent_at_ms.pop(event.destination, None)
@@ -240,8 +242,8 @@ class Watching:
             one.look_at_s = now_s + self._pause_after(one)
             found = counters.get(one.destination)
             if found is not None:
-                one.latest = one.account.look(now_ms, found, one.died)
-                one.died = 0
+                one.latest = one.account.look(now_ms, found, one.died, one.expired)
+                one.died = one.expired = 0
                 seen.append(one.latest)
         return seen
 
