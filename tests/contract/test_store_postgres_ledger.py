@@ -14,10 +14,10 @@ import pytest
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Cancelled
-from amqsidecar.model.failure import CountKind, counts_of
+from amqsidecar.model.failure import MORE, CountKind, counts_of
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
-from amqsidecar.stores import postgres_operations, postgres_pages
+from amqsidecar.stores import postgres_counts, postgres_operations, postgres_pages
 from amqsidecar.stores.postgres_store import PostgresStore
 from amqsidecar.stores.postgres_transaction import PostgresTransaction
 from support.postgres_schedule import EmptiedStore, as_older, empty
@@ -203,6 +203,24 @@ def test_what_several_count_is_what_there_is(make: MakeStore, seed: int) -> None
     assert counted(person) == {}
     assert person.failure_groups(0, 100) == []
     assert tallied(person) == rows_by_group(person)
+
+
+def test_too_many_groups_are_one(make: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(postgres_counts.ROOM, "groups_max", 2)
+    store = make()
+    names = ["a.A: one", "b.B: two", "c.C: three", "d.D: four"]
+    for causes in (names[:1], names[1:2], names, names):
+        take(store, [taken_row(row_id, cause=cause) for row_id, cause in _numbered(store, causes)])
+    totals = {group.cause_group: group.total for group in store.failure_groups(0, 9)}
+    assert totals == {names[0]: 3, names[1]: 3, MORE: 4}
+    by_group = Counter[str]()
+    for key, count in counted(store).items():
+        by_group[key.cause_group] += count
+    assert by_group == totals
+
+
+def _numbered(store: PostgresStore, causes: Sequence[str]) -> list[tuple[int, str]]:
+    return list(enumerate(causes, store.allocate_ids(len(causes))))
 
 
 def test_two_count_the_same_at_once_and_wait_for_nobody(make: MakeStore) -> None:

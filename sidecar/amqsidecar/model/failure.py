@@ -34,6 +34,12 @@ EXPIRED: Final = "(expired)"
 NO_REASON: Final = "(no reason given)"
 """The group of what died without a word of anybody."""
 
+MORE: Final = "(more)"
+"""The group of deaths of which nobody remembers the group."""
+
+GROUPS_MAX: Final = 5_000
+"""So many groups are remembered; deaths of further ones are counted as `MORE`."""
+
 
 def failure_cause(cause: str | None, *, expired: bool) -> str:
     """Return the group that a death belongs to by its cause; never empty."""

@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.failure import FailureGroup, failures_of
+from amqsidecar.model.failure import GROUPS_MAX, MORE, FailureGroup, failures_of
 from amqsidecar.stores.postgres_events import event_key
 from amqsidecar.stores.postgres_rows import group_name, grouped_name
+
+ROOM = {"groups_max": GROUPS_MAX, "more": MORE}
+"""What the queries that add counts take besides; each instance remembers so many groups."""
 
 
 class Counts:

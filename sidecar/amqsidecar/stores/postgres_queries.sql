@@ -37,28 +37,40 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_gro
     AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
 
 -- fragment: add_counts
--- What `changes` adds to the counts (`Counts.packed`).
-    events AS (
+-- What `changes` adds to the counts (`Counts.packed`). Where too many groups are remembered, new ones
+-- are one.
+    deaths AS (
+        SELECT c.*, CASE WHEN f.instance IS NULL AND is_full THEN %(more)s ELSE c.cause_group END
+            AS known_group
+        FROM changes, (
+            SELECT EXISTS (
+                SELECT FROM failure_group WHERE instance = %(instance)s OFFSET %(groups_max)s - 1
+            ) AS is_full
+        ) AS room, jsonb_to_recordset(counts -> 'groups') AS c (
+            destination text, cause_group text, first_at_ms bigint, last_at_ms bigint,
+            total bigint, example_id text
+        ) LEFT JOIN failure_group AS f ON (f.instance, f.destination, f.cause_group)
+            = (%(instance)s, c.destination, c.cause_group)
+    ), events AS (
         INSERT INTO failure_count AS f (
             bucket_ms, kind, destination, cause_group, attempt, instance, count
         )
-        SELECT c.bucket_ms, c.kind, c.destination, c.cause_group, c.attempt, %(instance)s, c.count
+        SELECT c.bucket_ms, c.kind, c.destination, coalesce(known_group, c.cause_group) AS known,
+            c.attempt, %(instance)s, sum(c.count)
         FROM changes, jsonb_to_recordset(counts -> 'events') AS c (
             bucket_ms bigint, kind text, destination text, cause_group text, attempt bigint,
             count bigint
-        )
+        ) LEFT JOIN deaths USING (destination, cause_group)
+        GROUP BY c.bucket_ms, c.kind, c.destination, known, c.attempt
         ON CONFLICT (bucket_ms, kind, destination, cause_group, attempt, instance)
         DO UPDATE SET count = f.count + excluded.count
     ), failures AS (
         INSERT INTO failure_group AS f (
             instance, destination, cause_group, first_at_ms, last_at_ms, total, example_id
         )
-        SELECT %(instance)s, c.destination, c.cause_group, c.first_at_ms, c.last_at_ms, c.total,
-            c.example_id
-        FROM changes, jsonb_to_recordset(counts -> 'groups') AS c (
-            destination text, cause_group text, first_at_ms bigint, last_at_ms bigint,
-            total bigint, example_id text
-        )
+        SELECT %(instance)s, destination, known_group, min(first_at_ms), max(last_at_ms),
+            sum(total), (array_agg(example_id ORDER BY last_at_ms DESC))[1]
+        FROM deaths GROUP BY destination, known_group
         ON CONFLICT (instance, destination, cause_group) DO UPDATE SET
             first_at_ms = least(f.first_at_ms, excluded.first_at_ms),
             last_at_ms = greatest(f.last_at_ms, excluded.last_at_ms),

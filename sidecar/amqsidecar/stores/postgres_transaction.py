@@ -20,7 +20,7 @@ from typing import NamedTuple
 from amqsidecar.model.acts import Change
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowState, RowView, TakenRow
-from amqsidecar.stores.postgres_counts import Counts
+from amqsidecar.stores.postgres_counts import ROOM, Counts
 from amqsidecar.stores.postgres_database import PostgresDatabase
 from amqsidecar.stores.postgres_events import read_block, rewrite_block, write_block
 from amqsidecar.stores.postgres_rows import (
@@ -95,7 +95,7 @@ class PostgresTransaction:
         """Write what is known of the instance; with the commit."""
         counts = self._counts.packed()
         if counts is not None:
-            self._queue("add_counts", counts=counts)
+            self._queue("add_counts", counts=counts, **ROOM)
         self._database.queue(
             "write_instance",
             instance=self._instance,
@@ -112,7 +112,7 @@ class PostgresTransaction:
         self._queue("delete_sent_messages")
         self._queue("count_cycle")
         if unfinished.has_counts:
-            self._queue("add_cycle_counts")
+            self._queue("add_cycle_counts", **ROOM)
         self._close_cycle(cycle)
 
     def undo_cycle(self, cycle: int) -> None:

@@ -7,6 +7,8 @@ import msgspec
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import (
+    GROUPS_MAX,
+    MORE,
     CountFields,
     CountKey,
     CountKind,
@@ -19,12 +21,6 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import write_block
 from amqsidecar.stores.sqlite_rows import json_ids
-
-MORE: Final = "(more)"
-"""The group of deaths of which nobody remembers the group."""
-
-GROUPS_MAX: Final = 5_000
-"""So many groups are remembered; deaths of further ones are counted as `MORE`."""
 
 _HOUR_MS: Final = 3_600_000
 _KINDS = tuple(CountKind)
