@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "doctor": ("doctor_command", "doctor"),
     "import": ("import_command", "import_policy"),
     "status": ("status_command", "status"),
+    "groups": ("groups_command", "list_groups"),
     "list": ("list_command", "list_rows"),
     "show": ("show_command", "show"),
     "retry": ("act_commands", "retry"),

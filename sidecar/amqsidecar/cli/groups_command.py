@@ -1,0 +1,80 @@
+"""`amqsidecar groups`: what dies and why, and whether it gets worse."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.options import (
+    ConfigFile,
+    FilterDestination,
+    Output,
+    OutputFormat,
+    Sets,
+    duration_ms,
+    read_config,
+    read_filter,
+)
+from amqsidecar.cli.printing import print_json, print_table, say
+from amqsidecar.operations.words import one_line, span
+
+if TYPE_CHECKING:
+    from amqsidecar.operations.groups import Group
+
+
+def list_groups(
+    destination: FilterDestination = None,
+    window: Annotated[
+        str,
+        typer.Option(
+            "--last",
+            metavar="TIME",
+            help="Compare so long with the same time of the day before, such as 15m, 1h or 6h.",
+        ),
+    ] = "1h",
+    limit: Annotated[int, typer.Option(min=1, max=2_000, help="At most so many.")] = 50,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Say what dies and why: failures by destination and cause, those first of which most die.
+
+    \b
+    JSON: [{"destination", "cause_group", "trend": "new" | "up" | "steady" | "down" | "quiet",
+    "recent", "day_before", "first_at_ms", "last_at_ms", "total", "waiting", "held", "parked",
+    "example_id"}]
+    """  # noqa: D301 - the backspace tells the library to keep the lines
+    config = read_config(config_file, sets)
+    window_ms = duration_ms(window, "--last", least_ms=1)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.operations.groups import read_groups  # noqa: PLC0415 - as above
+
+    now_ms = SystemClock().now_ms()
+    name = read_filter(now_ms, destination, None, None, None).destination
+    with opened_ledger(config) as store:
+        groups = read_groups(store, now_ms, window_ms=window_ms, destination=name, limit=limit)
+    if output is OutputFormat.JSON:
+        print_json(groups)
+    elif not groups:
+        say("nothing died, as far as the history goes")
+    else:
+        headers = (
+            *("trend", f"last {window}", "day before", "waiting", "held", "parked"),
+            *("first", "last", "destination", "cause"),
+        )
+        print_table(headers, [_cells(group, now_ms) for group in groups])
+
+
+def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
+    return (
+        group.trend.value,
+        str(group.recent),
+        str(group.day_before),
+        str(group.waiting),
+        str(group.held),
+        str(group.parked),
+        f"{span(max(0, now_ms - group.first_at_ms))} ago",
+        f"{span(max(0, now_ms - group.last_at_ms))} ago",
+        one_line(group.destination),
+        one_line(group.cause_group),
+    )
