@@ -17,8 +17,10 @@ from amqsidecar.store import Store
 _SOON_MS = 5 * 60_000
 _END_OF_TIME_MS = 2**62
 
-RESENDS_ENOUGH: Final = 0.5
-"""Where at least so large a share comes back for sure, a destination does not recover."""
+_FAILS_FROM: Final = 0.5
+_RECOVERS_UP_TO: Final = 0.2
+_WIDEST: Final = 0.4
+"""A range of the true share that is wider says nothing."""
 
 
 class DestinationWaiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +62,11 @@ class Verdict(StrEnum):
     """Whether messages that are re-sent to a destination die again."""
 
     FAILS = "does not recover"
-    MIXED = "not clear"
+    """At least half of them come back, for sure."""
+    PARTLY = "recovers in part"
     RECOVERS = "recovers"
+    """At most a fifth of them comes back, for sure."""
+    UNCLEAR = "too few to tell"
 
 
 class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,9 +167,11 @@ def read_recoveries(
 
 
 def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
-    verdict = Verdict.MIXED
-    if came_back.low >= RESENDS_ENOUGH:
+    verdict = Verdict.PARTLY
+    if came_back.low >= _FAILS_FROM:
         verdict = Verdict.FAILS
-    elif came_back.high <= RESENDS_ENOUGH:
+    elif came_back.high <= _RECOVERS_UP_TO:
         verdict = Verdict.RECOVERS
+    elif came_back.high - came_back.low > _WIDEST:
+        verdict = Verdict.UNCLEAR
     return DestinationRecovery(destination=destination, came_back=came_back, verdict=verdict)

@@ -100,7 +100,7 @@ def nice_top(highest: int) -> int:
     """
     if highest <= 4:
         return 4
-    unit = 10 ** int(log10(highest / 4))
+    unit: int = 10 ** int(log10(highest / 4))
     parts = (ceil(unit * factor) for factor in (1, 2, 2.5, 5, 10))
     return next(4 * part for part in parts if 4 * part >= highest)
 
