@@ -184,28 +184,33 @@ class Looking:
         return await self._desk.ask(read)
 
     async def _content(self, call: Call) -> Response:
+        self._check_sees(call)
         row, data = await self._desk.ask(lambda store, _state, _now_ms: kept(store, call))
-        return self._download(call, data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
+        return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
 
     async def _original_content(self, call: Call) -> Response:
+        self._check_sees(call)
         name, number = call.part("reference"), call.number()
         data = await self._desk.ask(
             lambda store, _state, _now_ms: original_message(store, name, number)
         )
         if data is None:
             raise Refused(404, f"there is no original {number} of {name}")
-        return self._download(call, data, f"{name}.original-{number}")
+        return _download(data, f"{name}.original-{number}")
 
-    def _download(self, call: Call, data: bytes, name: str) -> Response:
+    def _check_sees(self, call: Call) -> None:
         if not self._desk.masking.may_see(call.caller.role):
             raise Refused(403, HIDDEN)
-        return Response(
-            data,
-            headers={
-                "Content-Type": "application/octet-stream",
-                "Content-Disposition": f'attachment; filename="{quote(name, safe="")}"',
-            },
-        )
+
+
+def _download(data: bytes, name: str) -> Response:
+    return Response(
+        data,
+        headers={
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": f'attachment; filename="{quote(name, safe="")}"',
+        },
+    )
 
 
 def _get(

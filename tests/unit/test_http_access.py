@@ -1,0 +1,253 @@
+"""Who may do what over HTTP: every route, by every way in, with every role."""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from amqsidecar.http.access import Role
+from amqsidecar.http.guard import LOGIN, LOGOUT, OPEN
+from support.web_site import GROUPS_HEADER, PASSWORD, USER_HEADER, Site, running_site
+
+WAYS = ("token", "password", "oidc", "proxy")
+HOLDS_MESSAGES = ("/content", "/download")
+"""Not for viewers, unless `http.bodies` says so."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+def places(site: Site) -> list[tuple[str, str, Route]]:
+    """Return each method and path of each route."""
+    return [
+        (method, re.sub(r"{.*?}", "1", route.path), route)
+        for route in site.routes
+        for method in sorted(route.methods - {"HEAD"})
+    ]
+
+
+def status_of(client: httpx.Client, method: str, path: str, **headers: str) -> int:
+    with client.stream(method, path, headers=headers) as answer:
+        return answer.status_code
+
+
+def is_public(path: str) -> bool:
+    return path in OPEN or path.startswith(("/static/", LOGIN))
+
+
+def test_there_are_routes_of_every_kind(site: Site) -> None:
+    """So that the tests below can't pass by finding nothing."""
+    found = {(method, path) for method, path, _ in places(site)}
+    assert found >= {
+        ("GET", "/"),
+        ("GET", "/metrics"),
+        ("GET", "/api/v1/events"),
+        ("POST", "/api/v1/operations"),
+        ("POST", "/login"),
+        ("POST", "/logout"),
+    }
+
+
+def test_who_is_nobody_sees_metrics_health_and_the_log_in_only(site: Site) -> None:
+    client = site.client()
+    for method, path, _ in places(site):
+        assert (status_of(client, method, path) == 401) != is_public(path), (method, path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_viewer_sees_all_and_changes_nothing(site: Site, way: str) -> None:
+    client = site.client(way, Role.VIEWER)
+    csrf = site.csrf(client)
+    for method, path, _ in places(site):
+        if is_public(path) or path == LOGOUT:
+            continue
+        status = status_of(client, method, path, **csrf)
+        is_refused = method != "GET" or path.endswith(HOLDS_MESSAGES)
+        assert (status == 403) == is_refused, (method, path, status)
+        assert status < 500, (method, path, status)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_operator_may_all(site: Site, way: str) -> None:
+    client = site.client(way, Role.OPERATOR)
+    csrf = site.csrf(client)
+    for method, path, _ in places(site):
+        if is_public(path) or path == LOGOUT:
+            continue
+        status = status_of(client, method, path, **csrf)
+        assert status not in (401, 403), (method, path, status)
+        assert status < 500, (method, path, status)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_change_needs_the_token_of_the_session_but_for_a_bearer(site: Site, way: str) -> None:
+    client = site.client(way)
+    other = site.csrf(site.client("oidc" if way == "password" else "password"))
+    for method, path, _ in places(site):
+        if is_public(path) or method == "GET":
+            continue
+        for headers in ({}, {"X-CSRF-Token": "x"}, other):
+            status = status_of(client, method, path, **headers)
+            assert (status == 403) == (way != "token"), (method, path, status)
+
+
+@pytest.mark.parametrize("way", ["password", "oidc", "proxy"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_what_another_site_sends_is_refused(site: Site, way: str, headers: dict[str, str]) -> None:
+    client = site.client(way)
+    csrf = site.csrf(client)
+    path = "/api/v1/operations/1/pause"
+    assert status_of(client, "POST", path, **csrf, **headers) == 403
+    ours = {"Origin": f"http://{site.address}", "Sec-Fetch-Site": "same-origin"}
+    assert status_of(client, "POST", path, **csrf, **ours) == 404
+
+
+def test_another_site_can_t_log_anybody_in(site: Site) -> None:
+    form = {"name": "operator", "password": PASSWORD}
+    headers = {"Origin": "http://evil.example"}
+    assert site.client().post("/login", data=form, headers=headers).status_code == 403
+
+
+def test_a_form_may_carry_the_token(site: Site) -> None:
+    client = site.client("password")
+    token = site.csrf(client)["X-CSRF-Token"]
+    assert client.post("/logout", data={"csrf": "x" + token}).status_code == 403
+    assert client.post("/logout", data={"csrf": token}).status_code == 303
+
+
+def test_every_answer_is_safe_to_show(site: Site) -> None:
+    client = site.client("token")
+    for method, path, _ in places(site):
+        with client.stream(method, path) as answer:
+            headers = answer.headers
+        assert "default-src 'none'" in headers["content-security-policy"], path
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        if not path.startswith("/static/"):
+            assert headers["cache-control"] == "no-store", path
+
+
+# --- ways in ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", ["x", "amqs_", "x y"])
+def test_a_token_that_nobody_has_is_refused(site: Site, token: str) -> None:
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = site.client().get("/api/v1/status", headers=headers)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_session_ends_with_the_log_out_also_for_who_kept_the_cookie(site: Site) -> None:
+    client = site.client("password")
+    kept = dict(client.cookies)
+    assert client.get("/api/v1/status").status_code == 200
+    assert client.post("/logout", headers=site.csrf(client)).status_code == 303
+    assert "amqsidecar_session" not in client.cookies
+    again = site.client()
+    again.cookies.update(kept)
+    assert again.get("/api/v1/status").status_code == 401
+
+
+def test_a_cookie_is_for_our_pages_only(site: Site) -> None:
+    form = {"name": "viewer", "password": PASSWORD}
+    cookie = site.client().post("/login", data=form).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "secure" not in cookie
+    headers = {"X-Forwarded-Proto": "https"}
+    cookie = site.client().post("/login", data=form, headers=headers).headers["set-cookie"]
+    assert "secure" in cookie.lower()
+
+
+def test_a_forged_session_counts_nothing(site: Site) -> None:
+    client = site.client("oidc")
+    name, value = next(iter(client.cookies.items()))
+    for forged in (value[:-2], "x" + value, value.swapcase(), "", "a.b.c"):
+        client.cookies.set(name, forged)
+        assert client.get("/api/v1/status").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(USER_HEADER, "carl")],
+        [(USER_HEADER, "carl"), (GROUPS_HEADER, "staff")],
+        [(USER_HEADER, ""), (GROUPS_HEADER, "operators")],
+        [(GROUPS_HEADER, "operators")],
+        [(USER_HEADER, "carl"), (USER_HEADER, "eve"), (GROUPS_HEADER, "operators")],
+    ],
+)
+def test_a_proxy_has_to_name_one_person_with_a_role(
+    site: Site, headers: list[tuple[str, str]]
+) -> None:
+    assert site.client().get("/api/v1/status", headers=headers).status_code == 401
+
+
+def test_a_stranger_can_t_say_what_a_proxy_says(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("distrust")
+    with running_site(folder, trusted_proxies=()) as site:
+        assert site.client("proxy").get("/api/v1/status").status_code == 401
+
+
+def test_a_page_leads_to_the_log_in_and_back(site: Site) -> None:
+    """By a page that goes on, not by a redirect, so that the session comes along."""
+    client = site.client()
+    answer = client.get("/groups?destination=queue%3A%2F%2Forders")
+    assert answer.status_code == 401
+    to = re.search(r'url=([^"]*)', answer.text)
+    assert to is not None
+    assert to[1] == "/login?next=%2Fgroups%3Fdestination%3Dqueue%253A%252F%252Forders"
+    form = {"name": "viewer", "password": PASSWORD, "next": "/groups?destination=x"}
+    assert client.post("/login", data=form).headers["location"] == "/groups?destination=x"
+    assert client.get(to[1]).status_code == 303
+
+
+@pytest.mark.parametrize("to", ["//evil.example", "https://evil.example", "/\\evil", "x", "/\n"])
+def test_the_log_in_leads_nowhere_else(site: Site, to: str) -> None:
+    form = {"name": "viewer", "password": PASSWORD, "next": to}
+    assert site.client().post("/login", data=form).headers["location"] == "/"
+
+
+def test_files_are_read_anew_when_they_change(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with running_site(tmp_path_factory.mktemp("changing")) as site:
+        by_token, by_password = site.client("token"), site.client("password")
+        assert by_token.get("/api/v1/status").status_code == 200
+        assert by_password.get("/api/v1/session").json()["role"] == "operator"
+        users = site.folder / "users"
+        users.write_text(users.read_text().replace("operator operator", "operator viewer"))
+        assert by_password.get("/api/v1/session").json()["role"] == "viewer"
+        for name, client in (("tokens", by_token), ("users", by_password)):
+            whole = (site.folder / name).read_text()
+            (site.folder / name).write_text("what is this\n")
+            assert client.get("/api/v1/status").status_code == 401
+            (site.folder / name).write_text(whole)
+            assert client.get("/api/v1/status").status_code == 200
+            (site.folder / name).unlink()
+            assert client.get("/api/v1/status").status_code == 401
+
+
+def test_actors_are_named_in_events(site: Site) -> None:
+    for way, role in product(WAYS, Role):
+        answer = site.client(way, role).get("/api/v1/session").json()
+        assert answer["actor"].startswith("api:")
+        assert (answer["way"], answer["role"]) == (way, role)
+        assert bool(answer["csrf"]) == (way != "token")

@@ -1,0 +1,133 @@
+"""Passwords over HTTP: what is said to who guesses, and that strangers lock nobody out."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqsidecar.errors import ConfigError
+from amqsidecar.http import access_files
+from amqsidecar.http.access import Role
+from amqsidecar.http.access_attempts import Attempts
+from amqsidecar.http.access_files import (
+    NAME,
+    WatchedFile,
+    is_password,
+    parse_tokens,
+    parse_users,
+    password_proof,
+)
+from support.virtual_clock import VirtualClock
+from support.web_site import PASSWORD, Site, running_site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with running_site(tmp_path) as running:
+        yield running
+
+
+def log_in(client: httpx.Client, name: str, password: str, address: str = "") -> httpx.Response:
+    headers = {"X-Forwarded-For": address} if address else {}
+    return client.post("/login", data={"name": name, "password": password}, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("name", "password"), [("operator", "wrong"), ("nobody", PASSWORD), ("", ""), ("operator", "")]
+)
+def test_a_wrong_name_or_password_says_the_same(site: Site, name: str, password: str) -> None:
+    answer = log_in(site.client(), name, password)
+    assert answer.status_code == 403
+    assert "Name or password is wrong." in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_who_guesses_has_to_wait_and_nobody_else(site: Site) -> None:
+    anna = site.client("password", Role.OPERATOR)  # has logged in here before
+    for _ in range(5):
+        assert log_in(anna, "operator", "wrong", "203.0.113.7").status_code == 403
+    stranger = site.client()
+    for _ in range(5):
+        assert log_in(stranger, "operator", "wrong").status_code == 403
+    refused = log_in(stranger, "operator", PASSWORD)
+    assert refused.status_code == 429
+    assert 0 <= int(refused.headers["retry-after"]) <= 60
+    elsewhere = site.client()
+    assert log_in(elsewhere, "operator", PASSWORD, "203.0.113.8").status_code == 303
+
+
+def test_a_browser_that_was_let_in_before_does_not_wait_for_strangers(site: Site) -> None:
+    anna = site.client("password", Role.OPERATOR)
+    stranger = site.client()
+    for _ in range(6):
+        log_in(stranger, "operator", "wrong")
+    assert log_in(stranger, "operator", PASSWORD).status_code == 429
+    assert log_in(anna, "operator", PASSWORD).status_code == 303
+    assert log_in(anna, "viewer", PASSWORD).status_code == 429
+
+
+def test_waiting_grows_and_ends() -> None:
+    clock = VirtualClock()
+    attempts = Attempts(clock)
+    waits = []
+    for _ in range(20):
+        attempts.failed("x")
+        waits.append(attempts.wait_s("x"))
+    assert waits[:4] == [0, 0, 0, 0]
+    assert waits[4:8] == [1, 2, 4, 8]
+    assert waits[-1] == 60
+    assert attempts.wait_s("y") == 0
+    clock.advance(60_000)
+    assert attempts.wait_s("x") == 0
+    attempts.failed("x")
+    assert attempts.wait_s("x") == 60
+    attempts.succeeded("x")
+    assert attempts.wait_s("x") == 0
+
+
+def test_so_many_strangers_are_remembered_and_no_more() -> None:
+    attempts = Attempts(VirtualClock())
+    for number in range(10_005):
+        attempts.failed(str(number))
+    assert len(attempts._failures) == 10_000
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_a_password_is_known_by_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_files, "_COST", (4, 8, 1))
+    proof = password_proof("häslich £")
+    assert is_password("häslich £", proof)
+    assert not is_password("häslich", proof)
+    assert proof != password_proof("häslich £")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("anna operator", "line 1"),
+        ("\n# x\nanna boss scrypt$1", "line 3"),
+        ("an/na viewer x", "line 1"),
+        ("anna viewer scrypt$99$8$1$YQ==$YQ==", "line 1"),
+        ("anna viewer plain", "line 1"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_by_its_line(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "users"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=rf"http\.users_file: .*{what}"):
+        WatchedFile(path, "http.users_file", parse_users)
+    with pytest.raises(ConfigError, match=r"http\.tokens_file: .*can't be used"):
+        WatchedFile(tmp_path / "none", "http.tokens_file", parse_tokens)
+
+
+@given(st.text())
+def test_any_file_is_read_or_refused(text: str) -> None:
+    for parse in (parse_users, parse_tokens):
+        with suppress(ValueError):
+            assert all(NAME.fullmatch(named.name) for named in parse(text).values())
