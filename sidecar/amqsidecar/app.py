@@ -13,8 +13,9 @@ import structlog
 from amqsidecar import __version__
 from amqsidecar.app_http import serving_http
 from amqsidecar.app_operations import operating
+from amqsidecar.app_outcomes import watching
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
-from amqsidecar.brokers.kept_message import chosen_properties
+from amqsidecar.brokers.kept_message import chosen_cause, chosen_properties
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Backlog, Config, TopicPolicy
 from amqsidecar.config.store_url import BROKER_HELD
@@ -47,9 +48,9 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
-from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
+from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import SharedStore
@@ -333,6 +334,7 @@ def run_observer(config: Config) -> int:
         health=_TokenlessHealth(health, metrics),
         tell=_ObserverLog(metrics, LogObserved(clock, config.observe.max_log_lines)),
         true_origin=rules.true_origin(),
+        cause_of=chosen_cause(config.intake.cause_properties),
     )
     with (
         serving_http(config, clock, health, metrics, has_store=False) as address,
@@ -428,13 +430,15 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     if store is not None:
         store.lock_for_service()
     journaling: AbstractContextManager[None] = nullcontext()
+    looking: AbstractContextManager[None] = nullcontext()
+    links = LinkMaker(config, clock, crash_point, rules.classic)
     try:
         if store is not None:
             # At once, so that one that can't be used ends the process and not a loop.
             instance = store.open().instance
             journaling = _journaling(config, clock, instance, metrics, crash_point)
             store.keep_for_journal(bool(config.journal.path))
-        links = LinkMaker(config, clock, crash_point, rules.classic)
+            looking = watching(config, clock, links, instance, metrics)
         service = Service(
             make_link=links.make,
             candidates=links,
@@ -449,6 +453,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             crash_point=crash_point,
             true_origin=rules.true_origin(),
             properties_of=_properties_of(config),
+            cause_of=chosen_cause(config.intake.cause_properties),
         )
         housekeeping = Housekeeping(
             make_store=lambda: open_store(config, clock),
@@ -463,6 +468,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             _takeover(config, clock, links, service, metrics),
             nullcontext() if store is None else operating(config, clock, service.wake, metrics),
             journaling,
+            looking,
         ):
             if store is not None:
                 housekeeping.plan(service.service_clock)
