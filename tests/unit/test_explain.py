@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.cli.explain_command import answer_batch, explainer_of
+from amqsidecar.cli.explain_command import answer_batch
 from amqsidecar.cli.main import run_command_line
-from amqsidecar.config.schema import Config
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
+from amqsidecar.operations.explain import Explainer
 from amqsidecar.plugin import Chance
-from amqsidecar.policy.classic_rules import ClassicRules
 
 POLICIES = Path(__file__).parent / "policies"
 CLASSIC = f"policy.source={POLICIES / 'full.activemq.xml'}"
@@ -151,7 +150,9 @@ def test_nobody_decided_is_told() -> None:
         def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> None:
             return None
 
-    explainer = explainer_of(Silent(), ClassicRules(), Config(), None)
+    explainer = Explainer(
+        Silent(), lambda _destination: False, final_suffix=".final", parks_topics=True
+    )
     answer = explainer.explain(DeadLetter(queue("A")))
     assert (answer.action, answer.differs) == ("none", "the sidecar parks it")
 

@@ -8,19 +8,15 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.cli.options import ConfigFile, Sets
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.config.schema import Config, TopicPolicy
-from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
+from amqsidecar.config.schema import TopicPolicy
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.explain import Answer, Explainer
-from amqsidecar.plugin import Chance, Decider
+from amqsidecar.operations.policies import policies_of
 from amqsidecar.policy.artemis_rules import ArtemisRules
-from amqsidecar.policy.classic_rules import ClassicRules
-from amqsidecar.policy_source.load import compile_policy
 
 EXIT_USAGE = 2
 _CHUNK_BYTES = 1 << 20
@@ -43,20 +39,6 @@ class ArtemisCase(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     expired: bool = False
 
 
-def explainer_of(
-    decider: Decider, rules: ClassicRules | ArtemisRules, config: Config, chance: Chance | None
-) -> Explainer:
-    """Return what answers by rules as a sidecar of this configuration acts by them."""
-    return Explainer(
-        decider,
-        _intake_names(rules, config).covers,
-        final_suffix=config.redelivery.final_suffix,
-        parks_topics=config.policy.topics is TopicPolicy.PARK
-        and not isinstance(rules, ArtemisRules),
-        chance=chance,
-    )
-
-
 def _classic(case: ClassicCase) -> DeadLetter:
     destination = parse_destination(case.destination)
     return DeadLetter(destination, case.redelivery_count, case.persistent, case.expired)
@@ -64,24 +46,6 @@ def _classic(case: ClassicCase) -> DeadLetter:
 
 def _artemis(case: ArtemisCase) -> DeadLetter:
     return DeadLetter(queue(case.address), case.delivery_count - 1, expired=case.expired)
-
-
-def _intake_names(rules: ClassicRules | ArtemisRules, config: Config) -> IntakeNames:
-    kind = BrokerKind.ARTEMIS if isinstance(rules, ArtemisRules) else BrokerKind.CLASSIC
-    names = IntakeNames(kind)
-    if config.intake.queues:
-        names.replace(named_queues(config.intake.queues))
-    elif isinstance(rules, ClassicRules):
-        names.replace(dead_letter_queues_of(rules)[0])
-    else:
-        addresses = {
-            address
-            for entry in rules.entries
-            for address in (entry.settings.dead_letter_address, entry.settings.expiry_address)
-            if address
-        }
-        names.replace([IntakeQueue(queue(address)) for address in sorted(addresses)])
-    return names
 
 
 def answer_batch(
@@ -151,9 +115,15 @@ def explain(
     if batch and (destination is not None or address is not None):
         raise typer.BadParameter("--batch reads its cases from standard input; give no other case")
     config, rules, plugins = load_rules(config_file, sets)
-    decider = compile_policy(rules, plugins)
     chance = random.Random(seed).random if collision_avoidance else None  # noqa: S311 - no secret
-    explainer = explainer_of(decider, rules, config, chance)
+    explainer = policies_of(
+        None,
+        plugins,
+        intake_queues=config.intake.queues,
+        final_suffix=config.redelivery.final_suffix,
+        parks_topics=config.policy.topics is TopicPolicy.PARK,
+        chance=chance,
+    ).explainer_of(rules)
     if batch:
         _explain_batch(explainer, is_artemis=isinstance(rules, ArtemisRules))
         return

@@ -104,6 +104,10 @@ class Explainer:
         self._is_intake = lru_cache(8192)(is_intake)
         self._differs_memo = lru_cache(8192)(self._differs)
 
+    def is_origin(self, destination: Destination) -> bool:
+        """Tell whether messages can have died there: it is no dead-letter queue itself."""
+        return self._park_reason(destination) is UNSET
+
     def explain(self, dead_letter: DeadLetter) -> Answer:
         """Return what becomes of a dead letter."""
         origin = dead_letter.destination

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from io import StringIO
+from textwrap import indent
 
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
@@ -50,6 +51,16 @@ def write_yaml(rules: ClassicRules | ArtemisRules) -> str:
     comments = [f"# From {rules.source}."]
     comments += [f"# Warning: {line}" for warning in rules.warnings for line in [_line(warning)]]
     return "\n".join([*comments, text.getvalue()])
+
+
+def write_helm_values(rules: ClassicRules | ArtemisRules, head: str = "") -> str:
+    """Return values of the Helm chart whose policy is equivalent to some rules.
+
+    Args:
+        rules: the policy.
+        head: comments before it.
+    """
+    return f"policy:\n  rules:\n{indent(head + write_yaml(rules), '    ')}"
 
 
 def to_mapping(rules: ClassicRules | ArtemisRules) -> dict[str, object]:

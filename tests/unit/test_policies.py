@@ -1,0 +1,133 @@
+"""Policies as they act, and what other rules would change, from the counts of a real store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import ConfigError
+from amqsidecar.model.event import Received, Returned
+from amqsidecar.operations.policies import (
+    RULES_BYTES_MAX,
+    Policies,
+    effect_of,
+    policies_of,
+    policy_view,
+)
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import load_policy
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.schedule_rows import taken_row
+
+NOW_MS = 1_700_000_000_000
+RULES = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
+MORE = """
+plugins:
+  - redelivery:
+      entries:
+        - queue: "orders"
+          maximum_redeliveries: 4
+          initial_redelivery_delay_ms: 1000
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
+
+
+def policies(folder: Path, text: str | None) -> Policies:
+    plugins = load_plugins()
+    path = folder / "rules.yaml"
+    path.write_text(text or "")
+    rules = None if text is None else load_policy(path, plugins)
+    return policies_of(
+        rules, plugins, intake_queues=(), final_suffix=".exhausted", parks_topics=True
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """Three wait at orders, two for their first re-send; two died there lately, one at bills."""
+    store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
+    store.open()
+    first = store.allocate_ids(5)
+    taken = [
+        taken_row(first + at, destination="queue://orders", redelivery_count=count)
+        for at, count in enumerate((1, 1, 3))
+    ]
+    taken.append(taken_row(first + 3, destination="queue://bills", redelivery_count=1))
+    taken.append(taken_row(first + 4, destination="queue://ActiveMQ.DLQ.exhausted", is_final=True))
+    died = {"at_ms": NOW_MS - 60_000, "source": "queue://ActiveMQ.DLQ", "redelivery_id": "r"}
+    with store.transaction() as tx:
+        tx.record_cycle(1, taken, [], [])
+        tx.finish_cycle(1)
+        tx.record(
+            [
+                Received(origin="queue://orders", **died),
+                Returned(origin="queue://orders", redelivery_count=3, **died),
+                Received(origin="queue://bills", **died),
+            ]
+        )
+    yield store
+    store.close()
+
+
+def test_policies_are_shown_as_they_act(store: SqliteStore, tmp_path: Path) -> None:
+    view = policy_view(store, policies(tmp_path, RULES), NOW_MS)
+    found = [(one.destination, one.deaths, one.waiting) for one in view.destinations]
+    assert found == [("queue://orders", 2, 3), ("queue://bills", 1, 1)]
+    forecast = view.destinations[0].forecast
+    assert forecast is not None
+    assert [one.delay_ms for one in forecast.sends] == [1000, 1000]
+    assert "rules.yaml:4" in forecast.sends[0].rule
+    assert view.source.endswith("rules.yaml")
+    assert "maximum_redeliveries: 2" in view.yaml
+
+
+def test_without_rules_the_destinations_are_shown_alone(store: SqliteStore, tmp_path: Path) -> None:
+    view = policy_view(store, policies(tmp_path, None), NOW_MS)
+    assert {one.forecast for one in view.destinations} == {None}
+    assert (view.source, view.yaml) == ("", "")
+
+
+def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path: Path) -> None:
+    """Only orders gets more redeliveries: deaths after the second are given up no more."""
+    effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
+    [orders] = effect.destinations
+    assert (orders.destination, orders.waiting, orders.looked_at) == ("queue://orders", 3, 3)
+    [attempt] = orders.attempts
+    assert attempt.before is not None
+    told = (attempt.redelivery_count, attempt.deaths, attempt.waiting)
+    assert told == (3, 1, 1)
+    assert (attempt.before.action, attempt.after.action) == ("dead_letter", "redeliver")
+    assert orders.before is not None
+    assert (len(orders.before.sends), len(orders.after.sends)) == (2, 4)
+    assert (effect.unchanged, effect.deaths, effect.deaths_changed) == (1, 3, 1)
+    assert effect.waiting_changed == 1
+
+
+def test_the_same_rules_written_otherwise_change_nothing(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    effect = effect_of(store, store, policies(tmp_path, RULES), f"# a line more\n{RULES}", NOW_MS)
+    assert (effect.destinations, effect.unchanged) == ([], 2)
+
+
+def test_an_effect_says_itself_as_policy_and_as_helm_values(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
+    again = effect_of(store, store, policies(tmp_path, MORE), effect.yaml, NOW_MS)
+    assert again.destinations == []
+    assert effect.helm.startswith("policy:\n  rules:\n")
+    assert all(line.startswith("    ") for line in effect.helm.splitlines()[2:] if line)
+
+
+@pytest.mark.parametrize("text", ["plugins: [", "plugins: 5", "x" * (RULES_BYTES_MAX + 1)])
+def test_rules_that_can_t_be_used_are_refused_with_their_place(
+    store: SqliteStore, tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"rules"):
+        effect_of(store, store, policies(tmp_path, RULES), text, NOW_MS)
