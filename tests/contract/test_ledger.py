@@ -1,0 +1,922 @@
+"""Every ledger keeps the promises of `ledger.py`; the test names quote them."""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+import pytest
+
+from amqsidecar.ledger import Ledger, RowKey, RowOrder, Sighting, Verdict
+from amqsidecar.model import acts
+from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
+from amqsidecar.model.failure import (
+    BUCKET_MS,
+    NO_REASON,
+    CountKey,
+    CountKind,
+    FailureGroup,
+    GroupTally,
+    failure_cause,
+)
+from amqsidecar.model.operation import (
+    Action,
+    Member,
+    Operation,
+    OperationState,
+    OutcomeKind,
+    Selection,
+)
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import DueRow, RowFilter, RowState, RowView, TakenRow
+from amqsidecar.store import Store
+from amqsidecar.stores import sqlite_counts, sqlite_operations, sqlite_pages, sqlite_rows
+from support.postgres_schedule import EmptiedStore, empty
+from support.schedule_rows import resent, scheduled, taken_row, took
+from support.unsynced_store import UnsyncedStore
+from support.virtual_clock import VirtualClock
+
+ALL = RowFilter()
+FAR_MS = 10**12
+KINDS = list(CountKind)
+
+
+class LedgerStore(Store, Ledger, Protocol):
+    """A store with its ledger."""
+
+
+MakeStore = Callable[[], LedgerStore]
+
+
+def sqlite_stores(request: pytest.FixtureRequest) -> MakeStore:
+    folder = request.getfixturevalue("tmp_path")
+    return lambda: UnsyncedStore(folder / "schedule.db", clock=VirtualClock())
+
+
+def postgres_stores(request: pytest.FixtureRequest) -> MakeStore:
+    url = request.getfixturevalue("postgres").url()
+    empty(url)
+    return lambda: EmptiedStore(url, clock=VirtualClock())
+
+
+STORES = [
+    pytest.param(sqlite_stores, id="sqlite"),
+    pytest.param(postgres_stores, id="postgres", marks=pytest.mark.postgres),
+]
+
+
+@pytest.fixture(params=STORES)
+def open_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
+    """Opens store objects over one and the same medium."""
+    make, made = request.param(request), list[LedgerStore]()
+
+    def open_and_remember() -> LedgerStore:
+        made.append(make())
+        made[-1].open()
+        return made[-1]
+
+    yield open_and_remember
+    for store in made:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: MakeStore) -> LedgerStore:
+    return open_store()
+
+
+def grouped_row(row_id: int, **fields: Any) -> TakenRow:
+    """Return a row whose group is that of its cause."""
+    row = taken_row(row_id, **({"cause": "a.Refused: order 7"} | fields))
+    return msgspec.structs.replace(row, cause_group=failure_cause(row.cause, expired=False))
+
+
+def begin(store: Store, taken: list[TakenRow], sent: list[DueRow] | None = None) -> int:
+    """Begin the next cycle with the events that belong to it; returns its number."""
+    events: list[AnyEvent] = [event for row in taken for event in (took(row), scheduled(row))]
+    events += [resent(row) for row in sent or []]
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, taken, sent or [], events)
+    return cycle
+
+
+def finish(store: Store, cycle: int) -> None:
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+
+
+def take(store: Store, *rows: TakenRow) -> None:
+    finish(store, begin(store, list(rows)))
+
+
+def send(store: Store, *ids: int) -> int:
+    """Begin a cycle that sends these rows; returns its number."""
+    with store.transaction() as tx:
+        claimed = [row for row in tx.claim_due(FAR_MS, 1_000) if row.id in ids]
+    return begin(store, [], claimed)
+
+
+def record(store: Store, *events: AnyEvent) -> None:
+    with store.transaction() as tx:
+        tx.record(events)
+
+
+def died(at_ms: int, **fields: Any) -> Received:
+    values = {"source": "queue://DLQ", "origin": "queue://a", "redelivery_id": f"m-{at_ms}"}
+    return Received(at_ms=at_ms, **(values | fields))
+
+
+def counts(store: Ledger, from_ms: int = 0, until_ms: int = 10**15) -> Counter[CountKey]:
+    return Counter({one.key: one.count for one in store.failure_counts(from_ms, until_ms, KINDS)})
+
+
+def kinds(store: Ledger) -> Counter[CountKind]:
+    found = Counter[CountKind]()
+    for key, count in counts(store).items():
+        found[key.kind] += count
+    return found
+
+
+# Failures.
+
+
+def test_a_store_with_a_schedule_of_its_own_is_a_ledger(store: LedgerStore) -> None:
+    assert isinstance(store, Ledger)
+
+
+def test_groups_of_which_one_died_since_the_latest_death_first(store: LedgerStore) -> None:
+    record(store, died(100, cause="a.B: 1"), died(300, cause="a.B: 2"), died(200, cause="a.C: 1"))
+    record(store, died(50, cause="a.B: 3"), died(250, origin=None))
+    first, second, third = store.failure_groups(0, 10)
+    assert first == FailureGroup(
+        destination="queue://a",
+        cause_group="a.B: *",
+        first_at_ms=50,
+        last_at_ms=300,
+        total=3,
+        example_id="m-300",
+    )
+    assert (second.destination, second.cause_group) == ("queue://DLQ", NO_REASON)
+    assert third.cause_group == "a.C: *"
+    assert store.failure_groups(250, 10) == [first, second]
+    assert store.failure_groups(301, 10) == []
+    assert store.failure_groups(0, 1) == [first]
+
+
+def test_counts_of_buckets_that_begin_in_a_range(store: LedgerStore) -> None:
+    record(store, *(died(at_ms) for at_ms in (0, BUCKET_MS - 1, BUCKET_MS, 2 * BUCKET_MS)))
+    record(
+        store,
+        Returned(at_ms=5, source="queue://DLQ", redelivery_count=3),
+        Discarded(at_ms=5, destination="queue://a", rule="r", actor="ann"),
+    )
+    assert kinds(store) == {CountKind.DIED: 4, CountKind.RETURNED: 1, CountKind.DISCARDED: 1}
+    found = counts(store, BUCKET_MS, 2 * BUCKET_MS)
+    assert found == {
+        CountKey(
+            bucket_ms=BUCKET_MS,
+            kind=CountKind.DIED,
+            destination="queue://a",
+            cause_group=NO_REASON,
+        ): 1
+    }
+    assert counts(store, 1, BUCKET_MS) == {}
+    only = store.failure_counts(0, 10**9, [CountKind.RETURNED, CountKind.PARKED])
+    assert [(one.key.kind, one.key.attempt, one.count) for one in only] == [
+        (CountKind.RETURNED, 3, 1)
+    ]
+
+
+@pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
+def test_events_of_an_unfinished_cycle_count_nowhere_yet(store: LedgerStore, end: str) -> None:
+    take(store, grouped_row(1))
+    before = counts(store)
+    with store.transaction() as tx:
+        claimed = tx.claim_due(FAR_MS, 10)
+    cycle = begin(store, [grouped_row(2, cause="b.Other: 1")], claimed)
+    assert counts(store) == before
+    assert [group.cause_group for group in store.failure_groups(0, 10)] == ["a.Refused: order *"]
+    assert store.group_tallies() == [tally("a.Refused: order *", 1)]
+
+    with store.transaction() as tx:
+        getattr(tx, end)(cycle)
+
+    took_2, sent_1 = {
+        "finish_cycle": (1, 1),
+        "undo_cycle": (0, 0),
+        "settle_in_doubt": (1, 0),
+    }[end]
+    assert kinds(store) == +Counter({CountKind.DIED: 1 + took_2, CountKind.RESENT: sent_1})
+    groups = {group.cause_group: group.total for group in store.failure_groups(0, 10)}
+    assert groups == {"a.Refused: order *": 1} | ({"b.Other: *": 1} if took_2 else {})
+    assert sorted(store.group_tallies(), key=lambda one: one.cause_group) == (
+        [tally("a.Refused: order *", 1)] * (not sent_1) + [tally("b.Other: *", 1)] * took_2
+    )
+
+
+def tally(cause_group: str, count: int, state: RowState = RowState.WAITING) -> GroupTally:
+    return GroupTally(
+        destination="queue://orders", state=state, cause_group=cause_group, count=count
+    )
+
+
+def test_rows_by_destination_state_and_cause_group_whatever_becomes_of_them(
+    store: LedgerStore,
+) -> None:
+    rows = [grouped_row(number, cause=f"a.{'BC'[number % 2]}: x") for number in range(1, 9)]
+    take(store, *rows, taken_row(9))
+    store.hold(RowFilter(cause_group="a.B: x"), 5, "ann")
+    store.cancel(RowFilter(ids=(1,)), 5, "ann", ".final")
+    with store.transaction() as tx:
+        tx.park([3], "no route")
+        tx.remove([5])
+    finish(store, send(store, 7))
+    found = Counter(
+        (row.destination, row.state, row.cause_group) for row in store.list_rows(ALL, 100)
+    )
+    told = store.group_tallies()
+    assert {(one.destination, one.state, one.cause_group): one.count for one in told} == found
+    assert len(told) == len(found)
+    plain = Counter[tuple[str, RowState]]()
+    for (destination, state, _), count in found.items():
+        plain[destination, state] += count
+    assert {(one.destination, one.state): one.count for one in store.tallies()} == plain
+    for group in ("a.B: x", "a.C: x", "", "none"):
+        chosen = RowFilter(cause_group=group)
+        assert store.count_rows(chosen) == len(store.list_rows(chosen, 100))
+
+
+def test_more_groups_than_are_remembered_count_as_more(
+    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(store, UnsyncedStore):
+        pytest.skip("its limit is a constant of the SQLite store")
+    monkeypatch.setattr(sqlite_counts, "GROUPS_MAX", 3)
+    record(store, *(died(at_ms, cause=f"a.{'ABCDE'[at_ms]}: x") for at_ms in range(5)))
+    record(store, died(7, cause="a.A: x"), died(8, cause="a.Z: x"))
+    groups = {group.cause_group: group.total for group in store.failure_groups(0, 10)}
+    assert groups == {"a.A: x": 2, "a.B: x": 1, "a.C: x": 1, sqlite_counts.MORE: 3}
+    assert {key.cause_group: count for key, count in counts(store).items()} == groups
+
+
+# Rows.
+
+
+def varied_rows(count: int) -> list[TakenRow]:
+    causes = ["a.Refused: order 7", "b.Late: 2", None]
+    return [
+        grouped_row(
+            number,
+            state=[RowState.WAITING, RowState.WAITING, RowState.HELD, RowState.PARKED][number % 4],
+            destination=f"queue://{number % 3}",
+            source=f"queue://DLQ.{number % 2}",
+            cause=causes[number * 7 // 5 % 3],
+            redelivery_count=number % 5,
+            due_at_ms=100 + number * 37 % 20,
+            received_at_ms=number * 10,
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+FILTERS = [
+    ALL,
+    RowFilter(state=RowState.WAITING),
+    RowFilter(state=RowState.HELD),
+    RowFilter(destination="queue://1"),
+    RowFilter(destination="queue://1", cause_group="b.Late: *"),
+    RowFilter(cause_group="a.Refused: order *"),
+    RowFilter(cause_group="none"),
+    RowFilter(cause_contains="order"),
+    RowFilter(destination="queue://2", count_at_least=2, received_before_ms=300),
+    RowFilter(state=RowState.PARKED, source="queue://DLQ.1", received_from_ms=70),
+    RowFilter(due_before_ms=110, redelivery_count=3),
+    RowFilter(ids=(3, 5, 8, 900)),
+    RowFilter(redelivery_id="test-000000000009"),
+]
+
+
+@pytest.mark.parametrize("looked_at", [3, 20_000])
+@pytest.mark.parametrize("order", list(RowOrder))
+def test_pages_in_each_order_hold_all_rows_of_a_filter_once(
+    store: LedgerStore, order: RowOrder, looked_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sqlite_rows, sqlite_pages):
+        monkeypatch.setattr(module, "LOOKED_AT", looked_at)
+    take(store, *varied_rows(40))
+    cycle = begin(store, [grouped_row(41, destination="queue://1", due_at_ms=0)])
+    for row_filter in FILTERS:
+        rows = store.list_rows(row_filter, 100)
+        if order is RowOrder.NEWEST:
+            rows.sort(key=lambda row: -row.id)
+        else:
+            rows.sort(key=lambda row: (row.due_at_ms, row.id))
+        listed: list[RowView] = []
+        after: RowKey | None = None
+        for _ in range(50):
+            page = store.page_rows(row_filter, order, 4, after)
+            assert len(page.rows) <= 4
+            listed += page.rows
+            after = page.next_after
+            if after is None:
+                break
+        assert (row_filter, [row.id for row in listed]) == (row_filter, [row.id for row in rows])
+        assert listed == rows
+    finish(store, cycle)
+    first = store.page_rows(RowFilter(destination="queue://1"), RowOrder.DUE, 1).rows
+    assert [row.id for row in first] == [41]
+
+
+def test_a_page_looks_at_a_bounded_number_of_rows(
+    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(store, UnsyncedStore):
+        pytest.skip("its bound is a constant of the SQLite store")
+    for module in (sqlite_rows, sqlite_pages):
+        monkeypatch.setattr(module, "LOOKED_AT", 10)
+    take(store, *(grouped_row(number, due_at_ms=number) for number in range(1, 41)))
+    for order, key in ((RowOrder.NEWEST, RowKey(0, 31)), (RowOrder.DUE, RowKey(10, 10))):
+        page = store.page_rows(RowFilter(cause_contains="nothing"), order, 5)
+        assert (page.rows, page.next_after) == ([], key)
+
+
+def test_a_page_tells_which_rows_are_in_flight(store: LedgerStore) -> None:
+    take(store, grouped_row(1), grouped_row(2))
+    send(store, 2)
+    rows = store.page_rows(ALL, RowOrder.NEWEST, 5).rows
+    assert [(row.id, row.in_flight) for row in rows] == [(2, True), (1, False)]
+
+
+def test_waiting_rows_that_are_due_in_ranges(store: LedgerStore) -> None:
+    dues = [10, 19, 20, 35, 90]
+    take(store, *(grouped_row(number, due_at_ms=due) for number, due in enumerate(dues, 1)))
+    take(store, grouped_row(8, due_at_ms=15, state=RowState.HELD))
+    begin(store, [grouped_row(9, due_at_ms=15)])
+    assert store.due_counts([10, 20, 30, 40]) == [2, 1, 1]
+    assert store.due_counts([10]) == []
+
+
+# Events in the order in which they became visible.
+
+
+def held(at_ms: int) -> Held:
+    return Held(at_ms=at_ms, redelivery_id="x", destination="", reason="")
+
+
+def times_after(store: Ledger, position: str, max_events: int = 100) -> tuple[list[int], str]:
+    tail = store.events_after(position, max_events)
+    return [event.at_ms for event in tail.events], tail.position
+
+
+def test_events_that_became_visible_after_a_position(store: LedgerStore) -> None:
+    begun = store.tail()
+    record(store, held(1), held(2))
+    middle = store.tail()
+    record(store, held(3))
+    assert times_after(store, begun)[0] == [1, 2, 3]
+    assert times_after(store, middle) == ([3], store.tail())
+    assert times_after(store, store.tail()) == ([], store.tail())
+
+
+def test_whole_blocks_one_at_least(store: LedgerStore) -> None:
+    position = store.tail()
+    record(store, held(1), held(2), held(3))
+    record(store, held(4))
+    record(store, held(5))
+    times, position = times_after(store, position, 2)
+    assert times == [1, 2, 3]
+    times, position = times_after(store, position, 2)
+    assert times == [4, 5]
+
+
+@pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
+def test_what_becomes_visible_later_still_comes_and_comes_once(
+    store: LedgerStore, end: str
+) -> None:
+    start = store.tail()
+    cycle = begin(store, [grouped_row(1, received_at_ms=7)])
+    record(store, held(1))
+    times, position = times_after(store, start)
+    assert times == [1]
+    assert position == store.tail()
+    record(store, held(2))
+    with store.transaction() as tx:
+        getattr(tx, end)(cycle)
+        tx.record([held(3)])
+
+    times, position = times_after(store, position)
+
+    own = [] if end == "undo_cycle" else [7, 7]
+    assert sorted(times) == sorted([*own, 2, 3])
+    assert times_after(store, position)[0] == []
+    assert sorted(times_after(store, start)[0]) == sorted([*own, 1, 2, 3])
+
+
+def test_a_tail_in_the_middle_of_a_cycle_leaves_the_cycle_to_come(store: LedgerStore) -> None:
+    cycle = begin(store, [grouped_row(1, received_at_ms=7)])
+    position = store.tail()
+    finish(store, cycle)
+    assert times_after(store, position)[0] == [7, 7]
+
+
+def test_what_was_forgotten_meanwhile_is_left_out(store: LedgerStore) -> None:
+    position = store.tail()
+    record(store, held(1))
+    record(store, held(2))
+    assert store.trim_history(1, 10) == 1
+    assert times_after(store, position)[0] == [2]
+    assert store.trim_history(0, 10) == 1
+    assert times_after(store, position)[0] == []
+    end = store.tail()
+    record(store, held(3))
+    assert times_after(store, end)[0] == [3]
+
+
+# Operations.
+
+
+def new_operation(**fields: Any) -> Operation:
+    values: dict[str, Any] = {
+        "id": 0,
+        "action": Action.RETRY,
+        "selection": Selection(),
+        "actor": "console:anna",
+        "reason": "the \ud800 fix is out",
+        "created_at_ms": 5,
+        "until_id": 0,
+    }
+    return Operation(**(values | fields))
+
+
+def change(number: int, **fields: Any) -> Callable[[Operation], Operation]:
+    return lambda operation: msgspec.structs.replace(operation, **fields)
+
+
+def as_it_is(operation: Operation) -> Operation:
+    return operation
+
+
+def run(
+    store: Ledger,
+    operation: Operation,
+    act: acts.Act,
+    limit: int = 100,
+    **options: Any,
+) -> Operation:
+    """Take steps until the last."""
+    for _ in range(200):
+        operation = store.step_operation(
+            operation.id, act, options.get("select"), limit, as_it_is, True
+        )
+        if operation.after_id == operation.until_id:
+            return operation
+    raise AssertionError("it does not end")
+
+
+def test_an_operation_is_kept_with_its_number_and_the_newest_row(
+    store: LedgerStore, open_store: MakeStore
+) -> None:
+    take(store, grouped_row(4))
+    selection = Selection(rows=RowFilter(ids=(4,), state=RowState.HELD), properties=(("a", "b"),))
+    first = store.add_operation(new_operation(selection=selection))
+    second = store.add_operation(new_operation())
+    assert (first.until_id, first.selection) == (4, selection)
+    assert second.id > first.id > 0
+    assert open_store().operation(first.id) == first
+    assert store.operation(first.id + 100) is None
+    assert store.operations(10) == [second, first]
+    assert store.operations(1) == [second]
+    assert store.operations(10, before=second.id) == [first]
+
+
+def test_an_operation_is_replaced_by_what_a_change_makes_of_it(store: LedgerStore) -> None:
+    operation = store.add_operation(new_operation())
+    paused = store.change_operation(
+        operation.id, change(operation.id, state=OperationState.PAUSED, ended_at_ms=9)
+    )
+    assert store.operation(operation.id) == paused
+    assert (paused.state, paused.ended_at_ms) == (OperationState.PAUSED, 9)
+    with pytest.raises(KeyError):
+        store.change_operation(operation.id + 100, as_it_is)
+    with pytest.raises(KeyError):
+        store.step_operation(operation.id + 100, acts.retry(5, "ann"), None, 1, as_it_is, True)
+
+
+def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
+    take(store, grouped_row(1, state=RowState.HELD))
+    operation = store.add_operation(new_operation())
+
+    def fail(_operation: Operation) -> Operation:
+        raise RuntimeError("lost the lease")
+
+    with pytest.raises(RuntimeError, match="lost"):
+        store.change_operation(operation.id, fail)
+    with pytest.raises(RuntimeError, match="lost"):
+        store.step_operation(operation.id, acts.retry(5, "ann"), None, 9, fail, True)
+    assert store.operation(operation.id) == operation
+    assert [row.state for row in store.list_rows(ALL, 5)] == [RowState.HELD]
+    assert store.members(operation.id, None, 5) == []
+    assert store.history("test-000000000001") == [
+        took(grouped_row(1)),
+        scheduled(grouped_row(1)),
+    ]
+
+
+def test_a_step_changes_the_next_rows_with_events_members_and_progress(
+    store: LedgerStore,
+) -> None:
+    take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 8)))
+    operation = store.add_operation(new_operation())
+    take(store, grouped_row(8, due_at_ms=5_000))
+    seen: list[Operation] = []
+
+    def progress(after: Operation) -> Operation:
+        seen.append(after)
+        return msgspec.structs.replace(after, not_before_ms=77)
+
+    act = acts.retry(1_000, "ann")
+    after = store.step_operation(operation.id, act, None, 3, progress, True)
+    assert (after.after_id, after.matched, after.changed, after.not_before_ms) == (3, 3, 3, 77)
+    assert [msgspec.structs.replace(one, not_before_ms=77) for one in seen] == [after]
+    assert [row.due_at_ms for row in store.list_rows(ALL, 9)] == [1_000] * 3 + [5_000] * 5
+    assert store.history("test-000000000002")[-1].at_ms == 1_000
+    assert store.members(operation.id, None, 9) == [
+        Member(
+            redelivery_id=f"test-{number:012d}",
+            destination="queue://orders",
+            changed_at_ms=1_000,
+        )
+        for number in (1, 2, 3)
+    ]
+    assert store.member_counts(operation.id) == {None: 3}
+    last = run(store, operation, act, 3)
+    assert (last.after_id, last.matched, last.changed) == (7, 7, 7)
+    assert store.list_rows(RowFilter(ids=(8,)), 1)[0].due_at_ms == 5_000
+    assert kinds(store)[CountKind.DIED] == 8
+
+
+@pytest.mark.parametrize("state", [one for one in OperationState if one != "running"])
+def test_nothing_is_done_of_an_operation_that_is_not_running(
+    store: LedgerStore, state: OperationState
+) -> None:
+    take(store, grouped_row(1, state=RowState.HELD))
+    operation = store.add_operation(new_operation(state=state))
+    after = store.step_operation(operation.id, acts.retry(5, "ann"), None, 9, as_it_is, True)
+    assert after == operation
+    assert store.list_rows(ALL, 5)[0].state is RowState.HELD
+
+
+def test_in_flight_rows_are_left_as_they_are(store: LedgerStore) -> None:
+    take(store, *(grouped_row(number) for number in (1, 2, 3)))
+    cycle = send(store, 2)
+    operation = run(store, store.add_operation(new_operation()), acts.hold(5, "ann"))
+    assert (operation.matched, operation.changed) == (3, 2)
+    with store.transaction() as tx:
+        tx.undo_cycle(cycle)
+    assert [row.state for row in store.list_rows(ALL, 5)] == [
+        RowState.HELD,
+        RowState.WAITING,
+        RowState.HELD,
+    ]
+
+
+@pytest.mark.parametrize("looked_at", [4, 20_000])
+@pytest.mark.parametrize("row_filter", FILTERS)
+def test_an_operation_is_about_the_rows_that_its_filter_hits(
+    store: LedgerStore,
+    row_filter: RowFilter,
+    looked_at: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sqlite_rows, "LOOKED_AT", looked_at)
+    take(store, *varied_rows(40))
+    hit = {row.id for row in store.list_rows(row_filter, 100)}
+    before = {row.id: row for row in store.list_rows(ALL, 100)}
+    operation = store.add_operation(new_operation(selection=Selection(rows=row_filter)))
+    operation = run(store, operation, acts.redirect(50, "ann", "queue://new"), 7)
+    assert (operation.matched, operation.changed) == (len(hit), len(hit))
+    for row in store.list_rows(ALL, 100):
+        changed = row.destination == "queue://new"
+        assert changed == (row.id in hit), row
+        assert changed or row == before[row.id]
+
+
+def test_which_of_the_rows_are_meant_is_told_by_row_and_message(store: LedgerStore) -> None:
+    rows = [grouped_row(n, message=b"red" if n % 3 else b"blue" * 2_000) for n in range(1, 31)]
+    take(store, *rows)
+    cycle = begin(store, [grouped_row(99, message=b"blue")])
+    looked_at: list[int] = []
+
+    def is_blue(row: RowView, message: bytes) -> bool:
+        looked_at.append(row.id)
+        return message.startswith(b"blue") and row.size_bytes == len(message)
+
+    operation = store.add_operation(new_operation())
+    after = store.step_operation(operation.id, acts.hold(5, "ann"), is_blue, 4, as_it_is, False)
+    assert (after.after_id, after.matched, after.changed) == (12, 4, 4)
+    assert looked_at[:12] == list(range(1, 13))
+    assert 99 not in looked_at
+    after = run(store, operation, acts.hold(5, "ann"), 4, select=is_blue)
+    assert (after.matched, after.changed) == (10, 10)
+    finish(store, cycle)
+    held_ids = [row.id for row in store.list_rows(RowFilter(state=RowState.HELD), 99)]
+    assert held_ids == [row.id for row in rows if row.id % 3 == 0]
+
+
+def test_a_step_that_reads_large_messages_is_bounded(
+    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(store, UnsyncedStore):
+        pytest.skip("its bound is a constant of the SQLite store")
+    monkeypatch.setattr(sqlite_operations, "READ_AT_ONCE_BYTES", 1_000)
+    take(store, *(grouped_row(number, message=bytes(400)) for number in range(1, 10)))
+    operation = store.add_operation(new_operation())
+    after = store.step_operation(
+        operation.id, acts.hold(5, "ann"), lambda _row, _message: False, 9, as_it_is, False
+    )
+    assert (after.after_id, after.matched) == (3, 0)
+
+
+def test_rows_that_an_action_removes_are_gone_with_their_messages(store: LedgerStore) -> None:
+    take(store, *(grouped_row(number, state=RowState.PARKED) for number in (1, 2, 3)))
+    selection = Selection(rows=RowFilter(ids=(1, 3)))
+    operation = store.add_operation(new_operation(action=Action.DISCARD, selection=selection))
+    after = store.step_operation(operation.id, acts.discard(5, "ann"), None, 9, as_it_is, False)
+    assert (after.matched, after.changed) == (2, 2)
+    assert [row.id for row in store.list_rows(ALL, 9)] == [2]
+    assert store.message(1) is None
+    assert [tally.count for tally in store.tallies()] == [1]
+    assert store.members(operation.id, None, 9) == []
+    assert kinds(store)[CountKind.DISCARDED] == 2
+    assert isinstance(store.history("test-000000000001")[-1], Discarded)
+
+
+# Members.
+
+
+def followed(store: LedgerStore, count: int = 3) -> Operation:
+    """Return an operation that has changed so many rows at time 100."""
+    take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, count + 1)))
+    operation = store.add_operation(new_operation())
+    return run(store, operation, acts.retry(100, "ann"))
+
+
+def sighting(number: int, at_ms: int, *, has_returned: bool = False) -> Sighting:
+    return Sighting(f"test-{number:012d}", at_ms, has_returned)
+
+
+def outcomes(store: Ledger, operation: Operation) -> list[OutcomeKind | None]:
+    return [member.outcome for member in store.members(operation.id, None, 100)]
+
+
+def test_what_is_seen_of_members_is_noted_with_how_far_was_read(
+    store: LedgerStore, open_store: MakeStore
+) -> None:
+    operation = followed(store)
+    assert store.followed_until() is None
+    store.apply_sightings([sighting(1, 150), sighting(2, 160), sighting(99, 170)], "x/1")
+    assert open_store().followed_until() == "x/1"
+    assert outcomes(store, operation) == [OutcomeKind.RESENT, OutcomeKind.RESENT, None]
+    store.apply_sightings([sighting(2, 200, has_returned=True)], "x/2")
+    assert outcomes(store, operation) == [OutcomeKind.RESENT, OutcomeKind.CAME_BACK, None]
+    first, second, third = store.members(operation.id, None, 9)
+    assert (first.resent_at_ms, second.resent_at_ms, third.resent_at_ms) == (150, 160, None)
+    assert second.evidence
+    now = store.operation(operation.id)
+    assert now is not None
+    assert (now.resent, now.came_back) == (2, 1)
+    assert store.followed_until() == "x/2"
+
+
+def test_only_what_lies_after_the_change_counts_and_counts_once(store: LedgerStore) -> None:
+    operation = followed(store, 1)
+    store.apply_sightings([sighting(1, 50), sighting(1, 60, has_returned=True)], "a")
+    assert outcomes(store, operation) == [None]
+    for _ in range(2):
+        store.apply_sightings([sighting(1, 150)], "b")
+    for _ in range(2):
+        store.apply_sightings([sighting(1, 200, has_returned=True), sighting(1, 300)], "c")
+    now = store.operation(operation.id)
+    assert now is not None
+    assert (now.resent, now.came_back) == (1, 1)
+    assert outcomes(store, operation) == [OutcomeKind.CAME_BACK]
+
+
+def test_a_death_tells_of_the_re_send_that_nobody_told(store: LedgerStore) -> None:
+    operation = followed(store, 1)
+    store.apply_sightings([sighting(1, 200, has_returned=True)], "a")
+    now = store.operation(operation.id)
+    assert now is not None
+    assert (now.resent, now.came_back) == (1, 1)
+    assert outcomes(store, operation) == [OutcomeKind.CAME_BACK]
+
+
+def test_members_that_are_due_for_a_verdict_the_oldest_first(store: LedgerStore) -> None:
+    operation = followed(store, 5)
+    times = {1: 300, 2: 150, 3: 200, 4: 160}
+    store.apply_sightings([sighting(number, at_ms) for number, at_ms in times.items()], "a")
+    store.apply_sightings([sighting(4, 170, has_returned=True)], "b")
+    due = store.due_members(operation.id, 300, 9)
+    assert [member.redelivery_id[-1] for member in due] == ["2", "3"]
+    assert len(store.due_members(operation.id, 301, 9)) == 3
+    assert len(store.due_members(operation.id, 301, 2)) == 2
+
+    store.give_verdicts(
+        operation.id,
+        [
+            Verdict("test-000000000002", OutcomeKind.CONSUMED, "its queue \ud800 was empty"),
+            Verdict("test-000000000003", OutcomeKind.UNKNOWN, "nobody looked"),
+        ],
+    )
+
+    assert store.member_counts(operation.id) == {
+        None: 1,
+        OutcomeKind.RESENT: 1,
+        OutcomeKind.CONSUMED: 1,
+        OutcomeKind.UNKNOWN: 1,
+        OutcomeKind.CAME_BACK: 1,
+    }
+    (consumed,) = store.members(operation.id, OutcomeKind.CONSUMED, 9)
+    assert (consumed.redelivery_id, consumed.resent_at_ms) == ("test-000000000002", 150)
+    assert consumed.evidence.startswith("its queue ")
+    store.apply_sightings([sighting(2, 400, has_returned=True)], "c")
+    assert store.members(operation.id, OutcomeKind.CONSUMED, 9) == [consumed]
+
+
+def test_members_come_by_redelivery_id(store: LedgerStore) -> None:
+    operation = followed(store, 7)
+    store.apply_sightings([sighting(number, 150) for number in (2, 4, 6)], "a")
+    pages, after = [], ""
+    while page := store.members(operation.id, None, 3, after):
+        pages.append([int(member.redelivery_id[-2:]) for member in page])
+        after = page[-1].redelivery_id
+    assert pages == [[1, 2, 3], [4, 5, 6], [7]]
+    found = store.members(operation.id, OutcomeKind.RESENT, 2, "test-000000000002")
+    assert [int(member.redelivery_id[-2:]) for member in found] == [4, 6]
+
+
+def test_open_operations_run_or_have_members_without_an_outcome(store: LedgerStore) -> None:
+    operation = followed(store, 2)
+    running = store.add_operation(new_operation())
+    paused = store.add_operation(new_operation(state=OperationState.PAUSED))
+
+    def numbers() -> set[int]:
+        return {one.id for one in store.open_operations()}
+
+    assert numbers() == {operation.id, running.id}
+    store.change_operation(operation.id, change(0, state=OperationState.DONE, ended_at_ms=9))
+    assert numbers() == {operation.id, running.id}
+    store.apply_sightings([sighting(1, 150), sighting(2, 150)], "a")
+    assert numbers() == {operation.id, running.id}
+    verdict = [Verdict(f"test-{n:012d}", OutcomeKind.UNKNOWN, "x") for n in (1, 2)]
+    store.give_verdicts(operation.id, verdict[:1])
+    assert numbers() == {operation.id, running.id}
+    store.give_verdicts(operation.id, verdict)
+    assert numbers() == {running.id}
+    assert paused.id not in numbers()
+
+
+# Editing.
+
+
+def edited(row_id: int, at_ms: int = 700) -> Edited:
+    return Edited(
+        at_ms=at_ms,
+        id=row_id,
+        redelivery_id=f"test-{row_id:012d}",
+        destination="queue://orders",
+        actor="ann",
+    )
+
+
+def test_a_row_gets_other_bytes_and_the_old_ones_become_an_original(
+    store: LedgerStore, open_store: MakeStore
+) -> None:
+    old, new, third = b"x" * 9_000, b"changed", b"y" * 50_000
+    take(store, grouped_row(1, message=old))
+    assert store.replace_message(1, len(old), new, edited(1), "ann")
+    assert store.replace_message(1, len(new), third, edited(1, 800), "bob")
+    assert store.message(1) == third
+    assert store.list_rows(ALL, 1)[0].size_bytes == len(third)
+    with store.transaction() as tx:
+        assert [row.message for row in tx.claim_due(FAR_MS, 5)] == [third]
+    first, second = open_store().originals("test-000000000001")
+    assert (first.message, first.actor, first.edited_at_ms) == (old, "ann", 700)
+    assert (second.message, second.actor, second.row_id) == (new, "bob", 1)
+    assert second.encoding == "amqp/1.0"
+    assert [event.at_ms for event in store.history("test-000000000001")][-2:] == [700, 800]
+    assert store.originals("test-000000000002") == []
+
+
+def test_nothing_is_replaced_of_a_row_that_is_gone_in_flight_or_changed(
+    store: LedgerStore,
+) -> None:
+    take(store, grouped_row(1, message=b"12345"), grouped_row(2, message=b"12345"))
+    send(store, 2)
+    for row_id, size in ((9, 5), (2, 5), (1, 4)):
+        assert not store.replace_message(row_id, size, b"no", edited(row_id), "ann")
+    assert store.message(1) == store.message(2) == b"12345"
+    assert store.originals("test-000000000001") == []
+    assert len(store.history("test-000000000001")) == 2
+
+
+# What was seen of destinations.
+
+
+def observed(at_ms: int, destination: str = "queue://a", depth: int | None = 0) -> Observation:
+    return Observation(destination=destination, at_ms=at_ms, depth=depth, acknowledged=5)
+
+
+def test_of_each_destination_one_a_minute_is_kept_the_latest(store: LedgerStore) -> None:
+    store.add_observations([observed(60_000, depth=1), observed(119_999, depth=2)])
+    store.add_observations([observed(90_000, depth=3), observed(60_500, "queue://b")])
+    store.add_observations([observed(120_000, depth=4), observed(30_000, depth=5)])
+    found = store.observations("queue://a", 0, 10**9)
+    assert [(one.at_ms, one.depth) for one in found] == [
+        (30_000, 5),
+        (119_999, 2),
+        (120_000, 4),
+    ]
+    assert found[1] == observed(119_999, depth=2)
+    assert [one.at_ms for one in store.observations("queue://a", 119_999, 120_000)] == [119_999]
+    assert store.observations("queue://none", 0, 10**9) == []
+
+
+# Retention.
+
+HOUR_MS = 3_600_000
+
+
+def test_older_counts_are_merged_to_hours(store: LedgerStore) -> None:
+    record(store, *(died(minute * 60_000, cause="a.B: 1") for minute in range(0, 180, 5)))
+    whole = sum(counts(store).values())
+    while store.forget_ledger(0, 2 * HOUR_MS, 7):
+        pass
+    found = counts(store)
+    assert sum(found.values()) == whole == 36
+    hours = {key.bucket_ms: count for key, count in found.items() if key.bucket_ms < 2 * HOUR_MS}
+    assert hours == {0: 12, HOUR_MS: 12}
+    assert len(found) == 2 + 12
+
+
+def test_what_is_older_than_a_time_is_removed(store: LedgerStore) -> None:
+    before_ms = 10 * HOUR_MS
+    for at_ms in (HOUR_MS, 11 * HOUR_MS):
+        record(store, died(at_ms, cause=f"a.{'AB'[at_ms > before_ms]}: x"))
+        record(store, Discarded(at_ms=at_ms, destination="queue://gone", rule="r"))
+        store.add_observations([observed(at_ms, depth=n) for n in (1, 2)])
+    take(store, *(grouped_row(n, received_at_ms=before_ms + 5) for n in range(1, 10)))
+    assert store.replace_message(1, 9, b"x", edited(1, HOUR_MS), "ann")
+    assert store.replace_message(2, 9, b"x", edited(2, 11 * HOUR_MS), "ann")
+    old = run(store, store.add_operation(new_operation()), acts.retry(HOUR_MS, "ann"))
+    late = run(store, store.add_operation(new_operation()), acts.retry(HOUR_MS, "ann"))
+    for operation, ended_at_ms in ((old, HOUR_MS), (late, 11 * HOUR_MS)):
+        done = {"state": OperationState.DONE, "ended_at_ms": ended_at_ms}
+        store.change_operation(operation.id, change(0, **done))
+
+    steps = 0
+    while store.forget_ledger(before_ms, 0, 2):
+        steps += 1
+    assert 4 < steps < 20
+
+    assert {group.cause_group for group in store.failure_groups(0, 9)} == {
+        "a.B: x",
+        "a.Refused: order *",
+    }
+    assert all(key.bucket_ms >= before_ms for key in counts(store))
+    assert kinds(store) == {CountKind.DIED: 10, CountKind.DISCARDED: 1}
+    assert [one.at_ms for one in store.observations("queue://a", 0, 10**9)] == [11 * HOUR_MS]
+    assert store.originals("test-000000000001") == []
+    assert len(store.originals("test-000000000002")) == 1
+    assert store.operation(old.id) is None
+    assert store.members(old.id, None, 9) == []
+    assert len(store.members(late.id, None, 99)) == 9
+    assert [one.id for one in store.operations(9)] == [late.id]
+
+
+def test_an_operation_that_goes_on_is_kept(store: LedgerStore) -> None:
+    operation = followed(store, 2)
+    assert store.forget_ledger(10**12, 10**12, 100) > 0
+    assert store.operation(operation.id) == operation
+    assert len(store.members(operation.id, None, 9)) == 2
+
+
+def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
+    hostile = ["caf\u00e9 \ud800", "x" * 5_000, "'; DROP TABLE operation; --", "\u202e<script>"]
+    chance = random.Random(5)
+    for number, text in enumerate(hostile, 1):
+        row = grouped_row(
+            number, destination=f"queue://{text}", cause=text, redelivery_id=text[:200]
+        )
+        take(store, row)
+    operation = run(store, store.add_operation(new_operation(actor=hostile[0])), acts.retry(5, "x"))
+    assert operation.changed == len(hostile)
+    assert len(store.members(operation.id, None, 9)) == len(hostile)
+    assert sum(group.total for group in store.failure_groups(0, 9)) == len(hostile)
+    for group, text in itertools.product(store.group_tallies(), hostile):
+        assert group.count == 1
+        store.add_observations([observed(chance.randrange(10**6), f"queue://{text}")])
+    assert len(store.observations(f"queue://{hostile[0]}", 0, 10**7)) >= 1
