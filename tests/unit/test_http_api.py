@@ -1,0 +1,351 @@
+"""The API: its document is true, every endpoint answers from a real store."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.http.access import Role
+from amqsidecar.http.access_settings import Bodies
+from amqsidecar.http.live import MAX_LISTENERS
+from amqsidecar.http.masking import HIDDEN, Masking
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.waiting import eventually
+from support.web_site import Site, running_site
+
+HOLD = {"action": "hold", "filter": {"destination": "orders"}, "expected": 2, "reason": "why"}
+EDIT = {"change": {"set_properties": [{"name": "customer", "value": "berta"}]}, "reason": "typo"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """For what changes nothing."""
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with running_site(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(shared: Site) -> httpx.Client:
+    return shared.client("token")
+
+
+@pytest.fixture(scope="module")
+def document(api: httpx.Client) -> Any:
+    return api.get("/api/v1/openapi.json").json()
+
+
+def problem_of(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    return answer.status_code, problem["detail"]
+
+
+# --- the document -----------------------------------------------------------------------------
+
+
+def test_the_document_is_openapi(document: Any) -> None:
+    validate(document)
+
+
+def test_every_route_of_the_api_is_in_the_document(shared: Site, document: Any) -> None:
+    routes = {
+        (method.lower(), route.path)
+        for route in shared.routes
+        if route.path.startswith("/api/")
+        for method in route.methods - {"HEAD"}
+    }
+    assert {(method, path) for path, item in document["paths"].items() for method in item} == routes
+
+
+CALLS = (
+    ("GET", "/session", None),
+    ("GET", "/status", None),
+    ("GET", "/overview", None),
+    ("GET", "/groups?destination=orders&since=0&limit=5", None),
+    ("GET", "/messages?state=waiting&order=due&limit=2", None),
+    ("GET", "/messages/1?max_bytes=100", None),
+    ("GET", "/messages/1/content", None),
+    ("GET", "/preview?action=retry&destination=orders&id=1&id=2&property=customer%3Danna", None),
+    ("POST", "/messages/1/edit-preview", EDIT),
+    ("POST", "/messages/1/edit", EDIT),
+    ("GET", "/messages/test-000000000001/originals/0/content", None),
+    ("POST", "/operations", {**HOLD, "expected": 1}),
+    ("GET", "/operations?limit=5", None),
+    ("GET", "/operations/2", None),
+    ("POST", "/operations/2/pause", {"reason": "lunch"}),
+    ("POST", "/operations/2/resume", None),
+    ("POST", "/operations/2/cancel", {}),
+    ("GET", "/operations/1/members?limit=5", None),
+    ("GET", "/openapi.json", None),
+)
+"""In this order on one store; the stream of events has a test of its own."""
+
+
+def test_every_endpoint_answers_as_the_document_says(site: Site, document: Any) -> None:
+    api, called = site.client("token"), set()
+    for method, path, body in CALLS:
+        answer = api.request(method, f"/api/v1{path}", json=body)
+        template, operation = described(document, method, path.partition("?")[0])
+        assert str(answer.status_code) in operation["responses"], (path, answer.text)
+        assert answer.is_success, (path, answer.text)
+        content = operation["responses"][str(answer.status_code)]["content"]
+        (kind, media) = next(iter(content.items()))
+        assert answer.headers["content-type"] == kind
+        if "schema" in media:
+            schema = {**media["schema"], "components": document["components"]}
+            jsonschema.validate(answer.json(), schema)
+        called.add((method, template))
+    everything = {(m.upper(), path) for path, item in document["paths"].items() for m in item}
+    assert everything - called == {("GET", "/api/v1/events")}
+
+
+def described(document: Any, method: str, path: str) -> tuple[str, Any]:
+    """Return the path of the document that a path is of, and what it says there."""
+    parts = f"/api/v1{path}".split("/")
+    for template, item in document["paths"].items():
+        names = template.split("/")
+        fits = len(names) == len(parts) and all(
+            name == part or name.startswith("{") for name, part in zip(names, parts, strict=True)
+        )
+        if fits and method.lower() in item:
+            return template, item[method.lower()]
+    raise AssertionError(path)
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def test_messages_are_paged_by_key(api: httpx.Client) -> None:
+    for order, expected in (("newest", [5, 4, 3, 2, 1]), ("due", [3, 4, 5, 1, 2])):
+        seen, after = [], None
+        while True:
+            query = {"order": order, "limit": 2} | ({"after": after} if after else {})
+            page = api.get("/api/v1/messages", params=query).json()
+            seen += [row["id"] for row in page["rows"]]
+            after = page["next"]
+            if after is None:
+                break
+        assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("destinaton=orders", "destinaton is not known"),
+        ("state=lost", "Invalid enum value 'lost'"),
+        ("limit=0", "Expected `int` >= 1"),
+        ("limit=501", "Expected `int` <= 500"),
+        ("limit=x", "Expected `int`"),
+        ("state=held&state=parked", "more than once"),
+        ("older=soon", "Expected `str` matching regex"),
+        ("property=x", "expected name=value"),
+        ("after=x", "after: expected what a page before gave"),
+        ("destination=queue://", "a destination needs a name"),
+        ("id=" + "9" * 30, "id"),
+    ],
+)
+def test_a_query_that_is_not_understood_is_no_query(
+    api: httpx.Client, query: str, what: str
+) -> None:
+    status, detail = problem_of(api.get(f"/api/v1/messages?{query}"))
+    assert status == 400
+    assert what in detail
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/messages/99",
+        "/messages/nobody",
+        "/messages/99/content",
+        "/messages/" + "9" * 40,
+        "/messages/test-000000000001/originals/0/content",
+        "/messages/x/originals/x/content",
+        "/operations/1",
+        "/operations/x",
+        "/operations/" + "9" * 40,
+        "/operations/1/members",
+        "/nothing",
+    ],
+)
+def test_what_is_not_there_is_404(api: httpx.Client, path: str) -> None:
+    assert problem_of(api.get(f"/api/v1{path}"))[0] == 404
+
+
+def test_a_download_is_the_message_and_nothing_that_a_browser_shows(
+    shared: Site, api: httpx.Client
+) -> None:
+    answer = api.get("/api/v1/messages/1/content")
+    store = SqliteStore(shared.folder / "schedule.db", clock=SystemClock(), read_only=True)
+    store.open()
+    assert answer.content == store.message(1)
+    store.close()
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment; ")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+def begun(api: httpx.Client) -> int:
+    return len(api.get("/api/v1/operations").json())
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "what"),
+    [
+        ({"expected": 50}, 409, "this would change 2 messages, not 50; look again"),
+        ({"filter": {}}, 400, "say `everything` if that is meant"),
+        ({"filter": {"destinaton": "orders"}}, 400, "unknown field `destinaton`"),
+        ({"filtre": {}}, 400, "unknown field `filtre`"),
+        ({"action": "explode"}, 400, "Invalid enum value 'explode'"),
+        ({"action": "redirect"}, 400, "redirect needs one"),
+        ({"pace": {"probe": 5}}, 400, "nothing comes back of hold"),
+        ({"reason": "x" * 501}, 400, "at most 500 characters"),
+        ({"expected": -1}, 400, "Expected `int` >= 0"),
+    ],
+)
+def test_nothing_is_begun_that_was_not_meant(
+    api: httpx.Client, change: dict[str, Any], status: int, what: str
+) -> None:
+    found = problem_of(api.post("/api/v1/operations", json=HOLD | change))
+    assert found[0] == status
+    assert what in found[1]
+    assert begun(api) == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"action":"hold"}'])
+def test_a_body_that_is_no_operation_begins_none(api: httpx.Client, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = api.post("/api/v1/operations", content=body, headers=headers)
+    assert problem_of(answer)[0] == 400
+    answer = api.post("/api/v1/operations", content=body)
+    assert problem_of(answer)[0] == 415
+    assert begun(api) == 0
+
+
+def test_an_operation_says_who_began_and_who_ended_it(site: Site) -> None:
+    api = site.client("token")
+    assert api.post("/api/v1/operations", json=HOLD).json()["actor"] == "api:ci-operator"
+    browser = site.client("password")
+    csrf = site.csrf(browser)
+    ended = browser.post("/api/v1/operations/1/cancel", headers=csrf, json={"reason": "no"}).json()
+    assert ended["state"] == "cancelled"
+    assert "api:operator" in ended["state_reason"]
+    status, detail = problem_of(api.post("/api/v1/operations/1/resume"))
+    assert (status, "operation 1 is cancelled" in detail) == (409, True)
+
+
+def test_an_edit_changes_what_is_named_and_is_sent_as_an_operation(site: Site) -> None:
+    api = site.client("token")
+    before = api.get("/api/v1/messages/1/content").content
+    looks = api.post("/api/v1/messages/1/edit-preview", json=EDIT).json()
+    assert "berta" in [value["value"] for value in looks["properties"]]
+    assert api.get("/api/v1/messages/1/content").content == before
+    assert api.post("/api/v1/messages/1/edit", json=EDIT).json()["action"] == "retry"
+    assert b"berta" in api.get("/api/v1/messages/1/content").content
+    original = api.get("/api/v1/messages/test-000000000001/originals/0/content")
+    assert original.content == before
+    wrong = {"change": {"remove_properties": ["nothing"]}}
+    assert problem_of(api.post("/api/v1/messages/1/edit", json=wrong))[0] == 400
+
+
+# --- masking ----------------------------------------------------------------------------------
+
+
+def test_a_viewer_sees_no_body_and_no_property(shared: Site) -> None:
+    page = shared.client("token", Role.VIEWER).get("/api/v1/messages/1")
+    assert "anna" not in page.text
+    assert "4111 1111" not in page.text
+    assert page.json()["view"]["problems"] == [HIDDEN]
+    assert problem_of(shared.client("token", Role.VIEWER).get("/api/v1/messages/1/content")) == (
+        403,
+        HIDDEN,
+    )
+    assert "anna" in shared.client("token").get("/api/v1/messages/1").text
+
+
+def test_what_the_patterns_match_is_shown_to_nobody(tmp_path: Path) -> None:
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, [r"\b4111\b", "an+a", "script"])) as site:
+        for role in Role:
+            api = site.client("token", role)
+            page = api.get("/api/v1/messages/1")
+            assert "4111" not in page.text
+            assert '"anna"' not in page.text
+            view = page.json()["view"]
+            assert view["body"]["text"] == "card *** 1111"
+            assert view["body"]["locked"] == "parts of it are masked"
+            assert {value["name"]: value["value"] for value in view["properties"]} == {
+                "customer": "***",
+                "tries": "3",
+            }
+            rows = api.get("/api/v1/messages").json()["rows"]
+            causes = {row["id"]: row["cause"] for row in rows}
+            assert causes[2] == "timeout after *** ms"
+            assert causes[1] == "<***>alert(1)</***>"
+            preview = api.get("/api/v1/preview?action=retry&id=2").json()
+            assert preview["example"]["cause"] == "timeout after *** ms"
+
+
+def test_a_pattern_that_takes_too_long_masks_all() -> None:
+    masking = Masking(Bodies.VIEWERS, [r"^(a|aa|a+b?)+$"])
+    assert masking.text("a" * 4000 + "!") == "***"
+
+
+# --- the stream -------------------------------------------------------------------------------
+
+
+def counters(lines: Iterator[str]) -> Any:
+    for line in lines:
+        if line.startswith("data: "):
+            return json.loads(line.removeprefix("data: "))
+    raise AssertionError("the stream has ended")
+
+
+def test_counters_come_when_they_change(site: Site) -> None:
+    with site.client("token").stream("GET", "/api/v1/events") as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = answer.iter_lines()
+        first = counters(lines)
+        assert (first["waiting"], first["held"], first["parked"]) == (3, 1, 1)
+        store = SqliteStore(site.folder / "schedule.db", clock=SystemClock())
+        store.open()
+        store.release(RowFilter(ids=(3,)), 1, "test")
+        store.close()
+        found = counters(lines)
+        while found["held"]:
+            found = counters(lines)
+        assert found["waiting"] == 4
+
+
+def test_so_many_may_listen_and_no_more(shared: Site) -> None:
+    clients = [shared.client("token") for _ in range(MAX_LISTENERS + 1)]
+    streams = [client.stream("GET", "/api/v1/events") for client in clients]
+    answers = [stream.__enter__() for stream in streams]
+    try:
+        assert [answer.status_code for answer in answers] == [200] * MAX_LISTENERS + [503]
+    finally:
+        for stream in streams:
+            stream.__exit__(None, None, None)
+    again = shared.client("token")
+
+    def is_heard() -> bool:
+        with again.stream("GET", "/api/v1/events") as answer:
+            return answer.status_code == 200
+
+    eventually(is_heard)
