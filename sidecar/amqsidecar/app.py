@@ -102,10 +102,10 @@ class _Rules:
         self._plugins = load_plugins()
         self._config = config
         self._clock = clock
-        self._given = load_rules(config, self._plugins)
-        self._decider = None if self._given is None else _compile(self._given, self._plugins)
+        self.given = load_rules(config, self._plugins)
+        self._decider = None if self.given is None else _compile(self.given, self._plugins)
         self._discovery = Discovery(self.classic)
-        for warning in () if self._given is None else self._given.warnings:
+        for warning in () if self.given is None else self.given.warnings:
             log.warning("policy_warning", meaning=warning)
 
     def decider(self, link: Link) -> Decider:
@@ -115,7 +115,7 @@ class _Rules:
             raise BrokerRefused(
                 f"the broker is {kind.value}, but broker.kind says {expected.value}"
             )
-        if kind is BrokerKind.CLASSIC and isinstance(self._given, ArtemisRules):
+        if kind is BrokerKind.CLASSIC and isinstance(self.given, ArtemisRules):
             what = (
                 "holds address settings of Artemis, and the broker is Classic: name its "
                 "activemq.xml, or the broker that these settings are of in broker.url"
@@ -135,7 +135,7 @@ class _Rules:
     @property
     def classic(self) -> ClassicRules | None:
         """The given rules, if they are Classic's."""
-        return self._given if isinstance(self._given, ClassicRules) else None
+        return self.given if isinstance(self.given, ClassicRules) else None
 
     def true_origin(self) -> TrueOrigin:
         return (
@@ -337,7 +337,7 @@ def run_observer(config: Config) -> int:
         cause_of=chosen_cause(config.intake.cause_properties),
     )
     with (
-        serving_http(config, clock, health, metrics, has_store=False) as address,
+        serving_http(config, clock, health, metrics, rules.given, has_store=False) as address,
         _signals(observer.stop),
     ):
         log.info("started", version=__version__, http=address, mode="observe")
@@ -463,7 +463,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             max_events=config.history.max_events,
         )
         with (
-            serving_http(config, clock, health, metrics, has_store=True) as address,
+            serving_http(config, clock, health, metrics, rules.given, has_store=True) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),
             nullcontext() if store is None else operating(config, clock, service.wake, metrics),

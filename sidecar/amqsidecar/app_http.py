@@ -9,8 +9,11 @@ from amqsidecar.brokers.kept_message import chosen_properties
 from amqsidecar.brokers.message_edit import edit_message
 from amqsidecar.brokers.message_view import view_message
 from amqsidecar.clock import Clock
-from amqsidecar.config.schema import Config, split_listen
+from amqsidecar.config.schema import Config, TopicPolicy, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.stores.open import open_store
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
@@ -24,7 +27,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def serving_http(
-    config: Config, clock: Clock, health: Health, metrics: Metrics, *, has_store: bool
+    config: Config,
+    clock: Clock,
+    health: Health,
+    metrics: Metrics,
+    rules: ClassicRules | ArtemisRules | None,
+    *,
+    has_store: bool,
 ) -> Iterator[str]:
     """Serve while the block runs; gives the address, "" = off.
 
@@ -33,6 +42,7 @@ def serving_http(
         clock: tells pages what time it is.
         health: what probes are told.
         metrics: what scrapers are told.
+        rules: of the sidecar; None = none are given.
         has_store: whether there is a schedule to look at.
 
     Raises:
@@ -51,6 +61,7 @@ def serving_http(
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
     from amqsidecar.http.static import StaticFiles  # noqa: PLC0415
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
+    from amqsidecar.operations.policies import policies_of  # noqa: PLC0415
     from amqsidecar.operations.wellness import read_wellness  # noqa: PLC0415
 
     def make_store() -> "OpenStore":
@@ -67,6 +78,13 @@ def serving_http(
             properties_of=chosen_properties,
             view_message=view_message,
             edit_message=edit_message,
+            policies=policies_of(
+                rules,
+                load_plugins(),
+                intake_queues=config.intake.queues,
+                final_suffix=config.redelivery.final_suffix,
+                parks_topics=config.policy.topics is TopicPolicy.PARK,
+            ),
             wellness=lambda: read_wellness(health, metrics),
             lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
         ),

@@ -21,7 +21,9 @@ from amqsidecar.ledger import Ledger
 from amqsidecar.model.message import MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.charts import LatenessBucket
+from amqsidecar.operations.explain import Explainer
 from amqsidecar.operations.message import EditMessage, ViewMessage
+from amqsidecar.operations.policies import Policies
 from amqsidecar.operations.select import PropertiesOf
 from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
@@ -64,6 +66,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         view_message: makes an encoding and a message what people see, at most so many bytes of it;
             `Desk.view` says what of that is shown to whom.
         edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
+        policies: the rules, and how others are asked.
         wellness: tells how the sidecar itself is.
         lateness: tells how late re-sends were, since the process began.
     """
@@ -72,8 +75,14 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     properties_of: PropertiesOf
     view_message: ViewMessage
     edit_message: EditMessage
+    policies: Policies | None = None
     wellness: Callable[[], Wellness] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
+
+    @property
+    def explainer(self) -> Explainer | None:
+        """Says what the rules make of a death; None = no rules are given."""
+        return None if self.policies is None else self.policies.explainer
 
 
 class Desk:

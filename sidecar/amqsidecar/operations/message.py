@@ -12,6 +12,7 @@ from amqsidecar.model.operation import Action, Operation, Pace, Selection
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.browse import tell_story
+from amqsidecar.operations.explain import Explainer, Forecast, last_death
 from amqsidecar.operations.operate import Wish, begin, checked
 from amqsidecar.operations.timeline import Moment, tell_life
 from amqsidecar.store import Store
@@ -56,6 +57,8 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
         originals: what it was before edits, the oldest first.
         view: what is in it now; None = it waits no longer, so its bytes are not here.
         edit_lock: why it can't be edited now; None = it may be.
+        forecast: what the rules as they are now make of its latest death, and of it again each time
+            it is re-sent; None = no rules are given, or where it died can't be told.
     """
 
     redelivery_id: str
@@ -65,6 +68,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     originals: list[OriginalView]
     view: MessageView | None
     edit_lock: str | None
+    forecast: Forecast | None
 
 
 def message_page(
@@ -75,6 +79,7 @@ def message_page(
     now_ms: int,
     view: ViewMessage,
     *,
+    explainer: Explainer | None = None,
     max_bytes: int = VIEW_BYTES_MAX,
     window_ms: int = Pace().window_ms,
 ) -> MessagePage | None:
@@ -87,6 +92,7 @@ def message_page(
         uid: of the store; see `StoreState`.
         now_ms: the time.
         view: shows what is in a message.
+        explainer: of the rules; None = none are given.
         max_bytes: show at most so much of a body.
         window_ms: so long after its re-send a message may come back.
     """
@@ -98,6 +104,7 @@ def message_page(
     def history() -> Sequence[AnyEvent]:
         return store.history(redelivery_id)
 
+    death = last_death(story.history)
     named = [row for row in story.rows if str(row.id) == reference]
     row = next(iter(named or story.rows), None)
     message = None if row is None else store.message(row.id)
@@ -121,6 +128,7 @@ def message_page(
         ],
         view=looks,
         edit_lock="it waits no longer" if row is None else edit_lock(row),
+        forecast=None if explainer is None or death is None else explainer.forecast(death),
     )
 
 
