@@ -84,12 +84,14 @@ def _resends(history: Sequence[events.AnyEvent]) -> list[tuple[_Resend, int | No
 
 
 def _moment(event: events.AnyEvent, outcome: Outcome | None) -> Moment:
-    is_death = isinstance(event, events.Received)
+    group = None
+    if isinstance(event, events.Received):
+        group = failure_cause(event.cause, expired=event.expired)
     return Moment(
         event=event,
         kind=tag_of(event),
         said=describe(event),
-        cause_group=failure_cause(event.cause, expired=event.expired) if is_death else None,
+        cause_group=group,
         outcome=outcome,
     )
 
