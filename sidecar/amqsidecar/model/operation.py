@@ -185,7 +185,7 @@ while doesn't get at once what should have come evenly."""
 POLL_MS: Final = 500
 """So often is looked whether messages were sent."""
 
-LEASE_MS: Final = 10_000
+LEASE_MS: Final = 5_000
 """A runner that gives no sign for so long has died."""
 
 _STATE_CHANGES_KEPT = 100
