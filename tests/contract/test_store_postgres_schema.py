@@ -15,6 +15,7 @@ from amqsidecar.stores.postgres_schema import MIGRATIONS
 from amqsidecar.stores.postgres_store import PostgresStore
 from support.schedule_rows import taken_row
 from support.virtual_clock import VirtualClock
+from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
 VERSION = 3
@@ -175,3 +176,42 @@ def test_a_migration_that_has_to_wait_gives_up_and_holds_nobody_up(
     run_cycle(old, 2)
     service(make, migrations=newer)
     run_cycle(old, 3)
+
+
+def indexes(store: PostgresStore) -> set[str]:
+    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE indisvalid"
+    return {name for (name,) in store._database.run(query)}
+
+
+def test_an_index_is_made_later_where_many_wait_and_nobody_waits_for_it(
+    make: MakeStore, newer: Path
+) -> None:
+    (newer / f"{NEWER:04}_index_redelivery_by_cause.sql").write_text(
+        "CREATE INDEX {concurrently} IF NOT EXISTS redelivery_by_cause ON redelivery (cause);\n"
+    )
+    old = service(make)
+    run_cycle(old, 1)
+    new = service(make, migrations=newer)
+    assert "redelivery_by_cause" not in indexes(new)
+    # One that was left half made, as by a process that died.
+    new._database.run("CREATE INDEX redelivery_by_cause ON redelivery (cause)")
+    new._database.run(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'redelivery_by_cause'::regclass"
+    )
+    person = make(migrations=newer)
+    person.open()
+    with ThreadPoolExecutor(1) as pool:
+        with old.transaction() as tx:
+            tx.claim_due(10_000, 9)
+            making = pool.submit(person.forget_ledger, 0, 0, 9)
+            waiting = (
+                "SELECT 1 FROM pg_stat_activity WHERE query LIKE %s AND wait_event IS NOT NULL"
+            )
+            wanted = "%INDEX CONCURRENTLY%redelivery_by_cause%"
+            eventually(lambda: bool(new._database.run(waiting, wanted)), what="it is being made")
+            new.forget_ledger(0, 0, 9)
+            run_cycle(new, 2)
+        assert making.result(60) == 0
+    assert "redelivery_by_cause" in indexes(new)
+    assert {"redelivery_by_group", "redelivery_kept_due"} <= indexes(new)
+    assert person._database.run("SHOW lock_timeout") != [("0",)]

@@ -270,6 +270,25 @@ class PostgresDatabase:
         finally:
             connection.limit_s = self._limit_s
 
+    @contextmanager
+    def at_leisure(self, purpose: str) -> Iterator[bool]:
+        """Do outside of transactions what takes its time; False = somebody does it already."""
+        lock, limits = self.advisory_lock(purpose), ("statement_timeout", "lock_timeout")
+        ((is_free,),) = self.run("SELECT pg_try_advisory_lock(%s)", lock)
+        if not is_free:
+            yield False
+            return
+        try:
+            for name in limits:
+                self.run(f"SET {name} = 0")
+            with self.patience():
+                yield True
+        finally:
+            if self.is_open:
+                for name in limits:
+                    self.run(f"SET {name} = '{self._settings[name]}'")
+                self.run("SELECT pg_advisory_unlock(%s)", lock)
+
     def advisory_lock(self, purpose: str) -> int:
         """Return the number of a lock that everybody on our schema knows."""
         return crc32(f"{self._schema} {purpose}".encode())

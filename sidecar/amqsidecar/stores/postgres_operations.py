@@ -23,6 +23,7 @@ from amqsidecar.stores.postgres_database import PostgresDatabase, Rows
 from amqsidecar.stores.postgres_events import event_key
 from amqsidecar.stores.postgres_pages import next_window
 from amqsidecar.stores.postgres_rows import LAST_ID, conditions_of, pg_text
+from amqsidecar.stores.postgres_schema import Schema
 from amqsidecar.stores.postgres_transaction import CLAIM_BYTES, PostgresTransaction
 from amqsidecar.stores.sightings import seen
 
@@ -42,6 +43,7 @@ class PostgresOperations:
     """The side of a `Ledger` that people act through, of the store that inherits it."""
 
     _database: PostgresDatabase
+    _schema: Schema
     _written_as_nobody: Callable[[], AbstractContextManager[PostgresTransaction]]
 
     def add_operation(self, operation: Operation) -> Operation:
@@ -271,8 +273,11 @@ class PostgresOperations:
     def forget_ledger(self, before_ms: int, hours_before_ms: int, limit: int) -> int:
         """Remove what is older than a time, and merge older counts to hours; returns how much.
 
+        Indexes that a migration left to a better time are made here.
+
         Promise: safe to call again; if the process dies inside, nothing was removed.
         """
+        self._schema.make_indexes()
         database, old = self._database, {"before_ms": before_ms, "limit": limit}
         with self._written_as_nobody():
             removed = sum(

@@ -9,11 +9,15 @@ from amqsidecar.ledger import RowKey, RowOrder, RowPage
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.stores.postgres_database import PostgresDatabase
 from amqsidecar.stores.postgres_rows import (
+    INDEXED_CHARACTERS,
     LAST_ID,
+    STATE_NUMBERS,
+    STATES,
     conditions_of,
+    count_tallied,
     filter_values,
     filtered,
-    tallied_values,
+    group_name,
     view_row,
 )
 
@@ -41,6 +45,7 @@ def next_window(
     database: PostgresDatabase, row_filter: RowFilter, after_id: int, until_id: int, limit: int
 ) -> Window:
     """Return the next rows that a filter hits by number, at most `limit`."""
+    row_filter = _with_destination(database, row_filter)
     if row_filter.ids is not None:
         ids = sorted({number for number in row_filter.ids if after_id < number <= until_id})
         if len(ids) > limit:
@@ -63,18 +68,37 @@ def page_of_rows(
     after: RowKey | None,
 ) -> RowPage:
     """Return rows that a filter hits, in an order."""
+    row_filter = _with_destination(database, row_filter)
     source, values = filter_values(row_filter)
     if source in _FEW_SOURCES:
         return _sorted_page(database, row_filter, order, limit, after)
     if order is RowOrder.NEWEST:
         return _newest_page(database, source, values, limit, after)
-    about = tallied_values(
-        row_filter.destination if source == "by_destination" else None,
-        row_filter.state if source == "kept" else None,
-    )
-    if database.query("count_tallied", **about)[0][0] <= FEW_ROWS:
+    if count_tallied(database, _indexed_part(source, row_filter)) <= FEW_ROWS:
         return _sorted_page(database, row_filter, order, limit, after)
     return _due_page(database, row_filter, limit, after)
+
+
+def _with_destination(database: PostgresDatabase, row_filter: RowFilter) -> RowFilter:
+    """Name the destination where only one has rows of the wanted group: an index serves it then."""
+    if row_filter.destination is not None or not row_filter.cause_group:
+        return row_filter
+    group = group_name(row_filter.cause_group)
+    found = database.query("destinations_of_group", cause_group=group)
+    if len(found) != 1 or len(found[0][0]) >= INDEXED_CHARACTERS:
+        return row_filter
+    return msgspec.structs.replace(row_filter, destination=found[0][0])
+
+
+def _indexed_part(source: str, row_filter: RowFilter) -> RowFilter:
+    """Return the conditions that an index serves."""
+    destination, state = row_filter.destination, row_filter.state
+    parts = {
+        "by_group": RowFilter(destination=destination, cause_group=row_filter.cause_group),
+        "by_destination": RowFilter(destination=destination),
+        "kept": RowFilter(state=state),
+    }
+    return parts.get(source, RowFilter())
 
 
 def _sorted_page(
@@ -114,20 +138,23 @@ def _due_page(
     state, after = row_filter.state, after or RowKey(-LAST_ID, 0)
     values = conditions_of(row_filter)
     values |= {"after_ms": after.sort, "after_id": after.id, "limit": limit, "look": LOOK_ROWS}
-    ceiling = None
-    if state in (None, RowState.WAITING):
-        found = database.query("ceiling_due", **values)
-        ceiling = RowKey(*found[0]) if found else None
-    until = ceiling or RowKey(LAST_ID, LAST_ID)
-    values |= {"until_ms": until.sort, "until_id": until.id}
-    queries = {None: ("due_waiting", "due_kept"), RowState.WAITING: ("due_waiting",)}
+    states = STATES if state is None else (state,)
+    parts = [
+        ("waiting" if one is RowState.WAITING else "kept", values | {"kept": STATE_NUMBERS[one]})
+        for one in states
+    ]
+    ends = [RowKey(*end) for name, part in parts for end in database.query(f"until_{name}", **part)]
+    looked_to = min(ends, default=None)
+    until = looked_to or RowKey(LAST_ID, LAST_ID)
     rows = [
         view_row(row)
-        for query in queries.get(state, ("due_kept",))
-        for row in database.query(query, **values)
+        for name, part in parts
+        for row in database.query(
+            f"due_{name}", **part | {"until_ms": until.sort, "until_id": until.id}
+        )
     ]
     rows.sort(key=_key_of(RowOrder.DUE))
-    return _page(rows, RowOrder.DUE, limit, ceiling)
+    return _page(rows, RowOrder.DUE, limit, looked_to)
 
 
 def _page(rows: list[RowView], order: RowOrder, limit: int, looked_to: RowKey | None) -> RowPage:

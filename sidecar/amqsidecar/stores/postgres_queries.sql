@@ -90,6 +90,10 @@ DO UPDATE SET count = t.count + excluded.count
 -- The condition that an index serves; a text that is longer stands in the others as well.
 left(destination, 200) = %(key)s
 
+-- fragment: of_group
+-- One destination and one group of causes; the latter stands in no other condition then.
+left(destination, 200) = %(key)s AND cause_group = %(group_key)s
+
 -- fragment: of_due_times
 -- Above one place in the order of due times, and up to another.
 (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
@@ -477,6 +481,13 @@ WHERE {of_destination} AND id > %(after_id)s AND id <= %(until_id)s
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200), id LIMIT %(limit)s;
 
+-- name: list_by_group
+-- Rows of one destination and group by number.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY left(destination, 200), cause_group, id LIMIT %(limit)s;
+
 -- name: list_by_redelivery_id
 -- The rows of one message by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
@@ -511,6 +522,13 @@ WHERE {of_destination} AND id < %(before)s AND id >= %(floor)s
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200) DESC, id DESC LIMIT %(limit)s;
 
+-- name: newest_by_group
+-- Rows of one destination and group by number, the highest first.
+SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
+WHERE {of_group} AND id < %(before)s AND id >= %(floor)s
+    AND id NOT IN ({taken}) AND {row_conditions}
+ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC LIMIT %(limit)s;
+
 -- name: floor_all
 -- So far down rows are looked at; no row = to the last.
 SELECT id FROM redelivery WHERE id < %(before)s ORDER BY id DESC OFFSET %(look)s - 1 LIMIT 1;
@@ -524,6 +542,11 @@ ORDER BY state DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 -- As floor_all.
 SELECT id FROM redelivery WHERE {of_destination} AND id < %(before)s
 ORDER BY left(destination, 200) DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: floor_by_group
+-- As floor_all.
+SELECT id FROM redelivery WHERE {of_group} AND id < %(before)s
+ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: ceiling_all
 -- So far up rows are looked at; no row = to the last.
@@ -542,6 +565,12 @@ SELECT id FROM redelivery
 WHERE {of_destination} AND id > %(after_id)s AND id <= %(until_id)s
 ORDER BY left(destination, 200), id OFFSET %(look)s - 1 LIMIT 1;
 
+-- name: ceiling_by_group
+-- As ceiling_all.
+SELECT id FROM redelivery
+WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
+ORDER BY left(destination, 200), cause_group, id OFFSET %(look)s - 1 LIMIT 1;
+
 -- name: due_waiting
 -- Waiting rows by due time.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
@@ -549,16 +578,24 @@ WHERE state = 0 AND {of_due_times} AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY due_at_ms, id LIMIT %(limit)s;
 
 -- name: due_kept
--- Held and parked rows by due time; sorts them all.
+-- Held or parked rows by due time.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE state <> 0 AND {of_due_times} AND id NOT IN ({taken}) AND {row_conditions}
-ORDER BY due_at_ms, id LIMIT %(limit)s;
+WHERE state = %(kept)s AND state <> 0 AND {of_due_times} AND id NOT IN ({taken})
+    AND {row_conditions}
+ORDER BY state, due_at_ms, id LIMIT %(limit)s;
 
--- name: ceiling_due
+-- name: until_waiting
 -- So far waiting rows are looked at by due time; no row = to the last.
 SELECT due_at_ms, id FROM redelivery
 WHERE state = 0 AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
 ORDER BY due_at_ms, id OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: until_kept
+-- As until_waiting, of held or parked rows.
+SELECT due_at_ms, id FROM redelivery
+WHERE state = %(kept)s AND state <> 0
+    AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
+ORDER BY state, due_at_ms, id OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: due_counts
 -- How many waiting rows are due between which bounds.
@@ -590,6 +627,11 @@ WHERE state = %(state)s AND state <> 0 AND id NOT IN ({taken}) AND {row_conditio
 -- How many rows of one destination.
 SELECT count(*) FROM redelivery
 WHERE {of_destination} AND id NOT IN ({taken}) AND {row_conditions};
+
+-- name: count_by_group
+-- How many rows of one destination and group.
+SELECT count(*) FROM redelivery
+WHERE {of_group} AND id NOT IN ({taken}) AND {row_conditions};
 
 -- name: count_by_redelivery_id
 -- How many rows of one message.
@@ -768,15 +810,29 @@ WHERE bucket_ms >= %(from_ms)s AND bucket_ms < %(until_ms)s AND kind = ANY (%(ki
 GROUP BY bucket_ms, kind, destination, cause_group, attempt
 ORDER BY bucket_ms, kind, destination, cause_group, attempt;
 
--- name: group_tallies
--- All tallies by cause group; of no group is what the tally has more.
-SELECT destination, state, cause_group, sum(count)::bigint FROM (
+-- fragment: all_group_tallies
+-- By cause group; of no group is what the tally has more.
     SELECT left(destination, 400) AS destination, state, '' AS cause_group, count FROM tally
     UNION ALL SELECT destination, state, '', - count FROM group_tally
     UNION ALL SELECT destination, state, cause_group, count FROM group_tally
-) AS t
+
+-- name: group_tallies
+-- All tallies by cause group.
+SELECT destination, state, cause_group, sum(count)::bigint FROM ({all_group_tallies}) AS t
 GROUP BY destination, state, cause_group HAVING sum(count) <> 0
 ORDER BY destination, state, cause_group;
+
+-- name: count_grouped
+-- How many rows there are of a group, of one destination or all, of one state or any.
+SELECT coalesce(sum(count), 0)::bigint FROM ({all_group_tallies}) AS t
+WHERE cause_group = %(cause_group)s
+    AND (%(destination)s::text IS NULL OR destination = left(%(destination)s, 400))
+    AND (%(state)s::smallint IS NULL OR state = %(state)s);
+
+-- name: destinations_of_group
+-- Where there are rows of a group; two tell that there are several.
+SELECT destination FROM group_tally WHERE cause_group = %(cause_group)s
+GROUP BY destination HAVING sum(count) > 0 LIMIT 2;
 
 -- name: tail
 -- What is visible now: transactions, but not the events of unfinished cycles.

@@ -125,14 +125,22 @@ def filter_values(row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
     values = conditions_of(row_filter)
     if row_filter.ids is not None:
         return "by_ids", values | {"ids": list(row_filter.ids)}
+    group = values["cause_group"]
     for name in ("redelivery_id", "destination"):
         text = values[name]
+        if text is None:
+            continue
+        # Why: asked twice for the same, the planner would expect few rows, and sort them all.
+        values |= {
+            "key": text[:INDEXED_CHARACTERS],
+            name: None if len(text) < INDEXED_CHARACTERS else text,
+        }
+        if name == "destination" and group:
+            return "by_group", values | {"group_key": group, "cause_group": None}
         # Why: fewer rows are held or parked than have one destination, as a rule.
-        if text is not None and not (name == "destination" and values["state"]):
-            key = text[:INDEXED_CHARACTERS]
-            # Why: asked twice for the same, the planner would expect few rows, and sort them all.
-            whole = None if len(text) < INDEXED_CHARACTERS else text
-            return f"by_{name}", values | {"key": key, name: whole}
+        if not (name == "destination" and values["state"]):
+            return f"by_{name}", values
+        values[name] = text
     return ("kept" if values["state"] else "all"), values
 
 
@@ -142,6 +150,15 @@ def tallied_values(destination: str | None, state: RowState | None) -> dict[str,
         "destination": None if destination is None else tally_name(destination),
         "state": None if state is None else STATE_NUMBERS[state],
     }
+
+
+def count_tallied(database: PostgresDatabase, row_filter: RowFilter) -> int:
+    """Return how many rows there are of a filter's destination, state and group; scans no rows."""
+    values = tallied_values(row_filter.destination, row_filter.state)
+    if row_filter.cause_group is None:
+        return int(database.query("count_tallied", **values)[0][0])
+    values["cause_group"] = group_name(row_filter.cause_group)
+    return int(database.query("count_grouped", **values)[0][0])
 
 
 def filtered(

@@ -3,6 +3,9 @@
 `NNNN_pre_*.sql` only adds; the first program that knows it runs it at its start, and older programs
 go on working. `NNNN_post_*.sql` takes away what those need; it is run as soon as no older program
 is an instance any more. Each file runs in one transaction with the note that it ran.
+
+`NNNN_index_<name>.sql` makes an index that helps and that nobody needs: at once where the schema is
+new, else beside everybody's work, because it takes its time among millions of rows.
 """
 
 import re
@@ -15,7 +18,7 @@ from amqsidecar.stores.postgres_database import PostgresDatabase
 
 MIGRATIONS = resources.files(__package__) / "postgres_migrations"
 
-_FILE = re.compile(r"(\d{4})_(pre|post)_\w+\.sql")
+_FILE = re.compile(r"(\d{4})_(pre|post|index)_(\w+)\.sql")
 
 
 class Schema:
@@ -31,12 +34,13 @@ class Schema:
         self._database = database
         self._name = name
         files = sorted(
-            (int(match[1]), match[2], file)
+            (int(match[1]), match[2], match[3], file)
             for file in folder.iterdir()
             if (match := _FILE.fullmatch(file.name)) is not None
         )
-        self._pre = [(number, file) for number, kind, file in files if kind == "pre"]
-        self._post = [(number, file) for number, kind, file in files if kind == "post"]
+        self._pre = [(number, file) for number, kind, _, file in files if kind == "pre"]
+        self._post = [(number, file) for number, kind, _, file in files if kind == "post"]
+        self._indexes = {name: file for _, kind, name, file in files if kind == "index"}
         self.version = max(number for number, _ in self._pre)
 
     def prepare(self, *, read_only: bool) -> None:
@@ -97,6 +101,23 @@ class Schema:
         )
         return True
 
+    def make_indexes(self) -> None:
+        """Make the indexes that are missing, while everybody goes on; may take minutes.
+
+        Promise: safe to call again, and by several processes at once: one does it. What a process
+        leaves that dies inside is made anew by the next call.
+        """
+        database = self._database
+        for name, file in self._indexes.items():
+            made = "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%s) AND indisvalid"
+            if database.run(made, name):
+                continue
+            with database.at_leisure("indexes") as is_ours:
+                if not is_ours:
+                    return
+                database.run(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+                database.run(_text(file).format(concurrently="CONCURRENTLY"))
+
     def _check(self, oldest_program: int) -> None:
         if oldest_program > self.version:
             raise SchemaMismatch(
@@ -127,6 +148,9 @@ class Schema:
                 if number == 1:
                     database.run("INSERT INTO schema_version VALUES (true, 1, 1)")
                 database.run("UPDATE schema_version SET version = %s", number)
+            if version == 0:
+                for file in self._indexes.values():
+                    database.run(_text(file).format(concurrently=""))
 
     def _create(self) -> None:
         database = self._database
@@ -155,4 +179,8 @@ class Schema:
         database.run("SET LOCAL statement_timeout = 0")
         database.run("SET LOCAL lock_timeout = '2s'")
         with database.patience():
-            database.run(file.read_text(encoding="utf-8"))
+            database.run(_text(file))
+
+
+def _text(file: Traversable) -> str:
+    return file.read_text(encoding="utf-8")

@@ -37,10 +37,10 @@ from amqsidecar.stores.postgres_rows import (
     LAST_ID,
     STATES,
     conditions_of,
+    count_tallied,
     filter_values,
     filtered,
     pg_text,
-    tallied_values,
 )
 from amqsidecar.stores.postgres_schema import MIGRATIONS, Schema
 from amqsidecar.stores.postgres_transaction import PostgresTransaction
@@ -267,12 +267,14 @@ class PostgresStore(ActingStore, PostgresLooking, PostgresOperations, PostgresOu
         return filtered(self._database, row_filter, limit, after_id, LAST_ID)
 
     def count_rows(self, row_filter: RowFilter) -> int:
-        """Return how many rows the filter hits; by destination and state it costs no scan."""
-        destination, state = row_filter.destination, row_filter.state
-        if row_filter == RowFilter(destination=destination, state=state):
-            name, values = "tallied", tallied_values(destination, state)
-        else:
-            name, values = filter_values(row_filter)
+        """Return how many rows the filter hits; costs no scan by destination, state and group."""
+        if row_filter == RowFilter(
+            destination=row_filter.destination,
+            state=row_filter.state,
+            cause_group=row_filter.cause_group,
+        ):
+            return count_tallied(self._database, row_filter)
+        name, values = filter_values(row_filter)
         return int(self._database.query(f"count_{name}", **values)[0][0])
 
     def message(self, row_id: int) -> bytes | None:
