@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from proton import Message
 from starlette.responses import Response
 from starlette.routing import Route
@@ -69,11 +69,11 @@ class Site:
     desk: Desk
     routes: list[Route]
     tokens: dict[Role, str]
-    clients: list[httpx.Client] = field(default_factory=list)
+    clients: list[httpx2.Client] = field(default_factory=list)
 
-    def client(self, way: str | None = None, role: Role = Role.OPERATOR) -> httpx.Client:
+    def client(self, way: str | None = None, role: Role = Role.OPERATOR) -> httpx2.Client:
         """Return a client that has shown who it is, with what a page of ours would send along."""
-        client = httpx.Client(base_url=f"http://{self.address}", timeout=30, verify=NO_TLS)
+        client = httpx2.Client(base_url=f"http://{self.address}", timeout=30, verify=NO_TLS)
         self.clients.append(client)
         match way:
             case "token":
@@ -87,7 +87,7 @@ class Site:
                 client.headers.update({USER_HEADER: "carl", GROUPS_HEADER: f"staff, {role}s"})
         return client
 
-    def csrf(self, client: httpx.Client) -> dict[str, str]:
+    def csrf(self, client: httpx2.Client) -> dict[str, str]:
         """Return the headers that a change needs."""
         return {"X-CSRF-Token": client.get("/api/v1/session").json()["csrf"]}
 
@@ -103,7 +103,7 @@ def session_cookie(way: str, role: Role) -> str:
 
 @contextmanager
 def running_site(
-    folder: Path, masking: Masking = NOTHING_MASKED, **settings: Any
+    folder: Path, masking: Masking = NOTHING_MASKED, port: int = 0, **settings: Any
 ) -> Iterator[Site]:
     """Serve a site while the block runs."""
     access_files._COST = (4, 8, 1)  # What a password costs is no question of these tests.
@@ -134,7 +134,7 @@ def running_site(
         desk, entrance.access, [*entrance.routes, *api_routes(desk), *console_routes(desk)]
     )
     server = HttpServer(app)
-    host, port = server.start("127.0.0.1", 0)
+    host, port = server.start("127.0.0.1", port)
     site = Site(folder, f"{host}:{port}", desk, list(app._app.routes), tokens)
     try:
         yield site

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlencode, urljoin
 
-import httpx
+import httpx2
 import pytest
 from lxml import html
 from proton import Message
@@ -57,22 +57,22 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(store_path: Path) -> Iterator[httpx.Client]:
+def client(store_path: Path) -> Iterator[httpx2.Client]:
     with (
         running_console(store_path) as address,
-        httpx.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
         yield client
 
 
-def page_of(client: httpx.Client, address: str, status: int = 200) -> html.HtmlElement:
+def page_of(client: httpx2.Client, address: str, status: int = 200) -> html.HtmlElement:
     """Return a page that has no markup but ours."""
     answer = client.get(address)
     assert answer.status_code == status, answer.text
     return check(answer)
 
 
-def check(answer: httpx.Response) -> html.HtmlElement:
+def check(answer: httpx2.Response) -> html.HtmlElement:
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "'unsafe" not in answer.headers["content-security-policy"]
     page = html.document_fromstring(answer.content)
@@ -99,7 +99,7 @@ OUR_TAGS = re.compile(
 )
 
 
-def crawl(client: httpx.Client) -> dict[str, html.HtmlElement]:
+def crawl(client: httpx2.Client) -> dict[str, html.HtmlElement]:
     """Return every page that links lead to, one of each kind of address."""
     found: dict[str, html.HtmlElement] = {}
     waiting, kinds = ["/"], set[str]()
@@ -116,7 +116,7 @@ def crawl(client: httpx.Client) -> dict[str, html.HtmlElement]:
     return found
 
 
-def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx.Client) -> None:
+def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx2.Client) -> None:
     pages = crawl(client)
     kinds = {address.partition("?")[0] for address in pages}
     actions = {f"/act/{one}" for one in ("retry", "hold", "release", "redirect", "cancel")}
@@ -131,7 +131,7 @@ def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx.Client
     assert "‹U+202E›" in said
 
 
-def test_a_form_gives_back_what_it_was_given(client: httpx.Client) -> None:
+def test_a_form_gives_back_what_it_was_given(client: httpx2.Client) -> None:
     page = page_of(client, f"/messages?{urlencode({'destination': PLACE, 'cause': HOSTILE})}")
     assert page.get_element_by_id("f-destination").value == PLACE
     assert page.get_element_by_id("f-cause").value == HOSTILE
@@ -146,12 +146,12 @@ def fields_of(page: html.HtmlElement) -> dict[str, str]:
     return {name: value.removeprefix("\n") for name, value in form.form_values()}
 
 
-def confirm(client: httpx.Client, page: html.HtmlElement, **fields: str) -> httpx.Response:
+def confirm(client: httpx2.Client, page: html.HtmlElement, **fields: str) -> httpx2.Response:
     [form] = [one for one in page.forms if one.method == "POST"]
     return client.post(form.action, data=fields_of(page) | fields)
 
 
-def test_an_action_is_looked_at_and_then_confirmed(client: httpx.Client) -> None:
+def test_an_action_is_looked_at_and_then_confirmed(client: httpx2.Client) -> None:
     query = urlencode({"destination": PLACE, "state": "held"})
     page = page_of(client, f"/act/release?{query}")
     assert "1 message" in page.text_content()
@@ -170,7 +170,7 @@ def test_an_action_is_looked_at_and_then_confirmed(client: httpx.Client) -> None
     assert "success" not in (listed + page.text_content()).lower()
 
 
-def test_what_can_not_be_undone_is_confirmed_twice(client: httpx.Client) -> None:
+def test_what_can_not_be_undone_is_confirmed_twice(client: httpx2.Client) -> None:
     page = page_of(client, "/act/discard?id=3")
     answer = confirm(client, page)
     assert answer.status_code == 422
@@ -187,7 +187,7 @@ def test_what_can_not_be_undone_is_confirmed_twice(client: httpx.Client) -> None
     ],
 )
 def test_a_form_with_a_mistake_says_which_and_does_nothing(
-    client: httpx.Client, fields: dict[str, str], said: str
+    client: httpx2.Client, fields: dict[str, str], said: str
 ) -> None:
     before = page_of(client, "/operations").text_content()
     answer = confirm(client, page_of(client, "/act/retry?id=1"), **fields)
@@ -196,11 +196,11 @@ def test_a_form_with_a_mistake_says_which_and_does_nothing(
     assert page_of(client, "/operations").text_content().split("begun")[1][:50] in before
 
 
-def test_a_change_without_its_token_is_refused(client: httpx.Client) -> None:
+def test_a_change_without_its_token_is_refused(client: httpx2.Client) -> None:
     assert client.post("/act/retry?id=1").status_code == 403
 
 
-def test_an_edit_is_looked_at_before_it_is_sent(client: httpx.Client) -> None:
+def test_an_edit_is_looked_at_before_it_is_sent(client: httpx2.Client) -> None:
     page = page_of(client, "/messages/edit?id=1")
     typed = {"text": SCRIPT, "new-name-0": "ticket", "new-value-0": ATTRIBUTE, "step": "look"}
     answer = confirm(client, page, **typed)
@@ -238,7 +238,7 @@ def test_an_edit_is_looked_at_before_it_is_sent(client: httpx.Client) -> None:
     ],
 )
 def test_an_address_that_leads_nowhere_says_so(
-    client: httpx.Client, address: str, status: int, said: str
+    client: httpx2.Client, address: str, status: int, said: str
 ) -> None:
     assert said in page_of(client, address, status).text_content()
 
@@ -250,7 +250,7 @@ def test_pages_lead_on_by_key(tmp_path: Path) -> None:
     store.close()
     with (
         running_console(path) as address,
-        httpx.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
         seen: list[str] = []
         place: str | None = "/messages?order=due&cause=cause"
@@ -266,7 +266,7 @@ def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
     open_store(path).close()
     with (
         running_console(path) as address,
-        httpx.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
         pages = {place: page.text_content() for place, page in crawl(client).items()}
     assert "Nothing died in the last hour." in pages["/"]
@@ -278,7 +278,7 @@ def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
 def test_without_a_schedule_there_is_one_clear_sentence() -> None:
     with (
         running_console(None) as address,
-        httpx.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
         assert "keeps no schedule of its own" in page_of(client, "/", 404).text_content()
 
@@ -290,7 +290,7 @@ def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:
     database.close()
     with (
         running_console(path) as address,
-        httpx.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
         page = page_of(client, "/", 503)
         assert "can't be read now" in page.text_content()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-import httpx
+import httpx2
 import pytest
 from starlette.routing import Route
 
@@ -31,7 +31,7 @@ def places(site: Site) -> list[tuple[str, str, Route]]:
     ]
 
 
-def status_of(client: httpx.Client, method: str, path: str, **headers: str) -> int:
+def status_of(client: httpx2.Client, method: str, path: str, **headers: str) -> int:
     with client.stream(method, path, headers=headers) as answer:
         return answer.status_code
 

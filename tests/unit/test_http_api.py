@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import jsonschema
 import pytest
 from openapi_spec_validator import validate
@@ -38,16 +38,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def api(shared: Site) -> httpx.Client:
+def api(shared: Site) -> httpx2.Client:
     return shared.client("token")
 
 
 @pytest.fixture(scope="module")
-def document(api: httpx.Client) -> Any:
+def document(api: httpx2.Client) -> Any:
     return api.get("/api/v1/openapi.json").json()
 
 
-def problem_of(answer: httpx.Response) -> tuple[int, str]:
+def problem_of(answer: httpx2.Response) -> tuple[int, str]:
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
     assert problem["status"] == answer.status_code
@@ -129,7 +129,7 @@ def described(document: Any, method: str, path: str) -> tuple[str, Any]:
 # --- looking ----------------------------------------------------------------------------------
 
 
-def test_messages_are_paged_by_key(api: httpx.Client) -> None:
+def test_messages_are_paged_by_key(api: httpx2.Client) -> None:
     for order, expected in (("newest", [5, 4, 3, 2, 1]), ("due", [3, 4, 5, 1, 2])):
         seen, after = [], None
         while True:
@@ -159,7 +159,7 @@ def test_messages_are_paged_by_key(api: httpx.Client) -> None:
     ],
 )
 def test_a_query_that_is_not_understood_is_no_query(
-    api: httpx.Client, query: str, what: str
+    api: httpx2.Client, query: str, what: str
 ) -> None:
     status, detail = problem_of(api.get(f"/api/v1/messages?{query}"))
     assert status == 400
@@ -182,12 +182,12 @@ def test_a_query_that_is_not_understood_is_no_query(
         "/nothing",
     ],
 )
-def test_what_is_not_there_is_404(api: httpx.Client, path: str) -> None:
+def test_what_is_not_there_is_404(api: httpx2.Client, path: str) -> None:
     assert problem_of(api.get(f"/api/v1{path}"))[0] == 404
 
 
 def test_a_download_is_the_message_and_nothing_that_a_browser_shows(
-    shared: Site, api: httpx.Client
+    shared: Site, api: httpx2.Client
 ) -> None:
     answer = api.get("/api/v1/messages/1/content")
     store = SqliteStore(shared.folder / "schedule.db", clock=SystemClock(), read_only=True)
@@ -202,7 +202,7 @@ def test_a_download_is_the_message_and_nothing_that_a_browser_shows(
 # --- acting -----------------------------------------------------------------------------------
 
 
-def begun(api: httpx.Client) -> int:
+def begun(api: httpx2.Client) -> int:
     return len(api.get("/api/v1/operations").json())
 
 
@@ -221,7 +221,7 @@ def begun(api: httpx.Client) -> int:
     ],
 )
 def test_nothing_is_begun_that_was_not_meant(
-    api: httpx.Client, change: dict[str, Any], status: int, what: str
+    api: httpx2.Client, change: dict[str, Any], status: int, what: str
 ) -> None:
     found = problem_of(api.post("/api/v1/operations", json=HOLD | change))
     assert found[0] == status
@@ -230,7 +230,7 @@ def test_nothing_is_begun_that_was_not_meant(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"action":"hold"}'])
-def test_a_body_that_is_no_operation_begins_none(api: httpx.Client, body: bytes) -> None:
+def test_a_body_that_is_no_operation_begins_none(api: httpx2.Client, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     answer = api.post("/api/v1/operations", content=body, headers=headers)
     assert problem_of(answer)[0] == 400

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield running
 
 
-def log_in(client: httpx.Client, name: str, password: str, address: str = "") -> httpx.Response:
+def log_in(client: httpx2.Client, name: str, password: str, address: str = "") -> httpx2.Response:
     headers = {"X-Forwarded-For": address} if address else {}
     return client.post("/login", data={"name": name, "password": password}, headers=headers)
 

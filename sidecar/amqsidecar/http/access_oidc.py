@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import httpx
+import httpx2
 import structlog
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.starlette_client import OAuth
@@ -77,7 +77,7 @@ class OidcLogin:
         request.scope["session"] = session
         try:
             answer = await self._client().authorize_redirect(request, self._back_url)
-        except (httpx.HTTPError, ValueError, RuntimeError) as error:
+        except (httpx2.HTTPError, ValueError, RuntimeError) as error:
             log.warning("oidc_unreachable", reason=str(error))
             raise Refused(503, "the OpenID provider can't be reached") from error
         to = own_path(request.query_params.get("next", "/"))
@@ -126,7 +126,7 @@ class OidcLogin:
             token = await self._client().authorize_access_token(
                 request, claims_options=options, leeway=_LEEWAY_S
             )
-        except (AuthlibBaseError, JoseError, httpx.HTTPError, ValueError, TypeError) as error:
+        except (AuthlibBaseError, JoseError, httpx2.HTTPError, ValueError, TypeError) as error:
             where = self._address_of(request)
             audit.warning(
                 "login_failed", actor="", way="oidc", address=where, reason=type(error).__name__

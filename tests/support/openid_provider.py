@@ -1,0 +1,106 @@
+"""A small OpenID provider on loopback: discovery, code flow with PKCE, signed ID tokens."""
+
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from amqsidecar.http.serving import HttpServer
+
+CLIENT_ID, CLIENT_SECRET = "amqsidecar", "a secret of the client"
+
+
+@dataclass
+class Provider:
+    """Lets everybody in who comes, with the claims that the test gives.
+
+    Attributes:
+        issuer: its URL.
+        claims: of the next ID tokens, over those that are right.
+        sign_with: another key than the one that it shows; None = the right one.
+    """
+
+    issuer: str = ""
+    claims: dict[str, Any] = field(default_factory=dict)
+    key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
+    sign_with: RSAKey | None = None
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/.well-known/openid-configuration", self._discovery),
+            Route("/keys", self._keys),
+            Route("/authorize", self._authorize),
+            Route("/token", self._token, methods=["POST"]),
+        ]
+
+    async def _discovery(self, _request: Request) -> Response:
+        return JSONResponse(
+            {
+                "issuer": self.issuer,
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+                "jwks_uri": f"{self.issuer}/keys",
+                "id_token_signing_alg_values_supported": ["RS256"],
+                "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+            }
+        )
+
+    async def _keys(self, _request: Request) -> Response:
+        return JSONResponse({"keys": [self.key.as_dict(private=False)]})
+
+    async def _authorize(self, request: Request) -> Response:
+        asked = dict(request.query_params)
+        assert asked["client_id"] == CLIENT_ID
+        assert asked["response_type"] == "code"
+        assert asked["code_challenge_method"] == "S256"
+        code = secrets.token_urlsafe()
+        self.codes[code] = asked
+        return RedirectResponse(f"{asked['redirect_uri']}?code={code}&state={asked['state']}")
+
+    async def _token(self, request: Request) -> Response:
+        form = await request.form()
+        asked = self.codes.pop(str(form["code"]), None)
+        digest = sha256(str(form["code_verifier"]).encode()).digest()
+        challenge = urlsafe_b64encode(digest).rstrip(b"=").decode()
+        basic = request.headers.get("authorization", "")
+        if asked is None or asked["code_challenge"] != challenge or not basic.startswith("Basic "):
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        now = int(time.time())
+        claims = {
+            "iss": self.issuer,
+            "aud": CLIENT_ID,
+            "sub": "007",
+            "iat": now,
+            "exp": now + 60,
+            "nonce": asked["nonce"],
+            "preferred_username": "olga",
+            "groups": ["operators"],
+            **self.claims,
+        }
+        token = jwt.encode({"alg": "RS256", "kid": "one"}, claims, self.sign_with or self.key)
+        return JSONResponse({"access_token": "x", "token_type": "Bearer", "id_token": token})
+
+
+@contextmanager
+def running_provider() -> Iterator[Provider]:
+    """Serve a provider while the block runs."""
+    provider = Provider()
+    server = HttpServer(Starlette(routes=provider.routes()))
+    host, port = server.start("127.0.0.1", 0)
+    provider.issuer = f"http://{host}:{port}"
+    try:
+        yield provider
+    finally:
+        server.stop()
