@@ -21,7 +21,6 @@ from amqsidecar.ledger import Ledger
 from amqsidecar.model.message import MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.charts import LatenessBucket
-from amqsidecar.operations.explain import Explainer
 from amqsidecar.operations.message import EditMessage, ViewMessage
 from amqsidecar.operations.policies import Policies
 from amqsidecar.operations.select import PropertiesOf
@@ -75,14 +74,9 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     properties_of: PropertiesOf
     view_message: ViewMessage
     edit_message: EditMessage
-    policies: Policies | None = None
+    policies: Policies
     wellness: Callable[[], Wellness] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
-
-    @property
-    def explainer(self) -> Explainer | None:
-        """Says what the rules make of a death; None = no rules are given."""
-        return None if self.policies is None else self.policies.explainer
 
 
 class Desk:

@@ -24,6 +24,7 @@ NAVIGATION: Final = (
     ("/groups", "Groups"),
     ("/messages", "Messages"),
     ("/operations", "Operations"),
+    ("/policies", "Policies"),
     ("/plots", "Plots"),
 )
 

@@ -6,7 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from amqsidecar.http.console import action_pages, edit_pages, message_pages, operation_pages
+from amqsidecar.http.console import (
+    action_pages,
+    edit_pages,
+    message_pages,
+    operation_pages,
+    policy_pages,
+)
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.plots import (
     plot_deaths,
@@ -45,6 +51,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
         *edit_pages.routes(console),
         *action_pages.routes(console),
         *operation_pages.routes(console),
+        *policy_pages.routes(console),
     ]
 
 

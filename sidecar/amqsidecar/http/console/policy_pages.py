@@ -1,0 +1,55 @@
+"""Policies as they act, and what other rules would change."""
+
+from collections.abc import Iterable, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from amqsidecar.errors import ConfigError
+from amqsidecar.http.console.console import Console
+from amqsidecar.http.desk import OpenStore
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.policies import Effect, PolicyView, effect_of, policy_view
+
+
+def routes(console: Console) -> Iterable[BaseRoute]:
+    """Return the routes of this page."""
+    desk, policies = console.desk, console.desk.tools.policies
+
+    async def show(
+        request: Request,
+        written: str | None = None,
+        effect: Effect | None = None,
+        problems: Sequence[str] = (),
+    ) -> Response:
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> PolicyView:
+            return policy_view(store, policies, now_ms)
+
+        view = await desk.ask(read)
+        return console.page(
+            request,
+            "policies.html",
+            422 if problems else 200,
+            view=view,
+            written=view.yaml if written is None else written,
+            effect=effect,
+            problems=problems,
+        )
+
+    async def look(request: Request) -> Response:
+        return await show(request)
+
+    async def try_rules(request: Request) -> Response:
+        text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
+
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> Effect:
+            return effect_of(store, store, policies, text, now_ms)
+
+        try:
+            return await show(request, text, await desk.ask(read))
+        except ConfigError as error:
+            return await show(request, text, problems=[str(one) for one in error.problems])
+
+    yield console.route("/policies", look)
+    yield console.route("/policies", try_rules, "POST")

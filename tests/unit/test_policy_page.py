@@ -1,0 +1,80 @@
+"""The page of policies: as they act, and what other rules would change."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from lxml import html
+
+from amqsidecar.http.access import CSRF_FIELD
+from amqsidecar.model.event import Received
+from amqsidecar.operations.policies import policies_of
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import load_policy
+from support.console_site import running_console
+from support.console_store import dead, keep, open_store
+
+RULES = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
+PLACE = "queue://orders<script>"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    store = open_store(tmp_path / "schedule.db")
+    now_ms = store._clock.now_ms()
+    died = Received(
+        at_ms=now_ms, id=1, redelivery_id="r", source="queue://ActiveMQ.DLQ", origin=PLACE
+    )
+    keep(store, [dead(1, "boom", now_ms, destination=PLACE)], [died])
+    store.close()
+    (tmp_path / "rules.yaml").write_text(RULES)
+    plugins = load_plugins()
+    policies = policies_of(
+        load_policy(tmp_path / "rules.yaml", plugins),
+        plugins,
+        intake_queues=(),
+        final_suffix=".final",
+        parks_topics=True,
+    )
+    with (
+        running_console(tmp_path / "schedule.db", policies=policies) as url,
+        httpx.Client(base_url=url) as client,
+    ):
+        yield client
+
+
+def post(client: httpx.Client, rules: str) -> httpx.Response:
+    [token] = html.fromstring(client.get("/policies").text).xpath(
+        f"//form[@action='/policies']//input[@name='{CSRF_FIELD}']/@value"
+    )
+    return client.post("/policies", data={"rules": rules, CSRF_FIELD: token})
+
+
+def test_policies_are_shown_where_messages_died(client: httpx.Client) -> None:
+    page = client.get("/policies")
+    assert page.status_code == 200
+    assert "queue://orders&lt;script&gt;" in page.text
+    assert "1s, 1s" in page.text
+    assert "after 2 re-sends" in page.text
+    assert "rules.yaml:4" in page.text
+
+
+def test_other_rules_are_tried_and_nothing_is_changed(client: httpx.Client) -> None:
+    rules = RULES.replace("maximum_redeliveries: 2", "maximum_redeliveries: 0")
+    page = post(client, rules)
+    assert page.status_code == 200, page.text
+    assert "What these rules would change" in page.text
+    assert "Nothing has happened" in page.text
+    assert "policy:\n  rules:\n    # From rules.yaml" in page.text
+    assert "after 2 re-sends" in client.get("/policies").text
+
+
+def test_rules_that_can_t_be_used_say_where(client: httpx.Client) -> None:
+    page = post(client, "plugins: 5")
+    assert page.status_code == 422
+    assert "rules.yaml:1" in page.text
