@@ -27,12 +27,20 @@ from amqsidecar.http.desk import Desk
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.model.schedule import RowState
+from amqsidecar.operations.policies import policies_of
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.schedule_rows import scheduled, taken_row, took
 from support.web import NOTHING_MASKED, make_desk
 
 KEY = "a key of thirty-two characters or more"
 PASSWORD = "correct horse battery"
+RULES = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 5, initial_redelivery_delay_ms: 1000}
+"""
 FAR_MS = 4_000_000_000_000
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Why: to read the authorities of the system takes longer than a test."""
@@ -129,7 +137,20 @@ def running_site(
         "viewer_groups": ["viewers"],
     }
     entrance = set_up(AccessSettings(**(given | settings)), SystemClock(), "/static/x.css")
-    desk = make_desk(make_store=lambda: SqliteStore(path, clock=SystemClock()), masking=masking)
+    (folder / "rules.yaml").write_text(RULES)
+    plugins = load_plugins()
+    policies = policies_of(
+        load_policy(folder / "rules.yaml", plugins),
+        plugins,
+        intake_queues=(),
+        final_suffix=".final",
+        parks_topics=True,
+    )
+    desk = make_desk(
+        make_store=lambda: SqliteStore(path, clock=SystemClock()),
+        masking=masking,
+        policies=policies,
+    )
     app = make_app(
         desk, entrance.access, [*entrance.routes, *api_routes(desk), *console_routes(desk)]
     )

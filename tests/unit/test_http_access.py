@@ -7,6 +7,7 @@ from itertools import product
 import httpx2
 import pytest
 from starlette.routing import Route
+from structlog.testing import capture_logs
 
 from amqsidecar.http.access import Role
 from support.web_site import GROUPS_HEADER, PASSWORD, USER_HEADER, Site, running_site
@@ -250,3 +251,33 @@ def test_actors_are_named_in_events(site: Site) -> None:
         assert answer["actor"].startswith("api:")
         assert (answer["way"], answer["role"]) == (way, role)
         assert bool(answer["csrf"]) == (way != "token")
+
+
+# --- the audit --------------------------------------------------------------------------------
+
+
+def test_changes_and_log_ins_are_told_and_who_did_them(site: Site) -> None:
+    with capture_logs() as lines:
+        client = site.client("password")
+        path = "/api/v1/operations/7/pause"
+        client.post(path, headers=site.csrf(client))
+        client.post(path)
+        client.get("/api/v1/status")
+        site.client("token", Role.VIEWER).post(path)
+        site.client().post(path)
+        site.client().get("/api/v1/status", headers={"Authorization": "Bearer nobody's"})
+        site.client().post("/login", data={"name": "eve", "password": "x"})
+
+    def find(event: str) -> list[tuple[object, ...]]:
+        names = ("actor", "way", "status")
+        return [tuple(x.get(name) for name in names) for x in lines if x["event"] == event]
+
+    assert find("login") == [("operator", "password", None)]
+    assert find("login_failed") == [("", "token", None), ("eve", "password", None)]
+    assert find("change") == [
+        ("operator", "password", 404),
+        ("operator", "password", 403),
+        ("ci-viewer", "token", 403),
+    ]
+    assert PASSWORD not in str(lines)
+    assert site.tokens[Role.VIEWER] not in str(lines)

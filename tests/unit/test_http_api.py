@@ -21,6 +21,11 @@ from support.waiting import eventually
 from support.web_site import Site, running_site
 
 HOLD = {"action": "hold", "filter": {"destination": "orders"}, "expected": 2, "reason": "why"}
+RULES = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
 EDIT = {"change": {"set_properties": [{"name": "customer", "value": "berta"}]}, "reason": "typo"}
 
 
@@ -90,6 +95,9 @@ CALLS = (
     ("POST", "/operations/2/resume", None),
     ("POST", "/operations/2/cancel", {}),
     ("GET", "/operations/1/members?limit=5", None),
+    ("GET", "/policies", None),
+    ("GET", "/policies/explain?destination=orders&redelivery_count=1&expired=false", None),
+    ("POST", "/policies/effect", {"rules": RULES}),
     ("GET", "/openapi.json", None),
 )
 """In this order on one store; the stream of events has a test of its own."""
@@ -263,6 +271,27 @@ def test_an_edit_changes_what_is_named_and_is_sent_as_an_operation(site: Site) -
     assert original.content == before
     wrong = {"change": {"remove_properties": ["nothing"]}}
     assert problem_of(api.post("/api/v1/messages/1/edit", json=wrong))[0] == 400
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+def test_other_rules_are_asked_without_being_put_in_place(api: httpx2.Client) -> None:
+    say = "/api/v1/policies/explain?destination=orders"
+    before = api.get(say).json()
+    assert before["now"]["action"] == "redeliver"
+    effect = api.post("/api/v1/policies/effect", json={"rules": "plugins: []"}).json()
+    assert "queue://orders" in [changed["destination"] for changed in effect["destinations"]]
+    assert api.get(say).json() == before
+
+
+@pytest.mark.parametrize("rules", ["", "plugins: 5", "plugins: [nothing]", ": [", "a" * 300_000])
+def test_rules_that_can_t_be_used_are_refused_with_what_is_wrong(
+    api: httpx2.Client, rules: str
+) -> None:
+    status, detail = problem_of(api.post("/api/v1/policies/effect", json={"rules": rules}))
+    assert status == 400
+    assert "rules" in detail
 
 
 # --- masking ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from amqsidecar.http.api_act import Acting
 from amqsidecar.http.api_look import Looking
+from amqsidecar.http.api_rules import Ruling
 from amqsidecar.http.api_table import Call, Endpoint, routes_of
 from amqsidecar.http.desk import Desk
 from amqsidecar.http.live import Live
@@ -32,6 +33,7 @@ def endpoints(desk: Desk) -> list[Endpoint]:
     table = [
         *Looking(desk).endpoints(),
         *Acting(desk).endpoints(),
+        *Ruling(desk).endpoints(),
         Endpoint(
             method="GET",
             path="/events",

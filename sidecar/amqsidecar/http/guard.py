@@ -71,12 +71,12 @@ class Guard:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        is_begun = False
+        status = 0
 
         async def send_safe(message: Message) -> None:
-            nonlocal is_begun
+            nonlocal status
             if message["type"] == "http.response.start":
-                is_begun = True
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
@@ -93,9 +93,11 @@ class Guard:
             return
         except Exception:
             log.exception("request_failed", method=request.method, path=scope["path"])
-            if not is_begun:
+            if not status:
                 failed = Refused(500, "a fault of amqsidecar; its log says more")
                 await self._show(request, failed)(scope, receive, send_safe)
+        finally:
+            _tell(request, status)
 
     async def _let_through(self, request: Request) -> bytes | None:
         """Put the caller into the scope; returns the body of a change.
@@ -122,10 +124,21 @@ class Guard:
                 self._access.check_intention(request, caller, token)
             else:
                 self._access.check_change(request, caller, token)
-            audit.info(
-                "change", actor=caller.name, way=caller.way, method=request.method, path=path
-            )
         return body
+
+
+def _tell(request: Request, status: int) -> None:
+    """Write what somebody that we know has changed, or was refused to change."""
+    caller = request.scope.get("amqsidecar.caller")
+    if caller is not None and request.method not in SAFE_METHODS:
+        audit.info(
+            "change",
+            actor=caller.name,
+            way=caller.way,
+            method=request.method,
+            path=request.scope["path"],
+            status=status,
+        )
 
 
 async def _body(request: Request) -> bytes:

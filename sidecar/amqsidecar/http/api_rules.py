@@ -1,0 +1,111 @@
+"""The API's side about rules: as they act, of one case, and what others would change."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from amqsidecar.errors import ConfigError
+from amqsidecar.http.access import Refused
+from amqsidecar.http.api_look import canonical
+from amqsidecar.http.api_table import Call, Endpoint
+from amqsidecar.http.desk import Desk
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.operations.explain import Forecast
+from amqsidecar.operations.policies import (
+    Effect,
+    Policies,
+    PolicyView,
+    effect_of,
+    policy_view,
+)
+
+
+class CaseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dead letter to ask the rules about."""
+
+    destination: Annotated[str, Meta(description="Where it died, such as `queue://orders`.")]
+    redelivery_count: Annotated[
+        int, Meta(description="Redeliveries so far, 0 = the first death.", ge=0, le=2**31 - 1)
+    ] = 0
+    persistent: bool = True
+    expired: bool = False
+
+
+class OtherRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules to compare with those that act.
+
+    Attributes:
+        rules: a policy in YAML.
+    """
+
+    rules: str
+
+
+class Ruling:
+    """Answers what is asked about rules."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Return its part of the table."""
+        return [
+            Endpoint(
+                method="GET",
+                path="/policies",
+                summary="The rules as they act where messages die.",
+                run=self._policies,
+                answer=PolicyView,
+            ),
+            Endpoint(
+                method="GET",
+                path="/policies/explain",
+                summary="What the rules do with a dead letter, now and should it die again.",
+                run=self._explain,
+                answer=Forecast,
+                query=CaseQuery,
+            ),
+            Endpoint(
+                method="POST",
+                path="/policies/effect",
+                summary="What other rules would change; nothing is changed.",
+                run=self._effect,
+                answer=Effect,
+                body=OtherRules,
+            ),
+        ]
+
+    async def _policies(self, _call: Call) -> PolicyView:
+        given = self._given()
+        return await self._desk.ask(lambda store, _state, now_ms: policy_view(store, given, now_ms))
+
+    async def _explain(self, call: Call) -> Forecast:
+        query: CaseQuery = call.query
+        explainer = self._given().explainer
+        if explainer is None:
+            raise Refused(404, "no rules are given: the broker is asked for them live")
+        return explainer.forecast(
+            DeadLetter(
+                parse_destination(canonical(query.destination)),
+                query.redelivery_count,
+                query.persistent,
+                query.expired,
+            )
+        )
+
+    async def _effect(self, call: Call) -> Effect:
+        given, text = self._given(), call.body.rules
+        try:
+            return await self._desk.ask(
+                lambda store, _state, now_ms: effect_of(store, store, given, text, now_ms)
+            )
+        except ConfigError as error:
+            raise Refused(400, "; ".join(str(problem) for problem in error.problems)) from error
+
+    def _given(self) -> Policies:
+        if self._desk.tools.policies is None:
+            raise Refused(404, "this sidecar has no rules to ask")
+        return self._desk.tools.policies
