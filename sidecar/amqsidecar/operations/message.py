@@ -1,5 +1,6 @@
 """One message: where it waits, its life, what is in it, and editing it before it is sent again."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,6 +23,8 @@ VIEW_BYTES_MAX: Final = 64 * 1024
 
 EDIT_BYTES_MAX: Final = 1024 * 1024
 """A longer body can't be edited by hand: what can't be shown whole can't be changed safely."""
+
+_MANGLED: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]|\r(?!\n)")
 
 ViewMessage = Callable[[str, bytes, int], MessageView]
 """Encoding, message, and how many bytes of its body to show, to what people see of it."""
@@ -145,6 +148,11 @@ def edit_lock(row: RowView) -> str | None:
     if row.is_final:
         return "it goes to its final dead-letter queue as it died"
     return None
+
+
+def is_typable(text: str) -> bool:
+    """Tell whether a form of a browser gives a text back as it was shown, line ends aside."""
+    return _MANGLED.search(text) is None
 
 
 def as_typed(typed: str, shown: str) -> str:

@@ -27,6 +27,7 @@ from amqsidecar.operations.message import (
     MessagePage,
     as_typed,
     edit_and_retry,
+    is_typable,
     message_page,
     try_edit,
 )
@@ -78,6 +79,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             view=page.view,
             properties=_editable(page.view),
             new_properties=range(NEW_PROPERTIES),
+            is_typable=is_typable(page.view.body.text),
             form=form,
             after=after,
             problem=problem or page.edit_lock or "",
@@ -129,8 +131,14 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
 
 def _editable(view: MessageView) -> list[TypedValue]:
-    found = [one for one in view.properties if one.locked is None and not one.is_cut]
-    return [one for one in found if one.depth == 0][:PROPERTIES_MAX]
+    """Return the properties that a form gives back as they were shown."""
+    found = [
+        one
+        for one in view.properties
+        if one.locked is None and not one.is_cut and one.depth == 0
+        if one.type in view.property_types and is_typable(one.value)
+    ]
+    return found[:PROPERTIES_MAX]
 
 
 def read_edit(form: Mapping[str, str], view: MessageView) -> MessageEdit:
@@ -146,8 +154,9 @@ def read_edit(form: Mapping[str, str], view: MessageView) -> MessageEdit:
         if form.get(f"remove-{at}") == "yes":
             removed.append(now.name)
         elif value is not None:
-            value = as_typed(value, now.value)
             kind = _type(form.get(f"type-{at}", now.type))
+            is_same = _one_kind_of_end(value) == _one_kind_of_end(now.value)
+            value = now.value if is_same else as_typed(value, now.value)
             if (value, kind) != (now.value, now.type):
                 properties.append(PropertyEdit(name=now.name, value=value, type=kind))
     for at in range(NEW_PROPERTIES):
@@ -164,7 +173,7 @@ def read_edit(form: Mapping[str, str], view: MessageView) -> MessageEdit:
 def _text(form: Mapping[str, str], view: MessageView) -> str | None:
     """Return the new text of a body; None = it stays as it is."""
     typed, now = form.get("text"), view.body.text
-    if typed is None or _one_kind_of_end(typed) == _one_kind_of_end(now):
+    if typed is None or not is_typable(now) or _one_kind_of_end(typed) == _one_kind_of_end(now):
         return None
     return as_typed(typed, now)
 
