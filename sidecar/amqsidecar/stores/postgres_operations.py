@@ -24,7 +24,7 @@ from amqsidecar.stores.postgres_events import event_key
 from amqsidecar.stores.postgres_pages import next_window
 from amqsidecar.stores.postgres_rows import LAST_ID, conditions_of, pg_text
 from amqsidecar.stores.postgres_schema import Schema
-from amqsidecar.stores.postgres_transaction import CLAIM_BYTES, PostgresTransaction
+from amqsidecar.stores.postgres_transaction import CLAIM_BYTES, PostgresTransaction, within
 from amqsidecar.stores.sightings import seen
 
 STEP_ROWS = 1_000
@@ -323,12 +323,15 @@ class _Step:
         views, end = next_window(
             self._database, row_filter, operation.after_id, operation.until_id, window
         )
-        chosen: list[RowView] = []
-        for view in self._selected(views, select):
-            if len(chosen) == limit:
-                end = chosen[-1].id
-                break
-            chosen.append(view)
+        if select is not None:
+            # Why: all messages of a step are in memory at once.
+            count = within(CLAIM_BYTES, [view.size_bytes for view in views])
+            if count < len(views):
+                views, end = views[:count], views[count - 1].id
+            views = self._selected(views, select)
+        chosen = views[:limit]
+        if len(views) > limit:
+            end = chosen[-1].id
         free = self._transaction.lock_free([view.id for view in chosen], conditions_of(row_filter))
         if free.skipped:
             self.is_held_up = True
@@ -348,17 +351,10 @@ class _Step:
             changed=operation.changed + len(changes),
         )
 
-    def _selected(self, views: Sequence[RowView], select: Select | None) -> "list[RowView]":
-        if select is None:
-            return list(views)
-        chosen: list[RowView] = []
-        for part in _parts_of(views):
-            found = self._database.query("read_messages", ids=[view.id for view in part])
-            messages: dict[int, bytes] = dict(found)
-            chosen += [
-                view for view in part if view.id in messages and select(view, messages[view.id])
-            ]
-        return chosen
+    def _selected(self, views: Sequence[RowView], select: Select) -> list[RowView]:
+        found = self._database.query("read_messages", ids=[view.id for view in views])
+        messages: dict[int, bytes] = dict(found)
+        return [view for view in views if view.id in messages and select(view, messages[view.id])]
 
     def _done_before(self, chosen: Sequence[RowView]) -> set[int]:
         """Return rows of messages that came back since this operation changed them.
@@ -391,19 +387,6 @@ class _Step:
             destinations=[destination for destination, _ in members.values()],
             changed=[at_ms for _, at_ms in members.values()],
         )
-
-
-def _parts_of(views: Sequence[RowView]) -> list[list[RowView]]:
-    """Split rows so that the messages of a part can be read at once."""
-    parts: list[list[RowView]] = []
-    room = 0
-    for view in views:
-        if view.size_bytes > room:
-            parts.append([])
-            room = CLAIM_BYTES
-        parts[-1].append(view)
-        room -= view.size_bytes
-    return parts
 
 
 def _operations(rows: Rows) -> list[Operation]:

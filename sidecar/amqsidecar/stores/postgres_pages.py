@@ -124,7 +124,8 @@ def _newest_page(
     limit: int,
     after: RowKey | None,
 ) -> RowPage:
-    values |= {"before": LAST_ID if after is None else after.id, "limit": limit, "look": LOOK_ROWS}
+    before = LAST_ID if after is None else after.id
+    values |= {"before": before, "floor": 0, "limit": limit, "look": LOOK_ROWS}
     found = database.query(f"floor_{source}", **values)
     floor = found[0][0] if found else None
     values |= {"floor": floor or 0}

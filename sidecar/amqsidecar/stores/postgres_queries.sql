@@ -94,6 +94,29 @@ left(destination, 200) = %(key)s
 -- One destination and one group of causes; the latter stands in no other condition then.
 left(destination, 200) = %(key)s AND cause_group = %(group_key)s
 
+-- fragment: of_destination_up
+-- A range of one destination. Why not as of_destination: the planner could walk all rows by number
+-- to find those of it, which may all be far away.
+(left(destination, 200), id) > (%(key)s, %(after_id)s::bigint)
+    AND (left(destination, 200), id) <= (%(key)s, %(until_id)s::bigint)
+
+-- fragment: of_destination_down
+-- The same for those who look from above.
+(left(destination, 200), id) < (%(key)s, %(before)s::bigint)
+    AND (left(destination, 200), id) >= (%(key)s, %(floor)s::bigint)
+
+-- fragment: of_group_up
+-- As of_destination_up.
+(left(destination, 200), cause_group, id) > (%(key)s, %(group_key)s, %(after_id)s::bigint)
+    AND (left(destination, 200), cause_group, id) <= (%(key)s, %(group_key)s, %(until_id)s::bigint)
+    AND cause_group IS NOT NULL
+
+-- fragment: of_group_down
+-- As of_destination_down.
+(left(destination, 200), cause_group, id) < (%(key)s, %(group_key)s, %(before)s::bigint)
+    AND (left(destination, 200), cause_group, id) >= (%(key)s, %(group_key)s, %(floor)s::bigint)
+    AND cause_group IS NOT NULL
+
 -- fragment: of_due_times
 -- Above one place in the order of due times, and up to another.
 (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
@@ -477,14 +500,14 @@ ORDER BY state, id LIMIT %(limit)s;
 -- name: list_by_destination
 -- Rows of one destination by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_destination} AND id > %(after_id)s AND id <= %(until_id)s
+WHERE {of_destination_up}
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200), id LIMIT %(limit)s;
 
 -- name: list_by_group
 -- Rows of one destination and group by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
+WHERE {of_group_up}
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200), cause_group, id LIMIT %(limit)s;
 
@@ -518,14 +541,14 @@ ORDER BY state DESC, id DESC LIMIT %(limit)s;
 -- name: newest_by_destination
 -- Rows of one destination by number, the highest first.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_destination} AND id < %(before)s AND id >= %(floor)s
+WHERE {of_destination_down}
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200) DESC, id DESC LIMIT %(limit)s;
 
 -- name: newest_by_group
 -- Rows of one destination and group by number, the highest first.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_group} AND id < %(before)s AND id >= %(floor)s
+WHERE {of_group_down}
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC LIMIT %(limit)s;
 
@@ -540,12 +563,12 @@ ORDER BY state DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: floor_by_destination
 -- As floor_all.
-SELECT id FROM redelivery WHERE {of_destination} AND id < %(before)s
+SELECT id FROM redelivery WHERE {of_destination_down}
 ORDER BY left(destination, 200) DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: floor_by_group
 -- As floor_all.
-SELECT id FROM redelivery WHERE {of_group} AND id < %(before)s
+SELECT id FROM redelivery WHERE {of_group_down}
 ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: ceiling_all
@@ -562,13 +585,13 @@ ORDER BY state, id OFFSET %(look)s - 1 LIMIT 1;
 -- name: ceiling_by_destination
 -- As ceiling_all.
 SELECT id FROM redelivery
-WHERE {of_destination} AND id > %(after_id)s AND id <= %(until_id)s
+WHERE {of_destination_up}
 ORDER BY left(destination, 200), id OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: ceiling_by_group
 -- As ceiling_all.
 SELECT id FROM redelivery
-WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
+WHERE {of_group_up}
 ORDER BY left(destination, 200), cause_group, id OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: due_waiting
@@ -882,10 +905,9 @@ SELECT body FROM operation WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)
 -- name: open_operations
 -- Those that are running, and those with messages of which something is to come still.
 SELECT body FROM operation AS o
-WHERE state = 'running' OR EXISTS (
-    SELECT FROM operation_member AS m
-    WHERE m.operation = o.id AND (outcome IS NULL OR outcome = 're-sent')
-)
+WHERE state = 'running'
+    OR EXISTS (SELECT FROM operation_member WHERE operation = o.id AND outcome IS NULL)
+    OR EXISTS (SELECT FROM operation_member WHERE operation = o.id AND outcome = 're-sent')
 ORDER BY id;
 
 -- name: add_members

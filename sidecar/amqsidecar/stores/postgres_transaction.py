@@ -163,9 +163,9 @@ class PostgresTransaction:
             database.queue("savepoint")
             rows = database.query("claim_due", now_ms=now_ms, limit=limit)
             ids = [row[0] for row in rows]
-            within = _within(CLAIM_BYTES, [row[9] for row in rows])
+            count = within(CLAIM_BYTES, [row[9] for row in rows])
             in_flight, found = database.query_all(
-                ("in_flight_of", {"ids": ids}), ("read_messages", {"ids": ids[:within]})
+                ("in_flight_of", {"ids": ids}), ("read_messages", {"ids": ids[:count]})
             )
             if not in_flight:
                 break
@@ -187,7 +187,7 @@ class PostgresTransaction:
                 encoding=row[8],
                 message=messages[row[0]],
             )
-            for row in rows[:within]
+            for row in rows[:count]
         ]
         # Why: a row that was changed while we waited for nobody comes in its old place.
         claimed.sort(key=lambda row: (row.due_at_ms, row.id))
@@ -414,7 +414,7 @@ class PostgresTransaction:
         return write_block(self._database, events)
 
 
-def _within(most: int, sizes: Iterable[int]) -> int:
+def within(most: int, sizes: Iterable[int]) -> int:
     """Return how many of the first ones have at most so many bytes together; at least one."""
     sums = list(accumulate(sizes))
     return max(1, bisect_right(sums, most))

@@ -75,11 +75,12 @@ CREATE TABLE operation_member (
     PRIMARY KEY (operation, redelivery_id)
 );
 
--- Members whose outcome is wanted still: by what is seen of them, and by age.
+-- By outcome; by what is seen of those whose outcome is wanted still; by age of those re-sent.
+CREATE INDEX operation_member_by_outcome ON operation_member (operation, outcome, redelivery_id);
 CREATE INDEX operation_member_open ON operation_member (redelivery_id)
 WHERE outcome IS NULL OR outcome = 're-sent';
-CREATE INDEX operation_member_by_age ON operation_member (operation, resent_at_ms)
-WHERE outcome IS NULL OR outcome = 're-sent';
+CREATE INDEX operation_member_due ON operation_member (operation, resent_at_ms, redelivery_id)
+WHERE outcome = 're-sent';
 
 -- Up to where events were looked at for members; no row or one.
 CREATE TABLE followed (
