@@ -70,6 +70,11 @@ class _Watched:
         self.expired = 0
         self.look_at_s = 0.0
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the last look followed from the one before."""
+        return self.latest is not None and self.latest.steady_since_ms is not None
+
 
 class WatchingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator decides; see `OutcomesOptions`."""
@@ -163,7 +168,12 @@ class Watching:
         self._choose(store, tallies)
         if not self._watched:
             self._close_link()
-        due = [one for one in self._watched.values() if one.look_at_s <= self._clock.monotonic_s()]
+        now_s = self._clock.monotonic_s()
+        due = [
+            one
+            for name, one in self._watched.items()
+            if one.look_at_s <= now_s or name in self._resent_at_ms
+        ]
         if due:
             store.add_observations(self._look(due))
         latest = {name: one.latest for name, one in self._watched.items() if one.latest is not None}
@@ -239,22 +249,15 @@ class Watching:
             return []
         seen = []
         for one in due:
-            one.look_at_s = now_s + self._pause_after(one)
             found = counters.get(one.destination)
             if found is not None:
                 one.latest = one.account.look(now_ms, found, one.died, one.expired)
                 one.died = one.expired = 0
                 seen.append(one.latest)
+            # Why at once while nothing is steady: it takes two looks to have something to go by.
+            is_new = found is not None and found.removed is not None and not one.is_steady
+            one.look_at_s = now_s if is_new else now_s + RESTING_S
         return seen
-
-    def _pause_after(self, watched: _Watched) -> float:
-        """Return how long to leave a destination alone that is looked at now."""
-        latest = watched.latest
-        is_new = (
-            latest is not None and latest.removed is not None and latest.steady_since_ms is None
-        )
-        is_active = str(watched.destination) in self._resent_at_ms
-        return 0.0 if is_new or is_active else RESTING_S
 
     def _open_link(self) -> Link | None:
         if self._link is not None and self._url != self._brokers.current:
