@@ -101,7 +101,8 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
     desk = console.desk
 
     async def groups(request: Request) -> Response:
-        destination = request.query_params.get("destination") or None
+        query = read_query(request.query_params, desk.clock.now_ms())
+        destination = query.selection.rows.destination
 
         def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Group]:
             return read_groups(store, now_ms, destination=destination, limit=GROUPS_SHOWN)
