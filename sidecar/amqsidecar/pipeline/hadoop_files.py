@@ -1,0 +1,43 @@
+"""Files where Spark writes its tables, on this machine or in an object store.
+
+Not by fsspec: where Spark writes tables its own file systems and their credentials are set.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
+    """Write a file, whole or not at all; what was there is replaced."""
+    hadoop, configuration = _hadoop(session)
+    files = hadoop.Path(path).getFileSystem(configuration)
+    target = files.makeQualified(hadoop.Path(path))
+    unfinished = hadoop.Path(target.getParent(), f".{target.getName()}.unfinished")
+    stream = files.create(unfinished, True)
+    try:
+        stream.write(bytearray(content))
+    finally:
+        stream.close()
+    context = hadoop.FileContext.getFileContext(files.getUri(), configuration)
+    options = hadoop.Options.Rename
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  as below
+    overwrite = gateway.new_array(options, 1)
+    overwrite[0] = options.OVERWRITE
+    context.rename(unfinished, target, overwrite)
+
+
+def remove_by_hadoop(session: SparkSession, paths: Iterable[str]) -> None:
+    """Remove files, and folders with all in them, one after the other; not there is fine."""
+    hadoop, configuration = _hadoop(session)
+    for path in paths:
+        target = hadoop.Path(path)
+        target.getFileSystem(configuration).delete(target, True)
+
+
+def _hadoop(session: SparkSession) -> tuple[Any, Any]:
+    """Return the Java package of Hadoop's files, and the session's configuration of them."""
+    java: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark has no public way to Hadoop's files
+    configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  as above
+    return java.org.apache.hadoop.fs, configuration

@@ -1,0 +1,197 @@
+"""Three in the morning, in a real browser, with a real broker behind: by mouse, by keyboard."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from support.brokers import ArtemisBroker
+from support.chromium import barriers, opened_page, running_chromium
+from support.console_site import running_console
+from support.console_store import dead, keep, open_store
+from support.jms_peer import JmsPeer
+from support.link_amqp_artemis import AmqpArtemisHarness
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.browser
+
+POLICY = Path(__file__).parent / "policies" / "artemis.yaml"
+PHONE = {"width": 390, "height": 844}
+MESSAGES = 12
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
+
+
+class Site:
+    """Two queues whose dead letters a sidecar holds, and its console."""
+
+    def __init__(self, broker: ArtemisBroker, queues: tuple[str, str]) -> None:
+        self.by_mouse, self.by_keyboard = queues
+        self.peer = JmsPeer.of(broker, "qpid")
+        self.address = ""
+
+
+@pytest.fixture(scope="module")
+def site(artemis: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    queues = ("e2e.console.mouse", "e2e.console.keyboard")
+    site = Site(artemis, queues)
+    for queue in queues:
+        harness = AmqpArtemisHarness(artemis, queue)
+        harness.set_address(f"{queue}.#", deadLetterAddress=f"{queue}.DLQ", maxDeliveryAttempts=1)
+        harness.close()
+        site.peer.fill(queue, MESSAGES, size=10)
+        site.peer.fail(queue, "reject", messages=MESSAGES, deliveries=1, quiet_ms=0)
+    names = ",".join(f"{queue}.DLQ" for queue in queues)
+    sets = [f"intake.queues=[{names}]", "intake.backlog_threshold=1"]
+    folder = tmp_path_factory.mktemp("console")
+    with SidecarProcess(folder, artemis.amqp_url, policy=POLICY, sets=sets) as sidecar:
+        sidecar.start()
+        eventually(
+            lambda: (
+                sidecar.metric('amqsidecar_waiting{state="held"}')
+                or sidecar.metric("amqsidecar_waiting") == 2 * MESSAGES
+            ),
+            within_s=60,
+            what="all are held",
+        )
+        [started] = [line for line in sidecar.log_lines() if line.get("event") == "started"]
+        site.address = f"http://{started['http']}"
+        yield site
+
+
+@pytest.mark.broker
+def test_from_the_first_screen_to_what_became_of_each_message(site: Site, browser: Browser) -> None:
+    with opened_page(browser, site.address) as page:
+        page.goto("/")
+        expect(page.get_by_text("This sidecar is well")).to_be_visible()
+        row = page.locator("tr", has_text=site.by_mouse).first
+        row.get_by_role("link").first.click()
+        expect(page.locator("h1")).to_have_text("(no reason given)")
+        page.get_by_role("link", name="Retry…").click()
+        expect(page.get_by_text("Nothing has happened yet.")).to_be_visible()
+        expect(page.get_by_text(f"{MESSAGES} messages would be changed")).to_be_visible()
+        page.get_by_label("First only").fill("5")
+        page.get_by_label("At most a second").fill("")
+        page.get_by_label("A message may come back for").fill("2")
+        page.get_by_label("Reason or ticket").fill("fixed by 2.3.1")
+        page.get_by_role("button", name=f"Retry {MESSAGES} messages").click()
+
+        expect(page.locator("h1")).to_contain_text("Retry")
+        expect(page.get_by_text("fixed by 2.3.1").first).to_be_visible()
+        received = site.peer.consume(site.by_mouse, count=MESSAGES)
+        assert len(received) == MESSAGES
+        # The page goes on by itself.
+        expect(page.locator("#live .badge").first).to_have_text("done", timeout=30_000)
+        expect(page.locator("#live")).to_contain_text("Looked at 12 of about 12")
+        consumed = page.locator("#live .tiles div", has_text="consumed").locator("dd")
+        expect(consumed).to_have_text(str(MESSAGES), timeout=30_000)
+        assert "success" not in page.locator("main").inner_text().lower()
+
+
+def focus_on(page: Page, name: str, most: int = 60) -> None:
+    """Press Tab until an element of this name has the focus; every stop on the way shows itself."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            """() => {
+              const element = document.activeElement;
+              const style = getComputedStyle(element);
+              const label = element.labels?.[0]?.textContent ?? "";
+              return [element.textContent.trim() || label.trim() || element.ariaLabel || "",
+                      element === document.body || style.outlineStyle !== "none"];
+            }"""
+        )
+        assert focused[1], f"{focused[0]!r} has the focus and does not show it"
+        if name in focused[0]:
+            return
+    raise AssertionError(f"{name!r} can't be reached by keyboard")
+
+
+@pytest.mark.broker
+def test_by_keyboard_alone_on_a_phone(site: Site, browser: Browser) -> None:
+    with opened_page(browser, site.address, viewport=PHONE, color_scheme="dark") as page:
+        press = page.keyboard.press
+        page.goto("/")
+        focus_on(page, "Skip to the content", 1)
+        press("Enter")
+        expect(page.locator("main")).to_be_focused()
+        press("g")
+        press("g")
+        expect(page.locator("h1")).to_have_text("Groups")
+        page.goto(f"/groups?destination={site.by_keyboard}")
+        focus_on(page, "(no reason given)")
+        press("Enter")
+        focus_on(page, "Retry…")
+        press("Enter")
+        expect(page.locator("h1")).to_contain_text("what it would do")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        focus_on(page, "First only")
+        page.keyboard.type("2")
+        focus_on(page, "Retry 12 messages")
+        press("Enter")
+        expect(page.locator("h1")).to_contain_text("Operation")
+        expect(page.locator("#live .badge").first).to_have_text("running")
+        focus_on(page, "Pause")
+        press("Enter")
+        expect(page.locator("#live .badge").first).to_have_text("paused")
+        # What has the focus keeps it while the page goes on by itself.
+        focus_on(page, "stop that")
+        with page.expect_response(lambda answer: "/operations/" in answer.url):
+            pass
+        expect(page.locator("#live-switch")).to_be_focused()
+        press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console with something on every page, without a broker."""
+    path = tmp_path_factory.mktemp("full") / "schedule.db"
+    store = open_store(path)
+    now_ms = store._clock.now_ms()
+    causes = ["connection refused", "card over limit", None]
+    keep(store, [dead(n, causes[n % 3], now_ms - n * 60_000) for n in range(1, 70)])
+    store.close()
+    with running_console(path) as address:
+        yield address
+
+
+PAGES = (
+    *("/", "/groups", "/messages", "/messages?cause=card&older=1m", "/messages/one?id=5"),
+    *("/messages/edit?id=5", "/plots", "/operations", "/operations/1", "/act/discard?id=7"),
+    *("/act/retry", "/groups/one?destination=orders&group=card%20over%20limit", "/operations/99"),
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_keeps_anybody_out(full: str, browser: Browser, scheme: str) -> None:
+    found = []
+    with opened_page(browser, full, color_scheme=scheme) as page:
+        page.goto("/act/hold?destination=orders")
+        page.get_by_role("button", name="Hold 69 messages").click()
+        for address in PAGES[:-1]:
+            page.goto(address)
+            for summary in page.locator("summary").all():
+                summary.click()
+            found += barriers(page)
+    assert found == []
+
+
+def test_without_scripts_everything_is_read_and_done(full: str, browser: Browser) -> None:
+    with opened_page(browser, full, java_script_enabled=False) as page:
+        page.goto("/groups")
+        page.get_by_role("link", name="card over limit").click()
+        page.get_by_role("link", name="Retry…").click()
+        expect(page.get_by_text("would be changed")).to_be_visible()
+        page.get_by_role("button", name="Retry 23 messages").click()
+        expect(page.locator("h1")).to_contain_text("Retry")
+        expect(page.get_by_role("button", name="Copy as command")).to_be_hidden()
