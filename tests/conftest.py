@@ -1,10 +1,12 @@
 """Options, marks, and real brokers that are started once per session, on first use."""
 
+import logging
 import re
 import uuid
 from collections.abc import Generator, Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
@@ -41,6 +43,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.broker)
         if POSTGRES_FIXTURES & names:
             item.add_marker(pytest.mark.postgres)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """Undo what a command that runs in this process does to the log: its stream is the test's."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.hookimpl(tryfirst=True)
