@@ -1,17 +1,27 @@
 """The HTTP server serves metrics and health and can't be kept busy by strangers."""
 
+import asyncio
 import http.client
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from threading import Event, Semaphore
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from amqsidecar import __version__
-from amqsidecar.errors import ConfigError
+from amqsidecar.errors import ConfigError, StoreUnavailable
+from amqsidecar.http.app import make_app
+from amqsidecar.http.desk import MAX_QUESTIONS, THREADS
+from amqsidecar.http.guard import MAX_BODY_BYTES
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.telemetry.health import Health
-from support.web import app_of
+from support.waiting import eventually
+from support.web import OPEN_ACCESS, app_of, make_desk
 
 
 @pytest.fixture
@@ -179,3 +189,111 @@ def test_an_address_in_use_is_a_wrong_configuration(start: StartServer, health: 
     host, port = start()
     with pytest.raises(ConfigError, match=r"http\.listen: .* can't be listened on"):
         HttpServer(app_of(health)).start(host, port)
+
+
+# --- bounds -----------------------------------------------------------------------------------
+
+
+def test_ipv6_is_served(health: Health) -> None:
+    server = HttpServer(app_of(health))
+    address = server.start("::1", 0)
+    assert ask(address, "/healthz")[0] == 200
+    server.stop()
+
+
+def test_a_body_that_comes_too_slowly_is_cut_off(start: StartServer) -> None:
+    address = start(timeout_s=0.3)
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf")
+        assert client.recv(1) == b""
+
+
+def test_a_body_that_says_it_is_too_large_is_refused_at_once(start: StartServer) -> None:
+    with socket.create_connection(start(), timeout=10) as client:
+        client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
+        assert b" 413 " in client.recv(1000)
+
+
+def test_a_body_without_an_end_is_not_read_for_ever(start: StartServer) -> None:
+    with socket.create_connection(start(), timeout=10) as client:
+        client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 10 * MAX_BODY_BYTES:
+                sent += client.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        assert sent < 10 * MAX_BODY_BYTES
+
+
+def test_an_answer_that_nobody_reads_is_cut_off(health: Health) -> None:
+    async def endless(_request: Request) -> Response:
+        async def zeros() -> AsyncIterator[bytes]:
+            while True:
+                yield bytes(65536)
+                await asyncio.sleep(0)
+
+        return StreamingResponse(zeros())
+
+    server = HttpServer(app_of(health, pages=[Route("/zeros", endless)]), timeout_s=0.3)
+    address = server.start("127.0.0.1", 0)
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(b"GET /zeros HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        eventually(lambda: not server._server.server_state.connections)
+        assert ask(address, "/healthz")[0] == 200
+    server.stop()
+
+
+def test_probes_are_answered_while_every_question_waits_for_a_store(health: Health) -> None:
+    """A store that is locked holds up pages, never a probe."""
+    locked, begun = Event(), Semaphore(0)
+
+    class LockedStore:
+        def open(self) -> None:
+            begun.release()
+            locked.wait(30)
+            raise StoreUnavailable("locked for too long")
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    desk = make_desk(health, make_store=LockedStore)
+
+    async def page(_request: Request) -> Response:
+        return Response(str(await desk.ask(lambda _store, _state, now_ms: now_ms)))
+
+    server = HttpServer(make_app(desk, OPEN_ACCESS, [Route("/page", page)]), max_connections=200)
+    address = server.start("127.0.0.1", 0)
+    waiting = [socket.create_connection(address, timeout=30) for _ in range(THREADS + 5)]
+    for client in waiting:
+        client.sendall(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for _ in range(THREADS):
+        assert begun.acquire(timeout=30)
+    for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics", 200)):
+        assert ask(address, path)[0] == status
+    more = [socket.create_connection(address, timeout=30) for _ in range(MAX_QUESTIONS + 5)]
+    for client in more:
+        client.sendall(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b" 503 " in more[-1].recv(20)
+    locked.set()
+    for client in waiting:
+        assert b" 503 " in client.recv(20)
+    for client in (*waiting, *more):
+        client.close()
+    server.stop()
+    desk.close()
+
+
+def test_without_a_log_in_only_names_of_this_machine_are_answered(start: StartServer) -> None:
+    """Another name may be a site's that wants the browser to take us for its own."""
+    address = start()
+    for host, status in (
+        ("localhost:1", 404),
+        ("127.0.0.1", 404),
+        ("[::1]:9464", 404),
+        ("evil.example", 421),
+        ("localhost.evil.example:9464", 421),
+        ("", 421),
+    ):
+        connection = http.client.HTTPConnection(*address, timeout=10)
+        connection.request("GET", "/x", headers={"Host": host})
+        assert connection.getresponse().status == status, host
+        connection.close()
