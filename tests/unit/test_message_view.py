@@ -71,6 +71,8 @@ def test_xml_is_indented_and_its_declaration_stays() -> None:
     "text",
     [
         "[" * 5_000 + "]" * 5_000,
+        "[" * 33 + "]" * 33,
+        "<a>" * 33 + "</a>" * 33,
         "<a>" * 5_000 + "</a>" * 5_000,
         '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]><a>&x;</a>',
         '<!DOCTYPE a [<!ENTITY x "xxxxxxxx"><!ENTITY y "&x;&x;&x;">]><a>&y;</a>',
@@ -78,6 +80,7 @@ def test_xml_is_indented_and_its_declaration_stays() -> None:
         '{"a": NaN}',
         "{'a': 1}",
         "<a",
+        '["' + '\\"' * 30_000,
         "plain < text",
     ],
 )
@@ -294,6 +297,17 @@ def test_what_is_broken_is_said_and_the_rest_is_shown() -> None:
     )
     assert garbage.body.hex.endswith("garbage")
     assert (garbage.body_as_text, garbage.body_as_bytes) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 30 + "1," * 20_000 + "1" + "]" * 30, "<a>" * 30 + "<b/>" * 9_000 + "</a>" * 30],
+)
+def test_what_would_be_mostly_spaces_is_not_indented(text: str) -> None:
+    """Thirty levels and short values would make a page of megabytes out of some kilobytes."""
+    for body in body_of_text(text):
+        assert body.kind in (BodyKind.JSON, BodyKind.XML)
+        assert body.pretty == ""
 
 
 def test_a_view_is_bounded() -> None:

@@ -11,7 +11,7 @@ import msgspec
 from lxml import etree
 
 from amqsidecar.brokers.openwire_properties import decode_text
-from amqsidecar.model.message import BodyKind, BodyView
+from amqsidecar.model.message import DEPTH_MAX, BodyKind, BodyView
 
 JAVA_STREAM: Final = b"\xac\xed\x00\x05"
 """What every serialised Java object begins with."""
@@ -28,6 +28,11 @@ _CLASS_DESCRIPTION, _PROXY = 0x72, 0x7D
 _DESCRIBED = frozenset((0x73, 0x75, 0x76, 0x7E))  # An object, an array, a class, an enum.
 _OTHERS = {0x70: "null", 0x74: "java.lang.String", 0x7C: "java.lang.String"}
 _PLAIN_VALUES = frozenset((0x77, 0x7A))
+# Why a string need not end: else each quote of a text without an end is looked at anew.
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', re.DOTALL)
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+_TOO_DEEP: Final = f"boolean({'/*' * (DEPTH_MAX + 1)})"
+_PRETTY_CHARACTERS_MIN: Final = 64 * 1024
 _PARSER = etree.XMLParser(
     resolve_entities=False,
     no_network=True,
@@ -125,25 +130,41 @@ def indented(text: str) -> tuple[BodyKind, str]:
     """
     begin = text.lstrip()[:1]
     if begin in ("{", "["):
-        try:
-            return BodyKind.JSON, msgspec.json.format(text, indent=2)
-        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-            return BodyKind.TEXT, ""
-    if begin == "<":
-        return _indented_xml(text)
-    return BodyKind.TEXT, ""
-
-
-def _indented_xml(text: str) -> tuple[BodyKind, str]:
-    if "<!DOCTYPE" in text:
+        kind, pretty = BodyKind.JSON, _indented_json(text)
+    elif begin == "<":
+        kind, pretty = BodyKind.XML, _indented_xml(text)
+    else:
         return BodyKind.TEXT, ""
+    if pretty is None:
+        return BodyKind.TEXT, ""
+    # Why: many short values deep down are mostly spaces.
+    return kind, pretty if len(pretty) <= 4 * len(text) + _PRETTY_CHARACTERS_MIN else ""
+
+
+def _indented_json(text: str) -> str | None:
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += _STEPS.get(found[0], 0)
+        if depth > DEPTH_MAX:
+            return None
+    try:
+        return msgspec.json.format(text, indent=2)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return None
+
+
+def _indented_xml(text: str) -> str | None:
+    if "<!DOCTYPE" in text:
+        return None
     try:
         tree = etree.fromstring(text.encode(), _PARSER).getroottree()
+        if tree.xpath(_TOO_DEEP):
+            return None
         pretty = str(etree.tostring(tree, pretty_print=True, encoding="unicode"))
     except (etree.LxmlError, ValueError):
-        return BodyKind.TEXT, ""
+        return None
     declaration = _DECLARATION.match(text)
-    return BodyKind.XML, pretty if declaration is None else f"{declaration[1]}\n{pretty}"
+    return pretty if declaration is None else f"{declaration[1]}\n{pretty}"
 
 
 def beginning(data: bytes, max_bytes: int) -> tuple[str, bool]:
