@@ -147,13 +147,14 @@ async def _body(request: Request) -> bytes:
     Raises:
         Refused: it is too large.
     """
+    too_large = Refused(413, f"more than {MAX_BODY_BYTES} bytes are not taken", Connection="close")
+    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+        raise too_large
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise Refused(
-                413, f"more than {MAX_BODY_BYTES} bytes are not taken", Connection="close"
-            )
+            raise too_large
     return bytes(body)
 
 
