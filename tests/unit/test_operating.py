@@ -21,12 +21,13 @@ from amqsidecar.model.operation import (
     Selection,
 )
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
+from amqsidecar.model.schedule import DueRow, RowFilter, RowState, StoreState, TakenRow
 from amqsidecar.operations import operate
+from amqsidecar.operations import preview as preview_module
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
 from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
-from amqsidecar.operations.preview import preview
+from amqsidecar.operations.preview import BEING_SENT, Left, Preview, preview
 from amqsidecar.operations.progress import list_members, read_progress
 from amqsidecar.operations.select import ReadProperties
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
@@ -266,6 +267,63 @@ def test_discarded_rows_are_gone_and_redirected_ones_go_elsewhere(stage: Stage) 
     assert stage.states() == {}
 
 
+def test_what_is_on_its_way_to_its_final_queue_is_redelivered_once_more(stage: Stage) -> None:
+    stage.hold(1, redelivery_count=4)
+    stage.finish(stage.begin(Action.CANCEL))
+    stage.finish(stage.begin(Action.REDIRECT, target="queue://elsewhere"))
+    [row] = stage.send()
+    assert (row.destination, row.is_final, row.redelivery_count) == ("queue://elsewhere", False, 4)
+
+
+# --- the preview -------------------------------------------------------------------------------
+
+
+def look(stage: Stage, action: Action = Action.RETRY, **values: Any) -> Preview:
+    rows = RowFilter(**{name: one for name, one in values.items() if name != "after"})
+    chosen, after = Selection(rows=rows), values.get("after")
+    return preview(stage.store, stage.store, action, chosen, tenants, after=after)
+
+
+def test_a_preview_says_what_is_being_sent_and_what_is_delayed(stage: Stage) -> None:
+    rows = stage.hold(4, state=RowState.WAITING)
+    with stage.store.transaction() as tx:
+        due = tx.claim_due(stage.clock.now_ms(), 10)
+        tx.postpone([rows[3].id], 2_000_000, "the address is full")
+        tx.record_cycle(stage.cycle + 1, [], due[:1], [])
+    found = look(stage)
+    assert (found.count, found.left, found.delayed) == (3, [Left(BEING_SENT, 1)], 1)
+    assert found.example is not None
+    assert found.example.id == rows[3].id
+
+
+def test_a_preview_of_many_asks_the_tallies(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.hold(3, cause_group="timeout", received_at_ms=700)
+    stage.hold(2, cause_group="refused", destination="queue://bills", received_at_ms=900)
+    monkeypatch.setattr(preview_module, "ROWS_MAX", 1)
+    found = look(stage)
+    assert (found.count, found.is_whole, found.looked_at) == (5, True, 0)
+    assert [(one.destination, one.count) for one in found.parts] == [
+        (QUEUE, 3),
+        ("queue://bills", 2),
+    ]
+    assert (found.oldest_at_ms, found.newest_at_ms) == (700, 900)
+    assert "too many to look at each" in found.notes[0]
+    assert look(stage, cause_group="timeout").count == 3
+    assert look(stage, Action.RELEASE, destination="queue://bills").count == 2
+    assert look(stage, Action.HOLD).count == 0
+
+
+def test_a_preview_that_nobody_tallies_is_bounded_and_can_be_gone_on_with(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.hold(5, cause="java.io: timeout")
+    monkeypatch.setattr(preview_module, "ROWS_MAX", 3)
+    first = look(stage, cause_contains="timeout")
+    assert (first.count, first.is_whole, first.looked_at) == (3, False, 3)
+    rest = look(stage, cause_contains="timeout", after=first.next_after)
+    assert (rest.count, rest.is_whole, rest.next_after) == (2, True, None)
+
+
 # --- following ---------------------------------------------------------------------------------
 
 
@@ -438,8 +496,19 @@ def test_a_store_that_fails_ends_a_look_and_not_the_thread(stage: Stage) -> None
     stage.hold(1)
     stage.begin(runner="")
     failures = [True]
+    opened = closed = 0
 
     class Failing(UnsyncedStore):
+        def open(self) -> StoreState:
+            nonlocal opened
+            opened += 1
+            return super().open()
+
+        def close(self) -> None:
+            nonlocal closed
+            closed += 1
+            super().close()
+
         def open_operations(self) -> list[Operation]:
             if failures:
                 failures.clear()
@@ -450,6 +519,7 @@ def test_a_store_that_fails_ends_a_look_and_not_the_thread(stage: Stage) -> None
     operating = stage.operating()
     with pytest.raises(StoreUnavailable):
         operating.look()
+    assert opened == closed == 1
     operating.look()
     assert stage.store.operation(1).state is OperationState.DONE
     operating.close()
