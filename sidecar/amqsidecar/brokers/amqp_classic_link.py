@@ -9,7 +9,7 @@ What keeps messages whole here, each measured on the brokers (`wire-facts.md`, `
 - Nothing is ever rejected, modified or released on a dead-letter queue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -30,6 +30,7 @@ from amqsidecar.brokers.amqp_classic_intake import MEANINGS, NOT_AMQP_MADE, OTHE
 from amqsidecar.brokers.amqp_classic_looks import browse
 from amqsidecar.brokers.amqp_classic_message import encode_resend
 from amqsidecar.brokers.amqp_classic_probe import Transformer, find_transformer
+from amqsidecar.brokers.amqp_classic_statistics import AmqpStatistics
 from amqsidecar.brokers.amqp_classic_trials import AmqpClassicTrials
 from amqsidecar.brokers.amqp_classic_watch import NO_ORIGIN, ClassicWatch, OriginNames
 from amqsidecar.brokers.amqp_connection import AmqpConnection
@@ -40,6 +41,7 @@ from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_queues import is_wildcard
+from amqsidecar.brokers.classic_statistics import ClassicCounters
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -49,6 +51,7 @@ from amqsidecar.errors import (
     QueueRefused,
 )
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
 
 # Why not that of Artemis: each writes other things on a message, and takes other things off.
 MAPPED: Final = "amqp/1.0 classic-jms"
@@ -128,6 +131,7 @@ class AmqpClassicLink:
         self._others: dict[Destination, int] = {}
         self._prefetch = 0
         self._has_news = False
+        self._counters: ClassicCounters | None = None
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, try the connector, and begin to wait for the token."""
@@ -261,6 +265,16 @@ class AmqpClassicLink:
         # Why this order: what is said of one queue stands above what a wildcard finds.
         queues = watch.members | self._named
         self._refused = _opened(self._intake).read_from(queues, self._prefetch)
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these queues; for a link that only looks."""
+        if self._counters is None:
+            statistics = AmqpStatistics(self._connection)
+            self._counters = ClassicCounters(statistics.ask, self._shown)
+        return self._counters.of(destinations)
+
+    def _shown(self, destination: Destination, at_most: int) -> int:
+        return _opened(self._browser).count(destination.name, at_most)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what is not taken out of the attached queues, and why; asks the broker."""

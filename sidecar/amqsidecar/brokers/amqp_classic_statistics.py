@@ -1,0 +1,107 @@
+"""Asks Classic's statistics plugin over AMQP.
+
+Source: ActiveMQ Classic, StatisticsBroker.send.
+"""
+
+from collections.abc import Sequence
+
+import cproton
+
+from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers.amqp_connection import AmqpConnection
+from amqsidecar.brokers.amqp_links import Receiver, Sender
+from amqsidecar.brokers.classic_statistics import ANSWER_S, BROKER_QUESTION, END_PROPERTY, Told
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.model.destination import Destination
+
+_CREDIT = 1_000
+
+
+class AmqpStatistics:
+    """Questions and answers over one connection, with a temporary queue for the answers."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self._replies: Receiver | None = None
+        self._number = 0
+
+    def ask(self, questions: Sequence[Destination]) -> list[Told] | None:
+        """Send questions to these destinations; None = nobody answers them.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self._replies is None:
+            replies = Receiver(self._connection, "amqsidecar-statistics", None)
+            self._connection.run_until(lambda: replies.is_answered, ANSWER_S)
+            if not replies.is_open:
+                return None
+            replies.flow(_CREDIT)
+            if not self._answered(replies, [BROKER_QUESTION]):
+                replies.end(ANSWER_S)
+                return None
+            self._replies = replies
+        found = self._answered(self._replies, questions, has_end=True)
+        return [told for told in found if told]
+
+    def _answered(
+        self, replies: Receiver, questions: Sequence[Destination], *, has_end: bool = False
+    ) -> list[Told]:
+        """Return what came until each question had its last answer, or the time is over."""
+        message = _question(replies.address, has_end=has_end)
+        senders = [self._sender(question) for question in questions]
+        self._connection.run_until(
+            lambda: all(one.credit > 0 or one.refusal is not None for one in senders), ANSWER_S
+        )
+        asked = [one for one in senders if one.credit > 0]
+        deliveries = [one.send(message) for one in asked]
+        answers: list[Told] = []
+
+        def is_done() -> bool:
+            for in_hand, reply in replies.take_arrived(_CREDIT):
+                replies.settle(in_hand, cproton.PN_ACCEPTED)
+                replies.flow(1)
+                told = _read(reply)
+                if told is not None:
+                    answers.append(told)
+            ends = sum(not told for told in answers) if has_end else len(answers)
+            return ends >= len(asked)
+
+        self._connection.run_until(is_done, ANSWER_S)
+        for delivery in deliveries:
+            cproton.pn_delivery_settle(delivery)
+        for sender in senders:
+            sender.end(ANSWER_S)
+        return answers
+
+    def _sender(self, destination: Destination) -> Sender:
+        self._number += 1
+        return Sender(self._connection, f"amqsidecar-statistics-{self._number}", str(destination))
+
+
+def _question(reply_to: str, *, has_end: bool) -> bytes:
+    properties = [amqp.NULL] * 4 + [amqp.string(reply_to)]
+    pairs = [amqp.string(END_PROPERTY), amqp.string("true")] if has_end else []
+    return (
+        amqp.make_list(amqp.PROPERTIES, properties)
+        + amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
+        + b"\x00\x53\x77"
+        + amqp.string("")
+    )
+
+
+def _read(message: bytes) -> Told | None:
+    """Return the map that a message holds; None = it holds none."""
+    try:
+        items = amqp.pairs(amqp.split(message)[amqp.VALUE])
+        values = [_scalar(item) for item in items]
+    except (UndecodableMessage, KeyError):
+        return None
+    return {str(name): value for name, value in zip(values[::2], values[1::2], strict=True)}
+
+
+def _scalar(element: bytes) -> object:
+    try:
+        return amqp.scalar(element)
+    except UndecodableMessage:
+        return None
