@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.stores.sqlite_database import QUERIES
+from amqsidecar.stores.sqlite_database import QUERIES, SqliteDatabase
 from amqsidecar.stores.sqlite_store import SqliteStore
-from support.schedule_rows import scheduled, taken_row, took
+from support.schedule_rows import resent, scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
 
 WAITING_COUNT = 50_000
@@ -232,6 +233,36 @@ def test_work_does_not_grow_with_the_number_waiting(
 def test_a_claim_reads_as_much_as_it_returns(many: SqliteStore) -> None:
     small, large = (steps_of(many, lambda size=size: claim(many, size)) for size in (100, 1_000))
     assert large < small * 11
+
+
+def test_statements_of_a_cycle_do_not_grow_with_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path / "schedule.db", FEW)
+    statements = Counter[str]()
+    run = SqliteDatabase.query
+
+    def counted(database: SqliteDatabase, name: str, *values: Any) -> sqlite3.Cursor:
+        statements[name] += 1
+        return run(database, name, *values)
+
+    monkeypatch.setattr(SqliteDatabase, "query", counted)
+    found = []
+    for cycle, size in ((2, 60), (3, 60), (4, 600)):
+        rows = [
+            taken_row(cycle * 10_000 + n, cause=f"order {n} refused", cause_group="order * refused")
+            for n in range(size)
+        ]
+        with store.transaction() as tx:
+            sent = [row for row in tx.claim_due(10**9, size) if row.destination == "queue://3"]
+            statements.clear()
+            events = [event for row in rows for event in (took(row), scheduled(row))]
+            tx.record_cycle(cycle, rows, sent[:1], [*events, *(resent(row) for row in sent[:1])])
+            tx.finish_cycle(cycle)
+        found.append(statements.copy())
+    assert found[1] == found[2]
+    assert found[2]["add_to_group"] == 2
+    store.close()
 
 
 def test_every_query_is_used() -> None:
