@@ -71,11 +71,17 @@ def opened_page(browser: Browser, address: str, **options: Any) -> Iterator[Page
     assert complaints == []
 
 
-def barriers(page: Page) -> list[str]:
-    """Return what keeps people out of a page, as axe finds it: serious and critical only."""
+def barriers(page: Page, *rules: str) -> list[str]:
+    """Return what keeps people out of a page, as axe finds it: serious and critical only.
+
+    Args:
+        page: open.
+        rules: only these; none = all.
+    """
     # Why not as a script of the page: its policy lets none in.
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    found = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{page.url}: {one['id']}: {node['html'][:150]}: {node['failureSummary'][:300]}"
         for one in found["violations"]
