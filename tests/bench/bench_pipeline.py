@@ -159,11 +159,12 @@ def tree(root: int) -> Iterator[Path]:
     waiting = [root]
     while waiting:
         process = Path(f"/proc/{waiting.pop()}")
-        # Why: it may end while it is looked at.
+        yield process
+        # Why twice: it may end while it is looked at, and so may each of its threads.
         with suppress(OSError):
             for task in (process / "task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
-            yield process
+                with suppress(OSError):
+                    waiting += map(int, (task / "children").read_text().split())
 
 
 def tree_rss(root: int) -> int:
