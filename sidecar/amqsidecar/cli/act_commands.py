@@ -118,7 +118,7 @@ def _act(name: str, asked: Asked) -> None:
     if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
         _tell(Outcome(action=wish.action, matched=0, changed=0), asked.output)
         return
-    with opened_ledger(config, read_only=False) as store:
+    with opened_ledger(config, read_only=False) as store, usage_errors():
         _operate(store, asked, wish, config, count)
 
 
