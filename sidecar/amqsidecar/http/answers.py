@@ -32,11 +32,13 @@ class ProblemAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def show_refusal(request: Request, refused: Refused) -> Response:
     """Return the answer of a refusal: a problem for programs, a line for people."""
     title = HTTPException(refused.status).detail
+    # What is refused may have line ends of its own.
+    what = " ".join(refused.what.split())
     if request.scope["path"].startswith(API):
-        problem = ProblemAnswer(status=refused.status, title=title, detail=refused.what)
+        problem = ProblemAnswer(status=refused.status, title=title, detail=what)
         body, kind = msgspec.json.encode(problem), PROBLEM_TYPE
     else:
-        body = f"{refused.status} {title.lower()}: {refused.what}\n".encode()
+        body = f"{refused.status} {title.lower()}: {what}\n".encode()
         kind = "text/plain; charset=utf-8"
     return Response(body, refused.status, headers={**refused.headers, "Content-Type": kind})
 
