@@ -19,6 +19,7 @@ from typing import Any
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.store import Store, StoreTransaction
 from amqsidecar.stores.sqlite_store import SqliteStore
@@ -58,6 +59,7 @@ def rows_from(
             destination=f"queue://orders.{row_id % 20}",
             redelivery_id=f"3f2a9c01-{row_id:012d}",
             cause=CAUSE,
+            cause_group=failure_cause(CAUSE, expired=False),
             message_id=f"ID:host-41523-1718000000000-1:1:1:1:{row_id}",
             message=body,
         )
