@@ -95,4 +95,5 @@ def describe_pace(pace: Pace) -> str:
         said.append(f"stops by itself when more than {percent(pace.stop_share)} come back")
     if not said:
         return "All at once."
-    return f"{'; '.join(said)}. A message may come back for {span(pace.window_ms)}.".capitalize()
+    first = "; ".join(said)
+    return f"{first[0].upper()}{first[1:]}. A message may come back for {span(pace.window_ms)}."
