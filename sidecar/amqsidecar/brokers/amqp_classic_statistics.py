@@ -48,13 +48,16 @@ class AmqpStatistics:
         self, replies: Receiver, questions: Sequence[Destination], *, has_end: bool = False
     ) -> list[Told]:
         """Return what came until each question had its last answer, or the time is over."""
-        message = _question(replies.address, has_end=has_end)
-        senders = [self._sender(question) for question in questions]
+        # Why one for all: a sender with an address would make that queue.
+        self._number += 1
+        sender = Sender(self._connection, f"amqsidecar-statistics-{self._number}", None)
         self._connection.run_until(
-            lambda: all(one.credit > 0 or one.refusal is not None for one in senders), ANSWER_S
+            lambda: sender.credit >= len(questions) or sender.refusal is not None, ANSWER_S
         )
-        asked = [one for one in senders if one.credit > 0]
-        deliveries = [one.send(message) for one in asked]
+        asked = questions[: sender.credit]
+        deliveries = [
+            sender.send(_question(question, replies.address, has_end=has_end)) for question in asked
+        ]
         answers: list[Told] = []
 
         def is_done() -> bool:
@@ -70,20 +73,16 @@ class AmqpStatistics:
         self._connection.run_until(is_done, ANSWER_S)
         for delivery in deliveries:
             cproton.pn_delivery_settle(delivery)
-        for sender in senders:
-            sender.end(ANSWER_S)
+        sender.end(ANSWER_S)
         return answers
 
-    def _sender(self, destination: Destination) -> Sender:
-        self._number += 1
-        return Sender(self._connection, f"amqsidecar-statistics-{self._number}", str(destination))
 
-
-def _question(reply_to: str, *, has_end: bool) -> bytes:
-    properties = [amqp.NULL] * 4 + [amqp.string(reply_to)]
+def _question(question: Destination, reply_to: str, *, has_end: bool) -> bytes:
+    nothing = amqp.NULL
+    to = amqp.string(str(question))
     pairs = [amqp.string(END_PROPERTY), amqp.string("true")] if has_end else []
     return (
-        amqp.make_list(amqp.PROPERTIES, properties)
+        amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, nothing, amqp.string(reply_to)])
         + amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
         + b"\x00\x53\x77"
         + amqp.string("")

@@ -47,6 +47,7 @@ class Consumers:
         selector: str = "",
         acks: bool = True,
         options: tuple[Header, ...] = (),
+        address: bytes | None = None,
     ) -> bytes:
         """Begin to consume and return the subscription's id.
 
@@ -57,6 +58,7 @@ class Consumers:
             selector: "" = all.
             acks: whether each is acknowledged by itself; False = not at all.
             options: further headers.
+            address: what a temporary queue of ours is called; None = by the destination's name.
 
         Raises:
             Refused: the broker does not allow it.
@@ -66,7 +68,7 @@ class Consumers:
         self._takers[name] = take
         self._destinations[name] = destination
         headers = [
-            destination_header(destination),
+            destination_header(destination) if address is None else (b"destination", address),
             (b"id", name),
             (b"ack", b"client-individual" if acks else b"auto"),
             (b"activemq.prefetchSize", b"%d" % prefetch),

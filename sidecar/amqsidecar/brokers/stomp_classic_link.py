@@ -9,7 +9,7 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from amqsidecar.brokers import stomp_classic_selectors as selectors
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
 from amqsidecar.brokers.classic_queues import MENDS_ADVISORIES, is_wildcard
 from amqsidecar.brokers.classic_room import Rooms
+from amqsidecar.brokers.classic_statistics import ClassicCounters
 from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic_breakers import note_breakers
@@ -47,6 +48,7 @@ from amqsidecar.brokers.stomp_classic_message import (
 )
 from amqsidecar.brokers.stomp_classic_queues import QueueWatch
 from amqsidecar.brokers.stomp_classic_room import takes
+from amqsidecar.brokers.stomp_classic_statistics import StompStatistics
 from amqsidecar.brokers.stomp_classic_suspect import breaks_connections
 from amqsidecar.brokers.stomp_classic_token import TokenQueue
 from amqsidecar.brokers.stomp_classic_trials import StompClassicTrials
@@ -63,6 +65,7 @@ from amqsidecar.errors import (
     UndecodableMessage,
 )
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.outcome import Counters
 
 _TOKEN_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
@@ -111,6 +114,7 @@ class StompClassicLink:
         self._begun: _Begun | None = None
         self._token_queue: Destination | None = None
         self._token_or_none: TokenQueue | None = None
+        self._counters: ClassicCounters | None = None
         self._encoder = ResendEncoder(keeps_non_persistent)
 
     def open(self, token_queue: str | None) -> None:
@@ -172,7 +176,7 @@ class StompClassicLink:
             drop=self._intake.drop,
         )
         self._left = Leftovers(self._consumers, rules)
-        self._token_or_none = None
+        self._token_or_none = self._counters = None
         if self._token_queue is not None:
             self._token_or_none = TokenQueue(
                 self._token_queue,
@@ -255,6 +259,15 @@ class StompClassicLink:
             return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
         except Refused as cause:
             raise BrokerRefused(f"can't look for what is left behind: {cause}") from cause
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these queues; for a link that only looks."""
+        connection = self._live()
+        if self._counters is None:
+            statistics = StompStatistics(connection, self._consumers, self._clock)
+            # Why no browse: an application's body with a NUL in it would end the connection.
+            self._counters = ClassicCounters(statistics.ask, lambda _, at_most: at_most)
+        return self._counters.of(destinations)
 
     def trials(self) -> StompClassicTrials:
         """Return what tries the user's rights over this connection."""

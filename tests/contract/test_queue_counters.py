@@ -1,0 +1,99 @@
+"""What links tell of a queue's counters, over every wire, beside what was done to the queue."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+import pytest
+
+from amqsidecar.broker import CountsQueues
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.load import load_config
+from amqsidecar.links import LinkMaker
+from amqsidecar.model.destination import queue, topic
+from amqsidecar.model.outcome import Counters
+from support.brokers import Broker, ClassicBroker
+from support.jms_peer import JmsPeer
+from support.purge import purge
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+Counts = tuple[int | None, int | None, int | None]
+
+
+@pytest.fixture(scope="module")
+def counting() -> Iterator[ClassicBroker]:
+    """A Classic with its statistics plugin."""
+    with ClassicBroker(plugins="<statisticsBrokerPlugin/>") as broker:
+        yield broker
+
+
+def looking(stack: ExitStack, urls: Mapping[str, str]) -> dict[str, CountsQueues]:
+    """Return an open link for each wire that only looks."""
+    links = {}
+    for wire, url in urls.items():
+        config = load_config(None, [f"broker.url={url}"], {})
+        link = LinkMaker(config, SystemClock()).make("counters")
+        stack.callback(link.close)
+        link.open(None)
+        assert isinstance(link, CountsQueues), wire
+        links[wire] = link
+    return links
+
+
+def counts(links: Mapping[str, CountsQueues], name: str) -> dict[str, Counts]:
+    """Return depth, acknowledged and removed of a queue over each wire."""
+    found = {wire: link.queue_counters([queue(name)])[queue(name)] for wire, link in links.items()}
+    return {wire: _counts(one) for wire, one in found.items()}
+
+
+def _counts(one: Counters) -> Counts:
+    return one.depth, one.acknowledged, one.removed
+
+
+def become(
+    look: Callable[[], dict[str, Counts]], links: Mapping[str, CountsQueues], expected: Counts
+) -> None:
+    """Wait until all wires tell the same expected counts."""
+    everywhere = dict.fromkeys(links, expected)
+    eventually(lambda: look() == everywhere, what=str(expected), last=lambda _: str(look()))
+
+
+@pytest.mark.parametrize("product", ["artemis", "counting"])
+def test_acknowledged_is_told_from_purged(
+    product: str, request: pytest.FixtureRequest, unique: str
+) -> None:
+    broker: Broker = request.getfixturevalue(product)
+    urls = {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
+    if isinstance(broker, ClassicBroker):
+        urls |= {"openwire": broker.openwire_url, "amqp-jms": broker.amqp_jms_url}
+    peer = JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "core")
+    with ExitStack() as stack:
+        links = looking(stack, urls)
+
+        def look() -> dict[str, Counts]:
+            return counts(links, unique)
+
+        peer.produce(unique, ["Text"], count=3)
+        become(look, links, (3, 0, 0))
+        peer.consume(unique, count=1)
+        become(look, links, (2, 1, 0))
+        purge(broker, unique)
+        become(look, links, (0, 1, 2))
+
+
+def test_what_is_no_single_queue_is_left_out(artemis: Broker, unique: str) -> None:
+    with ExitStack() as stack:
+        for link in looking(stack, {"amqp": artemis.amqp_url}).values():
+            assert link.queue_counters([topic(unique), queue(unique)]) == {}
+
+
+def test_stock_classic_tells_only_how_much_a_browse_shows(
+    classic_6: ClassicBroker, unique: str
+) -> None:
+    JmsPeer.of(classic_6, "openwire").produce(unique, ["Text"], count=2)
+    with ExitStack() as stack:
+        openwire = looking(stack, {"openwire": classic_6.openwire_url, "amqp": classic_6.amqp_url})
+        assert counts(openwire, unique) == dict.fromkeys(openwire, (2, None, None))
+        stomp = looking(stack, {"stomp": classic_6.stomp_url})
+        assert counts(stomp, unique) == {"stomp": (None, None, None)}
