@@ -277,6 +277,40 @@ def test_a_footer_stays_behind_a_new_body() -> None:
     )
 
 
+def test_a_footer_stays_behind_a_new_map() -> None:
+    footer = bytes.fromhex("005378c10a02a30468617368a10131")
+    message = amqp_message(body={"a": "b"}) + footer
+    assert edit_message(AMQP, message, MessageEdit(remove_entries=("a",))).endswith(footer)
+
+
+def test_a_number_that_stays_keeps_its_width() -> None:
+    """An int may be written in two bytes or in five."""
+    message = bytes.fromhex("005374c10902a1016e7100000005")
+    assert edit_message(AMQP, message, property_edit("n", "5")) == message
+
+
+def test_a_compressed_map_is_compressed_again() -> None:
+    content = zlib.compress(wire.property_map(wire.int_entry("a", 1)))
+    message = WireMessage(code=25, content=content, compressed=True).encoded()
+    change = MessageEdit(set_entries=(PropertyEdit(name="a", value="2"),))
+    edited = wire.read_message(edit_message(OPENWIRE, message, change))
+    assert edited.content is not None
+    assert zlib.decompress(edited.content) == wire.property_map(wire.int_entry("a", 2))
+
+
+def test_the_length_of_bytes_follows_over_stomp() -> None:
+    message = kept([(b"content-length", b"3"), (b"own", b"x")], b"abc")
+    edited = edit_message(STOMP, message, MessageEdit(data=b"\0\1"))
+    assert edited == kept([(b"content-length", b"2"), (b"own", b"x")], b"\0\1")
+
+
+def test_a_text_in_javas_form_stays_in_it_over_stomp() -> None:
+    headers = [(b"original-destination", b"/queue/a")]
+    message = kept(headers, wire.java_text("old \U0001f600"))
+    edited = edit_message(STOMP, message, MessageEdit(text="new \U0001f601"))
+    assert edited == kept(headers, wire.java_text("new \U0001f601"))
+
+
 def test_only_content_and_properties_of_openwire_change() -> None:
     before = WireMessage(
         code=28,

@@ -71,6 +71,7 @@ def test_each_re_send_is_told_with_what_became_of_it(store: SqliteStore) -> None
     keep(
         store,
         Received(at_ms=NOW_MS - 9_000_000, cause="a.B: order 7", **died),
+        resent(NOW_MS - 8_500_000, 1),
         resent(NOW_MS - 8_000_000, 1),
         Returned(at_ms=NOW_MS - 7_999_000, expired=True, redelivery_count=1, **died),
         resent(NOW_MS - 1_000_000, 2),
@@ -92,17 +93,25 @@ def test_each_re_send_is_told_with_what_became_of_it(store: SqliteStore) -> None
         ]
     )
     life = page_of(store).life
-    assert [one.cause_group for one in life] == ["a.B: order *", None, "(expired)", None, None]
+    assert [one.cause_group for one in life] == [
+        "a.B: order *",
+        None,
+        None,
+        "(expired)",
+        None,
+        None,
+    ]
     kinds = [None if one.outcome is None else one.outcome.kind for one in life]
     assert kinds == [
         None,
+        OutcomeKind.UNKNOWN,
         OutcomeKind.CAME_BACK,
         None,
         OutcomeKind.CONSUMED,
         OutcomeKind.RESENT,
     ]
-    assert life[1].outcome is not None
-    assert life[1].outcome.evidence == "died again 1.0 s after it was re-sent"
+    assert life[2].outcome is not None
+    assert life[2].outcome.evidence == "died again 1.0 s after it was re-sent"
 
 
 def test_an_edited_message_is_retried_and_its_original_is_kept(store: SqliteStore) -> None:

@@ -49,16 +49,22 @@ def policies(folder: Path, text: str | None) -> Policies:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    """Three wait at orders, two for their first re-send; two died there lately, one at bills."""
+    """Three wait at orders, two for their first re-send, and a final one, which no rule is about.
+
+    Two died there lately, one at bills.
+    """
     store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
     store.open()
-    first = store.allocate_ids(5)
+    first = store.allocate_ids(6)
     taken = [
         taken_row(first + at, destination="queue://orders", redelivery_count=count)
         for at, count in enumerate((1, 1, 3))
     ]
     taken.append(taken_row(first + 3, destination="queue://bills", redelivery_count=1))
     taken.append(taken_row(first + 4, destination="queue://ActiveMQ.DLQ.exhausted", is_final=True))
+    taken.append(
+        taken_row(first + 5, destination="queue://orders", redelivery_count=3, is_final=True)
+    )
     died = {"at_ms": NOW_MS - 60_000, "source": "queue://ActiveMQ.DLQ", "redelivery_id": "r"}
     with store.transaction() as tx:
         tx.record_cycle(1, taken, [], [])
@@ -77,7 +83,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def test_policies_are_shown_as_they_act(store: SqliteStore, tmp_path: Path) -> None:
     view = policy_view(store, policies(tmp_path, RULES), NOW_MS)
     found = [(one.destination, one.deaths, one.waiting) for one in view.destinations]
-    assert found == [("queue://orders", 2, 3), ("queue://bills", 1, 1)]
+    assert found == [("queue://orders", 2, 4), ("queue://bills", 1, 1)]
     forecast = view.destinations[0].forecast
     assert forecast is not None
     assert [one.delay_ms for one in forecast.sends] == [1000, 1000]
@@ -96,7 +102,7 @@ def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path:
     """Only orders gets more redeliveries: deaths after the second are given up no more."""
     effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
     [orders] = effect.destinations
-    assert (orders.destination, orders.waiting, orders.looked_at) == ("queue://orders", 3, 3)
+    assert (orders.destination, orders.waiting, orders.looked_at) == ("queue://orders", 4, 4)
     [attempt] = orders.attempts
     assert attempt.before is not None
     told = (attempt.redelivery_count, attempt.deaths, attempt.waiting)
