@@ -750,9 +750,14 @@ class OidcOptions(Section):
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield a provider without a client."""
-        if self.issuer and not self.client_id:
+        """Yield a provider without a client, or without TLS."""
+        if not self.issuer:
+            return
+        if not self.client_id:
             yield "client_id", "is not set: say what the provider calls us"
+        parts = urlsplit(self.issuer)
+        if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+            yield "issuer", "is without TLS, so that anybody in between says who may come in"
 
 
 class HttpOptions(Section):
