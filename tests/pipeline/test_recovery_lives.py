@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from amqsidecar.model.event import (
     AnyEvent,
@@ -21,7 +21,14 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
-from amqsidecar.pipeline.recovery_lives import count_outcomes, observed_streams, rounded_ms
+from amqsidecar.pipeline.recovery_lives import (
+    count_outcomes,
+    observed_streams,
+    rounded_ms,
+    survey,
+    texts_of,
+    with_texts,
+)
 from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
 from pipeline.journals import START_MS
 from pipeline.recovery_histories import history
@@ -123,11 +130,24 @@ def lives() -> dict[str, list[AnyEvent]]:
     return {"a": a, "b": b}
 
 
+def outcomes(
+    events: DataFrame, horizon_ms: int, *, since_ms: int | None = None, until_ms: int | None = None
+) -> DataFrame:
+    surveyed = survey(events, until_ms)
+    counts = count_outcomes(
+        events,
+        observed_streams(surveyed, until_ms),
+        horizon_ms=horizon_ms,
+        since_ms=since_ms,
+        until_ms=until_ms,
+    )
+    return with_texts(counts, texts_of(surveyed))
+
+
 @pytest.fixture(scope="module")
 def counted(spark: SparkSession) -> list[dict[str, Any]]:
     events = history(spark, lives())
-    streams = observed_streams(events, None)
-    counts = count_outcomes(events, streams, horizon_ms=HORIZON_MS, since_ms=None, until_ms=None)
+    counts = outcomes(events, HORIZON_MS)
     assert [(one.name, one.dataType) for one in counts.schema] == [
         (one.name, one.dataType) for one in RECOVERY_COUNTS
     ]
@@ -268,7 +288,8 @@ def test_what_is_known_of_streams(spark: SparkSession) -> None:
     odd = events.limit(1).selectExpr(
         *("'melted' AS type" if name == "type" else name for name in events.columns)
     )
-    streams = observed_streams(events.unionAll(odd), START_MS + 6)
+    until_ms = START_MS + 6
+    streams = observed_streams(survey(events.unionAll(odd), until_ms), until_ms)
     assert streams.schema.names == RECOVERY_STREAMS.names
     (row,) = streams.selectExpr("*", "unix_millis(observed_until) AS until").collect()
     assert (row.events, row.unknown_types, row.until) == (2, 1, START_MS + 6)
@@ -281,10 +302,7 @@ def test_since_goes_by_the_beginning_and_until_by_each_event(spark: SparkSession
     told += [it.received(10), it.resent(20, 1), it.returned(30, 1)]
     events = history(spark, {"a": told})
     until_ms = START_MS + 30
-    streams = observed_streams(events, until_ms)
-    counts = count_outcomes(
-        events, streams, horizon_ms=HORIZON_MS, since_ms=START_MS + 10, until_ms=until_ms
-    )
+    counts = outcomes(events, HORIZON_MS, since_ms=START_MS + 10, until_ms=until_ms)
     rows = counts.where("kind = 'resend'").collect()
     assert [(row.origin, row.outcome, row.after_ms) for row in rows] == [(it.origin, "open", 10)]
 
@@ -301,14 +319,12 @@ def test_times_have_three_digits(spark: SparkSession) -> None:
 def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
     """One destination with nearly all events is no burden: no exchange and no sort by groups."""
     events = history(spark, {"a": [Life("x").received(5)]})
-    counts = count_outcomes(
-        events, observed_streams(events, None), horizon_ms=1, since_ms=None, until_ms=None
-    )
+    streams = observed_streams(survey(events, None), None)
+    counts = count_outcomes(events, streams, horizon_ms=1, since_ms=None, until_ms=None)
     plan = str(counts._jdf.queryExecution().executedPlan())
     exchanges = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]
-    by_stream = [line for line in exchanges if "(stream" in line]
-    others = [line for line in exchanges if line not in by_stream]
-    assert [("redelivery_id" in line, "cause_group" in line) for line in others] == [
+    others = [line for line in exchanges if "(stream" not in line]
+    assert [("id_hash" in line, "cause_group" in line) for line in others] == [
         (False, True),
         (True, False),
     ]

@@ -260,7 +260,9 @@ def test_a_run_writes_plan_summary_and_report(
     assert summary.schema.simpleString() == REDRIVE_SUMMARY.simpleString()
     told = {(row["destination"], row["outcome"]): row["messages"] for row in summary.collect()}
     assert told == {(A, "planned"): 5, (B, "planned"): 1, (B, "resent"): 1}
-    assert "redrive_plan" in Path(f"{output}/report.html").read_text(encoding="utf-8")
+    page = Path(f"{output}/report.html").read_text(encoding="utf-8")
+    assert "redrive_plan" in page
+    assert "messages due over time" in page
 
 
 def test_a_plan_with_nothing_in_it_is_a_plan(

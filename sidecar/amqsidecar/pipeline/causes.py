@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -19,11 +20,17 @@ from amqsidecar.pipeline.causes_tables import (
     count_cells,
     deaths_of,
     group_cells,
+    in_cells,
     merge_texts,
     observation,
 )
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.results import Results
+
+_TABLES: Final = (
+    *("causes_by_hour", "causes_by_day", "causes_by_destination"),
+    *("cause_groups", "cause_texts", "cause_examples"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +59,28 @@ class CausesOptions:
 def run_causes(spark: SparkSession, options: CausesOptions) -> None:
     """Write the tables and the report.
 
-    A run that is killed leaves each table whole or without `_SUCCESS`, and is simply run again; the
-    report is written last.
+    A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
+    is simply run again; the report is written last.
 
     Raises:
         ConfigError: the history can't be read.
     """
-    results = Results(spark, options.output_folder)
+    results = Results(spark, options.output_folder, _TABLES)
     events = read_events(spark, options.events)
     if options.until_ms is not None:
         events = events.where(f.col("at") < f.timestamp_millis(f.lit(options.until_ms)))
-    seen = _observe(events, options)
-    deaths = deaths_of(events)
-    cells = count_cells(deaths).persist(StorageLevel.MEMORY_AND_DISK)
+    counted = count_cells(in_cells(events)).persist(StorageLevel.MEMORY_AND_DISK)
+    cells = counted.where("is_death")
     try:
+        seen = _observe(counted, options)
         grouped = group_cells(cells, merge_texts(spark, cells, options.similarity))
         by_hour = results.keep("causes_by_hour", causes_by_hour(grouped))
         texts = results.keep("cause_texts", cause_texts(grouped))
-        examples = results.keep("cause_examples", cause_examples(deaths, grouped, options.examples))
+        examples = results.keep(
+            "cause_examples", cause_examples(deaths_of(events), grouped, options.examples)
+        )
     finally:
-        cells.unpersist()
+        counted.unpersist()
     write_report(
         results.report_path,
         _facts(options, seen),
@@ -83,10 +92,8 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
     )
 
 
-def _observe(events: DataFrame, options: CausesOptions) -> Observation:
-    bounds = events.agg(
-        f.unix_millis(f.min("at")).alias("first_ms"), f.unix_millis(f.max("at")).alias("last_ms")
-    )
+def _observe(counted: DataFrame, options: CausesOptions) -> Observation:
+    bounds = counted.agg(f.unix_millis(f.min("first_at")), f.unix_millis(f.max("last_at")))
     first_ms, last_ms = bounds.collect()[0]
     return observation(
         first_ms or 0,

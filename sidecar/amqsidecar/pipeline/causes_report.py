@@ -12,7 +12,6 @@ from amqsidecar.pipeline.causes_tables import Observation
 from amqsidecar.pipeline.report import Report
 from amqsidecar.pipeline.results import MOST_ROWS, show_rows
 
-"""Of a table of the report; the Parquet tables have all."""
 MOST_GROUPS: Final = 6
 """In the plot: the largest; all others are one."""
 MOST_DAYS: Final = 60

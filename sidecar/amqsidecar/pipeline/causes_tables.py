@@ -71,14 +71,16 @@ def observation(
     )
 
 
-def deaths_of(events: DataFrame) -> DataFrame:
-    """Return the dead letters that were taken, with the columns that cells are told apart by."""
-    text = f.left(f.col("cause_group"), f.lit(GROUP_MAX))
-    is_expired = text.isNull() & f.coalesce(f.col("expired"), f.lit(False))
-    return events.where(f.col("type").isin(*_DEATHS)).select(
+def in_cells(events: DataFrame) -> DataFrame:
+    """Return events with the columns that cells are told apart by; all but deaths by hour only."""
+    is_death = f.col("type").isin(*_DEATHS)
+    text = f.when(is_death, f.left(f.col("cause_group"), f.lit(GROUP_MAX)))
+    is_expired = is_death & text.isNull() & f.coalesce(f.col("expired"), f.lit(False))
+    return events.select(
+        is_death.alias("is_death"),
         text.alias("cause_text"),
         is_expired.alias("is_expired"),
-        "origin",
+        f.when(is_death, f.col("origin")).alias("origin"),
         f.date_trunc("hour", "at").alias("hour"),
         "type",
         "at",
@@ -86,12 +88,20 @@ def deaths_of(events: DataFrame) -> DataFrame:
     )
 
 
-def count_cells(deaths: DataFrame) -> DataFrame:
-    """Return how many died of each text at each destination in each hour.
+def deaths_of(events: DataFrame) -> DataFrame:
+    """Return the dead letters that were taken, as `in_cells`."""
+    return in_cells(events).where("is_death")
+
+
+def count_cells(events: DataFrame) -> DataFrame:
+    """Return how many died of each text at each destination in each hour, and what else happened.
 
     Whatever the skew, what goes over the network is one row per task and cell.
+
+    Args:
+        events: see `in_cells`.
     """
-    return deaths.groupBy(*_CELL).agg(
+    return events.groupBy("is_death", *_CELL).agg(
         f.count("*").alias("deaths"),
         f.count_if(f.col("type") == "received").alias("messages"),
         f.min("at").alias("first_at"),

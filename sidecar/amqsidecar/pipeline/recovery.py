@@ -5,11 +5,19 @@ event of a survival analysis, and the end of the observation censors it.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
 from amqsidecar.pipeline.events import read_events
-from amqsidecar.pipeline.recovery_lives import count_outcomes, observed_streams
+from amqsidecar.pipeline.recovery_lives import (
+    count_outcomes,
+    observed_streams,
+    survey,
+    texts_of,
+    with_texts,
+)
 from amqsidecar.pipeline.recovery_report import write_report
 from amqsidecar.pipeline.recovery_tables import (
     recovery_by_attempt,
@@ -19,6 +27,11 @@ from amqsidecar.pipeline.recovery_tables import (
     time_to_recovery,
 )
 from amqsidecar.pipeline.results import Results, time_text
+
+_TABLES: Final = (
+    *("recovery_streams", "recovery_counts", "recovery_curve", "recovery_summary"),
+    *("recovery_by_attempt", "recovery_by_message", "time_to_recovery"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,39 +60,43 @@ class RecoveryOptions:
 def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     """Write the tables and the report.
 
-    A run that is killed leaves each table whole or without `_SUCCESS`, and is simply run again; the
-    report is written last.
+    A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
+    is simply run again; the report is written last.
 
     Raises:
         ConfigError: the history can't be read.
     """
-    results = Results(spark, options.output_folder)
+    results = Results(spark, options.output_folder, _TABLES)
     events = read_events(spark, options.events)
-    streams = results.keep("recovery_streams", observed_streams(events, options.until_ms))
-    counts = results.keep(
-        "recovery_counts",
-        count_outcomes(
-            events,
-            streams,
-            horizon_ms=options.horizon_ms,
-            since_ms=options.since_ms,
-            until_ms=options.until_ms,
-        ),
-    )
-    curve = results.keep("recovery_curve", recovery_curve(counts, options.confidence))
+    surveyed = survey(events, options.until_ms).persist()
+    streams = results.keep("recovery_streams", observed_streams(surveyed, options.until_ms))
+    texts = texts_of(surveyed).persist()
+    counts = count_outcomes(
+        events,
+        streams,
+        horizon_ms=options.horizon_ms,
+        since_ms=options.since_ms,
+        until_ms=options.until_ms,
+    ).persist(StorageLevel.MEMORY_AND_DISK)
+    curve = recovery_curve(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
+
+    def keep(name: str, table: DataFrame) -> DataFrame:
+        return results.keep(name, with_texts(table, texts))
+
+    keep("recovery_counts", counts)
     write_report(
         results.report_path,
         _facts(options),
         options.min_messages,
         streams=streams,
-        summary=results.keep("recovery_summary", recovery_summary(counts)),
-        attempts=results.keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
-        curve=curve,
-        by_message=results.keep(
-            "recovery_by_message", recovery_by_message(counts, options.confidence)
-        ),
-        times=results.keep("time_to_recovery", time_to_recovery(counts, options.confidence)),
+        summary=keep("recovery_summary", recovery_summary(counts)),
+        attempts=keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
+        curve=keep("recovery_curve", curve),
+        by_message=keep("recovery_by_message", recovery_by_message(counts, options.confidence)),
+        times=keep("time_to_recovery", time_to_recovery(counts, options.confidence)),
     )
+    for frame in (curve, counts, texts, surveyed):
+        frame.unpersist()
 
 
 def _facts(options: RecoveryOptions) -> dict[str, str]:

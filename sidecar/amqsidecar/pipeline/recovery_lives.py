@@ -1,9 +1,11 @@
 """What the events of each message say about its re-sends and its end, as counts.
 
 A message's events are put in order by their redelivery counts, not by their times: sidecars have
-clocks of their own. `received` has count 0, re-send n and the death after it have count n.
+clocks of their own. Round n of a message is its death with count n - 1 and its re-send n; the death
+after that is in round n + 1.
 """
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -31,33 +33,55 @@ def _tag(event: type[Event]) -> str:
 KNOWN_TYPES: Final = tuple(_tag(event) for event in AnyEvent.__args__)
 """Events of other types, of a later version, are counted and otherwise left alone."""
 
-_RESENT: Final = _tag(Resent)
-_SENDS: Final = (_RESENT, _tag(DuplicateSuppressed))
 _DEATHS: Final = (_tag(Received), _tag(Returned))
-_ENDS: Final = tuple(_tag(event) for event in (Exhausted, Discarded, Cancelled, DeadLettered))
-
-_SEND, _DEATH, _END = 0, 1, 2
-"""Steps of one redelivery count, in their order."""
-_LAST_COUNT: Final = 2**31
+_ACTS: Final = tuple(
+    _tag(event)
+    for event in (Resent, DuplicateSuppressed, Exhausted, Discarded, Cancelled, DeadLettered)
+)
+"""What is done with a message that died, by number; the first two are sends, the others ends."""
+_RESENT, _SUPPRESSED, _FIRST_END = 0, 1, 2
+_LAST_ROUND: Final = 2**31
 """Puts an end, which has no count of its own, behind all else: brokers count no further."""
 
 
-def observed_streams(events: DataFrame, until_ms: int | None) -> DataFrame:
-    """Return what is known of each stream, and until when it was observed (`RECOVERY_STREAMS`).
+def survey(events: DataFrame, until_ms: int | None) -> DataFrame:
+    """Return how many events of each stream have which texts, and when: few rows, from one pass.
 
     Args:
         events: the history, before any is left out.
-        until_ms: the end of the observation; None = the latest event of each stream ends its own.
+        until_ms: the end of the observation; None = all events count.
     """
-    counted = _until(events, until_ms)
-    until = f.col("last_at") if until_ms is None else f.timestamp_millis(f.lit(until_ms))
     return (
-        counted.groupBy("stream")
+        _until(events, until_ms)
+        .groupBy(
+            "stream",
+            (~f.col("type").isin(*KNOWN_TYPES)).alias("is_unknown"),
+            _place().alias("place"),
+            _cause_group().alias("cause_group"),
+        )
         .agg(
             f.count(f.lit(1)).alias("events"),
-            f.count_if(~f.col("type").isin(*KNOWN_TYPES)).alias("unknown_types"),
             f.min("at").alias("first_at"),
             f.max("at").alias("last_at"),
+        )
+    )
+
+
+def observed_streams(surveyed: DataFrame, until_ms: int | None) -> DataFrame:
+    """Return what is known of each stream, and until when it was observed (`RECOVERY_STREAMS`).
+
+    Args:
+        surveyed: see `survey`.
+        until_ms: the end of the observation; None = the latest event of each stream ends its own.
+    """
+    until = f.col("last_at") if until_ms is None else f.timestamp_millis(f.lit(until_ms))
+    return (
+        surveyed.groupBy("stream")
+        .agg(
+            f.sum("events").alias("events"),
+            f.sum(f.when(f.col("is_unknown"), f.col("events")).otherwise(0)).alias("unknown_types"),
+            f.min("first_at").alias("first_at"),
+            f.max("last_at").alias("last_at"),
         )
         .withColumn("observed_until", until)
         .select(*RECOVERY_STREAMS.names)
@@ -72,9 +96,10 @@ def count_outcomes(
     since_ms: int | None,
     until_ms: int | None,
 ) -> DataFrame:
-    """Return how many re-sends and messages had which outcome after which time (`RECOVERY_COUNTS`).
+    """Return how many re-sends and messages had which outcome after which time.
 
-    The only pass over the history: one shuffle by message, one of counts by group.
+    One shuffle by message, one of counts by group. Texts go through neither: the columns are those
+    of `RECOVERY_COUNTS`, with numbers in place of texts (see `texts_of`).
 
     Args:
         events: the history.
@@ -83,17 +108,16 @@ def count_outcomes(
         since_ms: only messages whose first event is not before this; None = all.
         until_ms: events at or after this don't count; None = all do.
     """
-    steps = _first_of_each_step(_steps(_until(events, until_ms), streams))
-    sends = _judge_sends(_with_neighbours(steps), horizon_ms)
-    rows = _judge_messages(sends, horizon_ms)
+    rounds = _with_neighbours(_rounds(_steps(_until(events, until_ms), streams)))
+    rows = _judge_messages(_judge_sends(rounds, horizon_ms), horizon_ms)
     if since_ms is not None:
         rows = rows.where(f.col("begun_ms") >= since_ms)
-    counted = f.explode(f.array(_send_count(horizon_ms), _message_count()))
     keys = RECOVERY_COUNTS.names[: RECOVERY_COUNTS.names.index("messages")]
     return (
-        rows.select(counted.alias("counted"))
+        rows.select(f.explode(f.array(_send_count(), _message_count())).alias("counted"))
         .where(f.col("counted").isNotNull())
         .select("counted.*")
+        .withColumn("after_ms", rounded_ms(f.col("after_ms")))
         .groupBy(*keys)
         .agg(
             f.count(f.lit(1)).alias("messages"),
@@ -104,6 +128,28 @@ def count_outcomes(
         )
         .select(*RECOVERY_COUNTS.names)
     )
+
+
+def texts_of(surveyed: DataFrame) -> DataFrame:
+    """Return the text of each number that stands for one: its hash of 64 bits.
+
+    A hundred thousand texts have two of the same number once in three thousand million histories.
+    """
+    return (
+        surveyed.select(f.explode(f.array("place", "cause_group")).alias("text"))
+        .distinct()
+        .select(f.xxhash64("text").alias("number"), "text")
+    )
+
+
+def with_texts(table: DataFrame, texts: DataFrame) -> DataFrame:
+    """Return a table by origin and cause group with their texts in place of numbers."""
+    names = table.columns
+    for name in ("origin", "cause_group"):
+        known = texts.select(f.col("number").alias(name), f.col("text").alias(f"{name}_text"))
+        table = table.join(f.broadcast(known), name, "left").drop(name)
+        table = table.withColumnRenamed(f"{name}_text", name)
+    return table.select(*names)
 
 
 def rounded_ms(time_ms: Column) -> Column:
@@ -119,201 +165,272 @@ def _until(events: DataFrame, until_ms: int | None) -> DataFrame:
     return events.where(f.col("at") < f.timestamp_millis(f.lit(until_ms)))
 
 
+# Events to rounds
+
+
+def _is_death() -> Column:
+    return f.col("type").isin(*_DEATHS)
+
+
+def _place() -> Column:
+    """Return where a message died, was sent, or ended; null = the event is no step of a life."""
+    is_send, is_end = (
+        f.col("type").isin(*kinds) for kinds in (_ACTS[:_FIRST_END], _ACTS[_FIRST_END:])
+    )
+    return f.when(is_send, f.col("destination")).when(_is_death() | is_end, f.col("origin"))
+
+
+def _cause_group() -> Column:
+    return f.when(_is_death(), f.col("cause_group"))
+
+
+def _number_of(text: Column) -> Column:
+    return f.when(text.isNotNull(), f.xxhash64(text))
+
+
 def _steps(events: DataFrame, streams: DataFrame) -> DataFrame:
     """Return deaths, sends and ends, each with the end of its stream's observation."""
-    is_send, is_death = f.col("type").isin(*_SENDS), f.col("type").isin(*_DEATHS)
-    is_end = f.col("type").isin(*_ENDS)
-    ends = streams.select("stream", f.unix_millis("observed_until").alias("observed_until_ms"))
+    act = reduce(
+        lambda so_far, one: so_far.when(f.col("type") == one[1], one[0]),
+        enumerate(_ACTS[1:], 1),
+        f.when(f.col("type") == _ACTS[0], 0),
+    )
+    ends = streams.select("stream", f.unix_millis("observed_until").alias("until_ms"))
+    count = f.coalesce("redelivery_count", f.lit(0))
     return (
-        events.where((is_send | is_death | is_end) & (f.col("redelivery_id") != ""))
+        events.where(f.col("type").isin(*_DEATHS, *_ACTS) & (f.col("redelivery_id") != ""))
         .join(f.broadcast(ends), "stream", "inner")
         .select(
             # Why: ids of one store begin alike, so a sort by them compares whole texts.
             f.xxhash64("redelivery_id").alias("id_hash"),
             "redelivery_id",
-            f.when(is_end, _LAST_COUNT)
-            .otherwise(f.coalesce("redelivery_count", f.lit(0)))
-            .alias("count"),
-            f.when(is_send, _SEND).when(is_death, _DEATH).otherwise(_END).alias("step"),
-            "type",
-            f.unix_millis("at").alias("at_ms"),
-            "observed_until_ms",
-            f.when(is_send, f.col("destination")).otherwise(f.col("origin")).alias("place"),
-            f.when(is_death, f.col("cause_group")).alias("cause_group"),
+            f.when(_is_death(), count + 1)
+            .when(act < _FIRST_END, count)
+            .otherwise(_LAST_ROUND)
+            .alias("round"),
+            f.when(_is_death(), f.unix_millis("at")).alias("died_ms"),
+            f.when(~_is_death(), f.unix_millis("at")).alias("acted_ms"),
+            act.alias("act"),
+            "until_ms",
+            _number_of(_place()).alias("place"),
+            _number_of(_cause_group()).alias("cause_group"),
         )
     )
 
 
+def _rounds(steps: DataFrame) -> DataFrame:
+    """Return one row per message and round; of equal steps the earliest counts."""
+    earliest = {
+        "died_ms": {
+            "died_place": "place",
+            "cause_group": "cause_group",
+            "died_until_ms": "until_ms",
+        },
+        "acted_ms": {"act": "act", "acted_place": "place", "acted_until_ms": "until_ms"},
+    }
+    return (
+        steps.repartition("id_hash")
+        .groupBy("id_hash", "redelivery_id", "round")
+        .agg(
+            *(f.min(time).alias(time) for time in earliest),
+            *(
+                f.min_by(of, time).alias(name)
+                for time, columns in earliest.items()
+                for name, of in columns.items()
+            ),
+            f.count_if(f.col("act") == _RESENT).alias("resends"),
+        )
+    )
+
+
+# Rounds to outcomes
+
+
 def _life() -> WindowSpec:
-    return Window.partitionBy("id_hash", "redelivery_id").orderBy("count", "step", "at_ms")
+    return Window.partitionBy("id_hash", "redelivery_id").orderBy("round")
 
 
 def _so_far() -> WindowSpec:
     return _life().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
-def _first_of_each_step(steps: DataFrame) -> DataFrame:
-    """Keep the earliest of steps of one kind and count; mark a re-send that was repeated.
+def _with_neighbours(rounds: DataFrame) -> DataFrame:
+    """Add when the next round began, and leave out final dead letters that the broker knew already.
 
-    What the broker knew already counts as sent where the message died, not as a final dead letter.
+    What the broker knew already counts as sent where the message was before, not elsewhere.
     """
     life = _life()
-
-    def is_like(other: Column, other_step: Column) -> Column:
-        return f.coalesce((other == f.col("count")) & (other_step == f.col("step")), f.lit(False))
-
-    before = is_like(f.lag("count").over(life), f.lag("step").over(life))
-    after = is_like(f.lead("count").over(life), f.lead("step").over(life))
-    both_resent = (f.col("type") == _RESENT) & (f.lead("type").over(life) == _RESENT)
-    goes_back = f.col("place").eqNullSafe(f.lag("place").over(life))
-    is_final = (f.col("step") == _SEND) & (f.col("type") != _RESENT) & ~goes_back
-    return steps.withColumns(
+    is_suppressed = f.col("act") == _SUPPRESSED
+    has_died = f.col("died_ms").isNotNull()
+    is_send = f.col("act") < _FIRST_END
+    last_place = f.when(f.col("act").isNotNull(), f.col("acted_place")).otherwise(
+        f.col("died_place")
+    )
+    begins = rounds.withColumns(
         {
-            "is_left_out": before | is_final,
-            "repeated_resends": after & f.coalesce(both_resent, f.lit(False)),
+            "last_place": last_place,
+            "begins_ms": f.coalesce("died_ms", f.when(is_send, f.col("acted_ms"))),
+            "begins_suppressed": ~has_died & f.coalesce(is_suppressed, f.lit(False)),
         }
-    ).where(~f.col("is_left_out"))
+    ).withColumns(
+        {
+            "before_place": f.lag("last_place").over(life),
+            **{
+                f"next_{name}": f.lead(name).over(life)
+                for name in (
+                    *("round", "died_ms", "begins_ms", "begins_suppressed", "acted_place"),
+                )
+            },
+        }
+    )
+    came_from = f.when(has_died, f.col("died_place")).otherwise(f.col("before_place"))
+    is_final = is_suppressed & ~f.col("acted_place").eqNullSafe(came_from)
+    has_acted = f.coalesce(f.col("act").isNotNull() & ~is_final, f.lit(False))
+    is_next = ~f.col("next_begins_suppressed") | f.col("next_acted_place").eqNullSafe(
+        f.col("last_place")
+    )
+    is_next_death = (f.col("next_round") == f.col("round") + 1) & f.col("next_died_ms").isNotNull()
+    return begins.withColumns(
+        {
+            "act": f.when(has_acted, f.col("act")),
+            "next_ms": f.when(is_next, f.col("next_begins_ms")),
+            "is_next_death": f.coalesce(is_next_death, f.lit(False)),
+        }
+    ).where(has_died | f.col("act").isNotNull())
 
 
-def _with_neighbours(steps: DataFrame) -> DataFrame:
-    """Add the step before, the step after, and how the history of the message begins."""
-    life, so_far = _life(), _so_far()
-    before = {
-        f"before_{name}": f.lag(name).over(life)
-        for name in ("step", "count", "place", "cause_group")
-    }
-    after = {f"after_{name}": f.lead(name).over(life) for name in ("step", "count", "at_ms")}
-    begun = {
-        "begun_step": f.first("step").over(so_far),
-        "begun_count": f.first("count").over(so_far),
-        "begun_ms": f.first("at_ms").over(so_far),
-        "begun_place": f.first("place").over(so_far),
-        "begun_cause_group": f.first("cause_group").over(so_far),
-    }
-    return steps.withColumns({**before, **after, **begun})
+def _judge_sends(rounds: DataFrame, horizon_ms: int) -> DataFrame:
+    """Add to each re-send when the message returned, and whether it stayed away.
 
-
-def _judge_sends(steps: DataFrame, horizon_ms: int) -> DataFrame:
-    """Add to each re-send when the message returned, and whether it stayed away."""
-    died = (f.col("before_step") == _DEATH) & (f.col("before_count") == f.col("count") - 1)
-    returned = (f.col("after_step") == _DEATH) & (f.col("after_count") == f.col("count"))
-    # Why: who is sent or dies with a higher count has returned, though nobody has told so.
-    went_on = (f.col("after_count") > f.col("count")) & (f.col("after_count") < _LAST_COUNT)
-    return_ms = f.when(returned | went_on, f.col("after_at_ms") - f.col("at_ms"))
+    Column by column: what is used twice is computed once, and plans stay small.
+    """
+    # Why by next_ms: who is sent or dies with a higher count has returned, though nobody told so.
+    seen_ms = f.greatest(f.col("acted_until_ms") - f.col("acted_ms"), f.lit(0))
     return (
-        steps.withColumns(
+        rounds.withColumns(
             {
-                "is_send": f.col("step") == _SEND,
-                "knows_death": f.coalesce(died, f.lit(False)),
-                "implied_returns": f.coalesce(~returned & went_on, f.lit(False)),
-                "negative_times": f.coalesce(return_ms < 0, f.lit(False)),
-                "return_ms": f.when(return_ms < 0, 0).otherwise(return_ms),
-                "seen_ms": f.greatest(f.col("observed_until_ms") - f.col("at_ms"), f.lit(0)),
+                "is_send": f.coalesce(f.col("act") < _FIRST_END, f.lit(False)),
+                "took_ms": f.col("next_ms") - f.col("acted_ms"),
+                "seen_ms": f.least(seen_ms, f.lit(horizon_ms)),
             }
         )
-        .withColumn(
-            "is_returned", f.col("return_ms") <= f.least(f.col("seen_ms"), f.lit(horizon_ms))
-        )
-        .withColumn("is_returned", f.coalesce("is_returned", f.lit(False)))
+        .withColumn("return_ms", f.when(f.col("took_ms") < 0, 0).otherwise(f.col("took_ms")))
+        .withColumn("is_returned", f.coalesce(f.col("return_ms") <= f.col("seen_ms"), f.lit(False)))
         .withColumn("stayed", ~f.col("is_returned") & (f.col("seen_ms") >= horizon_ms))
     )
 
 
 def _judge_messages(sends: DataFrame, horizon_ms: int) -> DataFrame:
-    """Add to the last row of each message what became of it until `closed_ms`.
+    """Add to the last round of each message what became of it until `closed_ms`.
 
     Why not until the end of the observation: what was re-sent less than the horizon ago and has
     returned is known, what has not is open; who counts only the known counts too few recoveries.
     """
     so_far = _so_far()
-    closed_ms = f.col("observed_until_ms") - horizon_ms
-    recovered = f.col("is_send") & f.col("stayed")
-    is_known = (f.col("step") != _END) & (f.col("at_ms") <= closed_ms)
-    return sends.withColumns(
+    has_died = f.col("died_ms").isNotNull()
+    # Why stages: they are the places of steps in a life. Re-send n is 2n - 1, the death after 2n.
+    death_stage, send_stage = 2 * f.col("round") - 2, 2 * f.col("round") - 1
+    is_death_known = f.col("died_ms") <= f.col("died_until_ms") - horizon_ms
+    is_send_known = f.col("is_send") & (f.col("acted_ms") <= f.col("acted_until_ms") - horizon_ms)
+    recovers = f.col("is_send") & f.col("stayed")
+    acted_until_ms = f.when(f.col("act").isNotNull(), f.col("acted_until_ms"))
+    begun = {
+        "ms": f.coalesce("died_ms", "acted_ms"),
+        "stage": f.when(has_died, death_stage).when(f.col("is_send"), send_stage),
+        "place": f.when(has_died, f.col("died_place")).otherwise(f.col("acted_place")),
+        "cause_group": f.col("cause_group"),
+    }
+    lives = sends.withColumns(
         {
-            "closed_ms": f.min(closed_ms).over(so_far),
-            "recovered_ms": f.first(f.when(recovered, f.col("at_ms")), True).over(so_far),
-            "recovered_count": f.first(f.when(recovered, f.col("count")), True).over(so_far),
-            "known_stage": f.max(f.when(is_known, _stage("count", "step"))).over(so_far),
+            **{f"begun_{name}": f.first(value).over(so_far) for name, value in begun.items()},
+            "closed_ms": f.min(f.least("died_until_ms", acted_until_ms) - horizon_ms).over(so_far),
+            "recovered_ms": f.first(f.when(recovers, f.col("acted_ms")), True).over(so_far),
+            "recovered_stage": f.first(f.when(recovers, send_stage), True).over(so_far),
+            "known_stage": f.max(
+                f.when(is_send_known, send_stage).when(is_death_known, death_stage)
+            ).over(so_far),
+            "is_last": f.lead("round").over(_life()).isNull(),
+            "ended_ms": f.when(f.col("act") >= _FIRST_END, f.col("acted_ms")),
         }
+    )
+    ends = f.array(*map(f.lit, _ACTS))
+    outcome = (
+        f.when(f.col("begun_ms") > f.col("closed_ms"), "too_young")
+        .when(f.col("recovered_ms").isNotNull(), "recovered")
+        .when(f.col("ended_ms") <= f.col("closed_ms"), ends[f.col("act")])
+        .otherwise("waiting")
+    )
+    is_known = (f.col("outcome") != "too_young") & f.col("begun_stage").isNotNull()
+    is_recovered, is_waiting = f.col("outcome") == "recovered", f.col("outcome") == "waiting"
+    exit_stage = (
+        f.when(is_recovered, f.col("recovered_stage"))
+        .when(is_waiting, f.col("known_stage"))
+        .otherwise(f.col("known_stage") + f.col("known_stage") % 2)
+    )
+    exit_ms = (
+        f.when(is_recovered, f.col("recovered_ms"))
+        .when(is_waiting, f.col("closed_ms"))
+        .otherwise(f.col("ended_ms"))
+    )
+    return (
+        lives.withColumn("outcome", outcome)
+        .withColumns(
+            {"is_placed": is_known, "is_whole": f.coalesce(f.col("begun_stage") == 0, f.lit(False))}
+        )
+        .withColumn("exit_stage", f.when(f.col("is_placed"), exit_stage))
+        .withColumn(
+            "exit_after_ms",
+            f.when(f.col("is_placed") & f.col("is_whole"), exit_ms - f.col("begun_ms")),
+        )
     )
 
 
-def _send_count(horizon_ms: int) -> Column:
-    """Return a re-send as one row of counts; null = the row is none."""
+def _send_count() -> Column:
+    """Return a re-send as one row of counts; null = the round has none."""
+    has_returned = f.col("return_ms").isNotNull()
     outcome = (
         f.when(f.col("is_returned"), "returned")
-        .when(f.col("stayed") & f.col("return_ms").isNotNull(), "returned_later")
+        .when(f.col("stayed") & has_returned, "returned_later")
         .when(f.col("stayed"), "stayed")
         .otherwise("open")
     )
-    seen_ms = f.least(f.col("seen_ms"), f.lit(horizon_ms))
-    after_ms = f.when(f.col("is_returned"), f.col("return_ms")).otherwise(seen_ms)
-    knows_death = f.col("knows_death")
+    after_ms = f.when(f.col("is_returned"), f.col("return_ms")).otherwise(f.col("seen_ms"))
     return f.when(
         f.col("is_send"),
         f.struct(
             f.lit("resend").alias("kind"),
-            f.when(knows_death, f.coalesce("before_place", "place"))
-            .otherwise(f.col("place"))
-            .alias("origin"),
-            f.when(knows_death, f.col("before_cause_group")).alias("cause_group"),
-            f.col("count").cast("long").alias("attempt"),
+            f.coalesce("died_place", "acted_place").alias("origin"),
+            "cause_group",
+            f.col("round").alias("attempt"),
             f.lit(None).cast("long").alias("entry_stage"),
             f.lit(None).cast("long").alias("exit_stage"),
-            rounded_ms(after_ms).alias("after_ms"),
+            after_ms.alias("after_ms"),
             outcome.alias("outcome"),
-            (~knows_death).alias("left_truncated"),
-            "negative_times",
-            "implied_returns",
-            "repeated_resends",
+            f.col("died_ms").isNull().alias("left_truncated"),
+            f.coalesce(f.col("took_ms") < 0, f.lit(False)).alias("negative_times"),
+            (has_returned & ~f.col("is_next_death")).alias("implied_returns"),
+            (f.col("resends") > 1).alias("repeated_resends"),
         ),
     )
 
 
 def _message_count() -> Column:
-    """Return a message as one row of counts, from its last row; null = the row is none."""
-    is_end = f.col("step") == _END
-    outcome = (
-        f.when(f.col("begun_ms") > f.col("closed_ms"), "too_young")
-        .when(f.col("recovered_ms").isNotNull(), "recovered")
-        .when(is_end & (f.col("at_ms") <= f.col("closed_ms")), f.col("type"))
-        .otherwise("waiting")
-    )
-    is_placed = (f.col("begun_ms") <= f.col("closed_ms")) & (f.col("begun_step") != _END)
-    is_recovered = outcome == "recovered"
-    exit_stage = (
-        f.when(is_recovered, 2 * f.col("recovered_count") - 1)
-        .when(outcome == "waiting", f.col("known_stage"))
-        .otherwise(f.col("known_stage") + f.col("known_stage") % 2)
-    )
-    exit_ms = (
-        f.when(is_recovered, f.col("recovered_ms"))
-        .when(outcome == "waiting", f.col("closed_ms"))
-        .otherwise(f.col("at_ms"))
-    ) - f.col("begun_ms")
-    is_whole = (f.col("begun_step") == _DEATH) & (f.col("begun_count") == 0)
+    """Return a message as one row of counts, from its last round; null = the round is none."""
+    exit_ms = f.col("exit_after_ms")
     return f.when(
-        f.col("after_step").isNull(),
+        f.col("is_last"),
         f.struct(
             f.lit("message").alias("kind"),
             f.col("begun_place").alias("origin"),
             f.col("begun_cause_group").alias("cause_group"),
             f.lit(None).cast("long").alias("attempt"),
-            f.when(is_placed, _stage("begun_count", "begun_step")).alias("entry_stage"),
-            f.when(is_placed, exit_stage).cast("long").alias("exit_stage"),
-            f.when(is_placed & is_whole, rounded_ms(f.greatest(exit_ms, f.lit(0)))).alias(
-                "after_ms"
-            ),
-            outcome.alias("outcome"),
-            (~is_whole).alias("left_truncated"),
-            (is_placed & is_whole & (exit_ms < 0)).alias("negative_times"),
+            f.when(f.col("is_placed"), f.col("begun_stage")).alias("entry_stage"),
+            "exit_stage",
+            f.when(exit_ms < 0, 0).otherwise(exit_ms).alias("after_ms"),
+            "outcome",
+            (~f.col("is_whole")).alias("left_truncated"),
+            f.coalesce(exit_ms < 0, f.lit(False)).alias("negative_times"),
             f.lit(False).alias("implied_returns"),
             f.lit(False).alias("repeated_resends"),
         ),
     )
-
-
-def _stage(count: str, step: str) -> Column:
-    """Return the place of a step in a life: re-send n is 2n - 1, the death after it 2n."""
-    return (2 * f.col(count) - f.when(f.col(step) == _SEND, 1).otherwise(0)).cast("long")

@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 
 from amqsidecar.model.redrive import Place
 from amqsidecar.pipeline.events import read_events
-from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.redrive_report import PLANNED, write_report
+from amqsidecar.pipeline.results import Results
 from amqsidecar.pipeline.tables import REDRIVE_PLAN, REDRIVE_SUMMARY
 
-PLANNED: Final = "planned"
 LEFT_OUT: Final = {
     "resent": "it was sent to its destination, and has not come back",
     "discarded": "the rules dropped it",
@@ -41,7 +41,8 @@ _IN_STORE: Final = ("parked", "held")
 _IN_QUEUE: Final = "dead_lettered"
 # Why: Spark's increasing ids have the partition above these bits, the place in it below.
 _PLACE_BITS: Final = 33
-_REPORTED_MAX: Final = 200
+_PLAN: Final = "redrive_plan"
+_SUMMARY: Final = "redrive_summary"
 
 
 class RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,20 +83,32 @@ class RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 def run_redrive(spark: SparkSession, options: RedriveOptions) -> None:
     """Write the plan, its summary and the report.
 
-    A plan is complete where `_SUCCESS` lies beside its files; a run that was killed is run again.
+    A plan is complete where `_SUCCESS` lies beside its files; a run that was killed leaves nothing
+    of an earlier one, and is run again.
 
     Raises:
         ConfigError: there is no history at the path.
     """
+    results = Results(spark, options.output_folder, (_PLAN, _SUMMARY))
     lives = build_lives(read_events(spark, options.events), options.until_ms)
     decided = decide(lives, options).persist(StorageLevel.MEMORY_AND_DISK)
-    plan = build_plan(decided, options)
-    plan.write.mode("overwrite").parquet(f"{options.output_folder}/redrive_plan")
-    written = spark.read.schema(REDRIVE_PLAN).parquet(f"{options.output_folder}/redrive_plan")
-    summary = build_summary(written, decided).coalesce(1)
-    summary.write.mode("overwrite").parquet(f"{options.output_folder}/redrive_summary")
+    plan = results.keep(_PLAN, build_plan(decided, options))
+    summary = results.keep(_SUMMARY, build_summary(plan, decided).coalesce(1))
     decided.unpersist()
-    _report(spark, options)
+    write_report(
+        results.report_path,
+        {
+            "Plan": options.plan_id,
+            "History": options.events,
+            "Pace": f"{options.per_second:g} per second and destination, "
+            f"grown to over {options.ramp_s:g} s",
+            "Execute it with": "amqsidecar redrive --plan "
+            f"{options.output_folder}/{_PLAN} --state FOLDER",
+        },
+        LEFT_OUT,
+        plan=plan,
+        summary=summary,
+    )
 
 
 # What became of each message
@@ -305,49 +318,3 @@ def build_summary(plan: DataFrame, decided: DataFrame) -> DataFrame:
     return planned.unionByName(left_out, allowMissingColumns=True).select(
         [f.col(one.name).cast(one.dataType) for one in REDRIVE_SUMMARY]
     )
-
-
-def _report(spark: SparkSession, options: RedriveOptions) -> None:
-    summary = spark.read.schema(REDRIVE_SUMMARY).parquet(f"{options.output_folder}/redrive_summary")
-    is_planned = f.col("outcome") == PLANNED
-    planned = summary.where(is_planned).orderBy(f.desc("messages"), "destination")
-    totals = planned.agg(f.sum("messages"), f.max("last_offset_ms")).first()
-    left_out = (
-        summary.where(~is_planned)
-        .groupBy("outcome")
-        .agg(f.sum("messages").alias("messages"))
-        .orderBy(f.desc("messages"), "outcome")
-        .collect()
-    )
-    total, last_ms = totals if totals is not None else (0, 0)
-    report = Report(
-        "Bulk redelivery: a plan",
-        {
-            "Plan": options.plan_id,
-            "History": options.events,
-            "Messages": f"{total or 0:,}",
-            "Takes": f"{(last_ms or 0) / 1000:,.0f} s",
-            "Pace": f"{options.per_second:g} per second and destination, "
-            f"grown to over {options.ramp_s:g} s",
-        },
-    )
-    report.text(
-        "Execute it with: amqsidecar redrive --plan "
-        f"{options.output_folder}/redrive_plan --state FOLDER"
-    )
-    report.heading("Planned")
-    report.table(
-        ("destination", "messages", "last due after, s"),
-        [
-            (row["destination"], row["messages"], row["last_offset_ms"] / 1000)
-            for row in planned.limit(_REPORTED_MAX).collect()
-        ],
-        "The largest destinations",
-    )
-    report.heading("Left out")
-    report.table(
-        ("reason", "messages", "meaning"),
-        [(row["outcome"], row["messages"], LEFT_OUT[row["outcome"]]) for row in left_out],
-        "Messages of the history that are not planned",
-    )
-    report.write(f"{options.output_folder}/report.html")

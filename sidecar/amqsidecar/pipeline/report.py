@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import altair
 import pandas
 from lxml import etree
 from pyspark.sql import SparkSession
 
+from amqsidecar.pipeline.hadoop_files import write_by_hadoop
 from amqsidecar.pipeline.report_chart import draw, printable
 
 _STYLE: Final = """
@@ -202,25 +203,3 @@ def _write_file(path: Path, content: bytes) -> None:
         with suppress(OSError):
             Path(name).unlink()
         raise
-
-
-def write_by_hadoop(session: SparkSession, path: str, content: bytes) -> None:
-    """Write a file where Spark writes its tables, whole or not at all."""
-    # Why not fsspec: where Spark writes tables its own file systems and their credentials are set.
-    java: Any = session.sparkContext._jvm  # noqa: SLF001  PySpark has no public way to Hadoop's files
-    configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  as above
-    hadoop = java.org.apache.hadoop.fs
-    files = hadoop.Path(path).getFileSystem(configuration)
-    target = files.makeQualified(hadoop.Path(path))
-    unfinished = hadoop.Path(target.getParent(), f".{target.getName()}.unfinished")
-    stream = files.create(unfinished, True)
-    try:
-        stream.write(bytearray(content))
-    finally:
-        stream.close()
-    context = hadoop.FileContext.getFileContext(files.getUri(), configuration)
-    options = java.org.apache.hadoop.fs.Options.Rename
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  as above
-    overwrite = gateway.new_array(options, 1)
-    overwrite[0] = options.OVERWRITE
-    context.rename(unfinished, target, overwrite)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from textwrap import indent
+from typing import Final
 
 import numpy as np
 import structlog
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.events import read_events
-from amqsidecar.pipeline.report import write_by_hadoop
+from amqsidecar.pipeline.hadoop_files import write_by_hadoop
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.whatif_evidence import fit_curves, usual_waits
 from amqsidecar.pipeline.whatif_messages import read_messages
@@ -32,6 +33,9 @@ from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
 from amqsidecar.policy_source.yaml_writer import write_yaml
+
+_TABLES: Final = ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals")
+_PROPOSAL_FOLDER: Final = "proposal"
 
 log = structlog.get_logger("amqsidecar.pipeline")
 
@@ -69,13 +73,13 @@ class WhatifOptions:
 def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     """Play policies on the history; write tables, the proposal if asked for, and the report.
 
-    A run that is killed leaves each table whole or without `_SUCCESS`, and is simply run again; the
-    report is written last.
+    A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
+    is simply run again; the report is written last.
 
     Raises:
         ConfigError: a policy can't be loaded, or the history can't be read; nothing is written.
     """
-    results = Results(spark, options.output_folder)
+    results = Results(spark, options.output_folder, (*_TABLES, _PROPOSAL_FOLDER))
     plugins = load_plugins()
     candidates = load_candidates(options.policies, plugins)
     messages = read_messages(
@@ -150,8 +154,7 @@ def _write_proposal(
 ) -> list[Candidate]:
     """Write the chosen settings as a policy and as Helm values, and return them as a policy.
 
-    Where no destination got a proposal the files hold the base as it is, so that none of an earlier
-    run is taken for this one's.
+    Where no destination got a proposal the files hold the base as it is.
 
     Returns:
         The proposal; nothing where it is the base.
@@ -165,7 +168,7 @@ def _write_proposal(
     policy = head + write_yaml(rules)
     values = f"policy:\n  rules:\n{indent(policy, '    ')}"
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
-        write_by_hadoop(spark, f"{options.output_folder}/proposal/{name}", text.encode())
+        write_by_hadoop(spark, f"{options.output_folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
     return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
 
 

@@ -12,7 +12,6 @@ from amqsidecar.pipeline.report import Report
 from amqsidecar.pipeline.results import MOST_ROWS
 from amqsidecar.pipeline.whatif_policy import HISTORY, PROPOSAL
 
-"""Of a table of the report; the Parquet tables have all."""
 MOST_PLOTTED: Final = 6
 """Destinations in the plot of choices: those with the most messages."""
 MOST_POINTS: Final = 2000
