@@ -16,6 +16,8 @@ def spark() -> Iterator[SparkSession]:
         [
             "spark.sql.shuffle.partitions=2",
             "spark.driver.memory=1g",
+            # Why: plans are new in each test and rows few, so that compiling well costs most.
+            "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.adaptive.enabled=true",
         ],
     )
