@@ -299,13 +299,19 @@ FILTERS = [
 ]
 
 
+def look_at(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let SQLite look at so many rows at once."""
+    monkeypatch.setattr(sqlite_rows, "LOOKED_AT", rows)
+    monkeypatch.setattr(sqlite_pages, "LOOKED_AT", rows)
+    monkeypatch.setattr(sqlite_pages, "LOOKED_AT_BY_DUE", rows)
+
+
 @pytest.mark.parametrize("looked_at", [3, 20_000])
 @pytest.mark.parametrize("order", list(RowOrder))
 def test_pages_in_each_order_hold_all_rows_of_a_filter_once(
     store: LedgerStore, order: RowOrder, looked_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sqlite_rows, sqlite_pages):
-        monkeypatch.setattr(module, "LOOKED_AT", looked_at)
+    look_at(looked_at, monkeypatch)
     take(store, *varied_rows(40))
     cycle = begin(store, [grouped_row(41, destination="queue://1", due_at_ms=0)])
     for row_filter in FILTERS:
@@ -335,8 +341,7 @@ def test_a_page_looks_at_a_bounded_number_of_rows(
 ) -> None:
     if not isinstance(store, UnsyncedStore):
         pytest.skip("its bound is a constant of the SQLite store")
-    for module in (sqlite_rows, sqlite_pages):
-        monkeypatch.setattr(module, "LOOKED_AT", 10)
+    look_at(10, monkeypatch)
     take(store, *(grouped_row(number, due_at_ms=number) for number in range(1, 41)))
     for order, key in ((RowOrder.NEWEST, RowKey(0, 31)), (RowOrder.DUE, RowKey(10, 10))):
         page = store.page_rows(RowFilter(cause_contains="nothing"), order, 5)
@@ -591,7 +596,7 @@ def test_an_operation_is_about_the_rows_that_its_filter_hits(
     looked_at: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sqlite_rows, "LOOKED_AT", looked_at)
+    look_at(looked_at, monkeypatch)
     take(store, *varied_rows(40))
     hit = {row.id for row in store.list_rows(row_filter, 100)}
     before = {row.id: row for row in store.list_rows(ALL, 100)}
