@@ -1,7 +1,7 @@
 """How the PostgreSQL store finds rows for people, looking at a bounded number of them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,7 +52,7 @@ def next_window(
             until_id = ids[limit - 1]
         row_filter = msgspec.structs.replace(row_filter, ids=tuple(ids[:limit]))
     source, values = filter_values(row_filter)
-    if source not in _FEW_SOURCES:
+    if not _is_served(source, row_filter):
         values |= {"after_id": after_id, "until_id": until_id, "look": LOOK_ROWS}
         last = database.query(f"ceiling_{source}", **values)
         until_id = last[0][0] if last else until_id
@@ -69,11 +69,11 @@ def page_of_rows(
 ) -> RowPage:
     """Return rows that a filter hits, in an order."""
     row_filter = _with_destination(database, row_filter)
-    source, values = filter_values(row_filter)
+    source, _ = filter_values(row_filter)
     if source in _FEW_SOURCES:
         return _sorted_page(database, row_filter, order, limit, after)
     if order is RowOrder.NEWEST:
-        return _newest_page(database, source, values, limit, after)
+        return _newest_page(database, row_filter, limit, after)
     if count_tallied(database, _indexed_part(source, row_filter)) <= FEW_ROWS:
         return _sorted_page(database, row_filter, order, limit, after)
     return _due_page(database, row_filter, limit, after)
@@ -101,6 +101,11 @@ def _indexed_part(source: str, row_filter: RowFilter) -> RowFilter:
     return parts.get(source, RowFilter())
 
 
+def _is_served(source: str, row_filter: RowFilter) -> bool:
+    """Whether no more rows are looked at than are found."""
+    return source in _FEW_SOURCES or row_filter == _indexed_part(source, row_filter)
+
+
 def _sorted_page(
     database: PostgresDatabase,
     row_filter: RowFilter,
@@ -118,19 +123,17 @@ def _sorted_page(
 
 
 def _newest_page(
-    database: PostgresDatabase,
-    source: str,
-    values: dict[str, Any],
-    limit: int,
-    after: RowKey | None,
+    database: PostgresDatabase, row_filter: RowFilter, limit: int, after: RowKey | None
 ) -> RowPage:
+    source, values = filter_values(row_filter)
     before = LAST_ID if after is None else after.id
     values |= {"before": before, "floor": 0, "limit": limit, "look": LOOK_ROWS}
-    found = database.query(f"floor_{source}", **values)
-    floor = found[0][0] if found else None
-    values |= {"floor": floor or 0}
+    looked_to = None
+    if not _is_served(source, row_filter):
+        for (floor,) in database.query(f"floor_{source}", **values):
+            values["floor"], looked_to = floor, RowKey(0, floor)
     rows = [view_row(row) for row in database.query(f"newest_{source}", **values)]
-    return _page(rows, RowOrder.NEWEST, limit, None if floor is None else RowKey(0, floor))
+    return _page(rows, RowOrder.NEWEST, limit, looked_to)
 
 
 def _due_page(

@@ -105,18 +105,6 @@ left(destination, 200) = %(key)s AND cause_group = %(group_key)s
 (left(destination, 200), id) < (%(key)s, %(before)s::bigint)
     AND (left(destination, 200), id) >= (%(key)s, %(floor)s::bigint)
 
--- fragment: of_group_up
--- As of_destination_up.
-(left(destination, 200), cause_group, id) > (%(key)s, %(group_key)s, %(after_id)s::bigint)
-    AND (left(destination, 200), cause_group, id) <= (%(key)s, %(group_key)s, %(until_id)s::bigint)
-    AND cause_group IS NOT NULL
-
--- fragment: of_group_down
--- As of_destination_down.
-(left(destination, 200), cause_group, id) < (%(key)s, %(group_key)s, %(before)s::bigint)
-    AND (left(destination, 200), cause_group, id) >= (%(key)s, %(group_key)s, %(floor)s::bigint)
-    AND cause_group IS NOT NULL
-
 -- fragment: of_due_times
 -- Above one place in the order of due times, and up to another.
 (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
@@ -507,7 +495,7 @@ ORDER BY left(destination, 200), id LIMIT %(limit)s;
 -- name: list_by_group
 -- Rows of one destination and group by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_group_up}
+WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200), cause_group, id LIMIT %(limit)s;
 
@@ -548,7 +536,7 @@ ORDER BY left(destination, 200) DESC, id DESC LIMIT %(limit)s;
 -- name: newest_by_group
 -- Rows of one destination and group by number, the highest first.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE {of_group_down}
+WHERE {of_group} AND id < %(before)s AND id >= %(floor)s
     AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC LIMIT %(limit)s;
 
@@ -568,7 +556,7 @@ ORDER BY left(destination, 200) DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: floor_by_group
 -- As floor_all.
-SELECT id FROM redelivery WHERE {of_group_down}
+SELECT id FROM redelivery WHERE {of_group} AND id < %(before)s AND id >= %(floor)s
 ORDER BY left(destination, 200) DESC, cause_group DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: ceiling_all
@@ -591,7 +579,7 @@ ORDER BY left(destination, 200), id OFFSET %(look)s - 1 LIMIT 1;
 -- name: ceiling_by_group
 -- As ceiling_all.
 SELECT id FROM redelivery
-WHERE {of_group_up}
+WHERE {of_group} AND id > %(after_id)s AND id <= %(until_id)s
 ORDER BY left(destination, 200), cause_group, id OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: due_waiting
@@ -828,10 +816,11 @@ ORDER BY max(last_at_ms) DESC, destination, cause_group LIMIT %(limit)s;
 
 -- name: failure_counts
 -- Counts by time.
-SELECT bucket_ms, kind, destination, cause_group, attempt, sum(count)::bigint FROM failure_count
+SELECT bucket_ms - mod(bucket_ms, %(step_ms)s::bigint), kind, destination, cause_group, attempt,
+    sum(count)::bigint
+FROM failure_count
 WHERE bucket_ms >= %(from_ms)s AND bucket_ms < %(until_ms)s AND kind = ANY (%(kinds)s::text[])
-GROUP BY bucket_ms, kind, destination, cause_group, attempt
-ORDER BY bucket_ms, kind, destination, cause_group, attempt;
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5;
 
 -- fragment: all_group_tallies
 -- By cause group; of no group is what the tally has more.
