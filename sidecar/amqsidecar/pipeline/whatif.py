@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from textwrap import indent
 from typing import Final
 
 import numpy as np
@@ -32,7 +31,7 @@ from amqsidecar.pipeline.whatif_tables import by_destination, by_policy, load_ov
 from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
-from amqsidecar.policy_source.yaml_writer import write_yaml
+from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 
 _TABLES: Final = ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals")
 _PROPOSAL_FOLDER: Final = "proposal"
@@ -165,8 +164,7 @@ def _write_proposal(
     }
     rules = with_settings(base.rules, settings) if settings else base.rules
     head = f"# Settings of {len(settings)} destinations by `amqsidecar pipeline whatif`.\n"
-    policy = head + write_yaml(rules)
-    values = f"policy:\n  rules:\n{indent(policy, '    ')}"
+    policy, values = head + write_yaml(rules), write_helm_values(rules, head)
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
         write_by_hadoop(spark, f"{options.output_folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
     return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
