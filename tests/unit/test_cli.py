@@ -709,6 +709,8 @@ def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> N
     process = ("--set", "intake.backlog=process")
     result = cli("retry", "--destination", "orders", *option, *process, url="broker:")
     assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
+    result = cli("discard", "--destination", "orders", *process, url="broker:")
+    assert (result.code, "can't discard it: retry or cancel it" in result.err) == (2, True)
     result = cli("operations", *process, url="broker:")
     assert (result.code, "knows no operations" in result.err) == (69, True)
 

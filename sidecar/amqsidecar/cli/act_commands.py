@@ -245,9 +245,15 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Pace, Selection  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
-    from amqsidecar.operations.act import Outcome, act_directly  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
+        Outcome,
+        act_directly,
+        check_direct,
+    )
     from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
 
+    with usage_errors():
+        check_direct(wish.action)
     rows = wish.selection.rows
     known = RowFilter(
         destination=rows.destination,
@@ -272,7 +278,6 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
             opened_store(config, read_only=False) as (store, _),
             progress_bar(wish.action, count) as advance,
             _interruptible() as is_interrupted,
-            usage_errors(),
         ):
             outcome = act_directly(
                 store,

@@ -59,6 +59,19 @@ def act_of(action: Action, now_ms: int, actor: str, suffix: str, target: str | N
             assert_never(action)
 
 
+def check_direct(action: Action) -> None:
+    """Refuse what needs a store of the sidecar's own.
+
+    Raises:
+        Refused: the broker can't do it to what it keeps.
+    """
+    if action in (Action.REDIRECT, Action.DISCARD):
+        raise Refused(
+            f"the broker keeps what waits (store.url broker:) and can't {action} it: retry or "
+            "cancel it"
+        )
+
+
 class _Stopped(Exception):
     """Ends an action between two steps."""
 
@@ -113,10 +126,7 @@ def act_directly(
             case Action.RELEASE:
                 store.release(row_filter, now_ms, actor, step)
             case Action.REDIRECT | Action.DISCARD:
-                raise Refused(
-                    f"the broker keeps what waits (store.url broker:) and can't {action} it: "
-                    "retry or cancel it"
-                )
+                check_direct(action)
             case _:
                 assert_never(action)
     except _Stopped:
