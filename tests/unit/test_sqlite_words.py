@@ -37,13 +37,14 @@ def send_all(store: SqliteStore, cycle: int) -> None:
 
 
 def rows_of(first: int, count: int) -> list[TakenRow]:
-    """Rows each of which has a destination, a source and a rule that no other has."""
+    """Rows each of which has a destination, a source, a rule and a group that no other has."""
     return [
         taken_row(
             number,
             destination=f"queue://hostile.{number}",
             source=f"queue://DLQ.{number}",
             rule=f"the broker's settings of hostile.{number}, read live",
+            cause_group=f"hostile.{number}: *",
         )
         for number in range(first, first + count)
     ]
@@ -56,9 +57,11 @@ def stored_words(path: Path) -> dict[str, int]:
 
 def words_in_rows(path: Path) -> Counter[str]:
     with closing(sqlite3.connect(path)) as database:
-        rows = database.execute("SELECT destination, source, rule, encoding FROM redelivery")
+        rows = database.execute(
+            "SELECT destination, source, rule, encoding, cause_group FROM redelivery"
+        )
         texts = dict(database.execute("SELECT id, text FROM word"))
-        return Counter(texts[number] for row in rows for number in row)
+        return Counter(texts[number] for row in rows for number in row if number)
 
 
 def test_texts_go_after_the_last_row_that_has_them(path: Path) -> None:
@@ -66,7 +69,7 @@ def test_texts_go_after_the_last_row_that_has_them(path: Path) -> None:
     take(store, 1, rows_of(1, 300))
     send_all(store, 2)
     take(store, 3, rows_of(301, 2))
-    assert len(stored_words(path)) == 302 * 3 + 1
+    assert len(stored_words(path)) == 302 * 4 + 1
 
     store.forget_history(0, 5_000)
 
@@ -85,7 +88,7 @@ def test_no_more_than_asked_for_go_at_once(path: Path) -> None:
 
     store.forget_history(0, 40)
 
-    assert len(stored_words(path)) == 301 - 40
+    assert len(stored_words(path)) == 401 - 40
     store.close()
 
 
@@ -140,5 +143,18 @@ def test_uses_are_counted_whatever_becomes_of_rows(path: Path) -> None:
 
     store.forget_history(0, 5_000)
 
+    assert stored_words(path) == words_in_rows(path)
+    store.close()
+
+
+def test_a_rule_without_a_text_is_counted_as_well(path: Path) -> None:
+    store = opened(path)
+    take(store, 1, [taken_row(1, rule="", cause_group="")])
+    store.hold(RowFilter(), 5, "test")
+    store.forget_history(0, 5_000)
+    store.close()
+
+    store = opened(path)
+    assert [view.rule for view in store.list_rows(RowFilter(), 10)] == [""]
     assert stored_words(path) == words_in_rows(path)
     store.close()

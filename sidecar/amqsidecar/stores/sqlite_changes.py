@@ -63,13 +63,13 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping
         ],
     )
     database.query_each("add_message", [(row.id, pack_message(row.message)) for row in taken])
-    texts = Counter(
-        (row.destination, row.source, row.rule, row.encoding, row.cause_group) for row in taken
-    )
     uses = Counter[int]()
-    for places, count in texts.items():
-        for text in filter(None, places):
+    places = Counter((row.destination, row.source, row.rule, row.encoding) for row in taken)
+    for texts, count in places.items():
+        for text in texts:
             uses[words[text]] += count
+    for group, count in Counter(row.cause_group for row in taken if row.cause_group).items():
+        uses[words[group]] += count
     database.use_words(uses)
     if taken:
         above = max(row.id for row in taken) + 1
@@ -102,8 +102,8 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
     views = [view_row(database, row) for row in counting if row[0] not in sent]
     changes = [(view, made) for view in views if (made := act(view)) is not None]
     kept = [(view, made) for view, made in changes if not made.is_removed]
-    texts = {text for view, _ in changes for text in (view.destination, view.cause_group)}
-    words = database.intern(texts - {""} | {made.destination for _, made in kept})
+    texts = {made.destination for _, made in kept} | {view.destination for view, _ in kept}
+    words = database.intern(texts | {view.cause_group for view, _ in kept if view.cause_group})
     uses = Counter[int]()
     deltas = delete_rows(database, runs_of(view.id for view, made in changes if made.is_removed))
     for view, made in kept:
