@@ -13,7 +13,7 @@ import msgspec
 
 from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.failure import CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, FailureGroup, GroupTally
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowView
@@ -108,9 +108,13 @@ class Ledger(Protocol):
         ...
 
     def failure_counts(
-        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind]
+        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
-        """Return counts of buckets that begin in [from, until); old ones may be merged to hours."""
+        """Return counts of buckets that begin in [from, until), summed up by steps.
+
+        A key has the begin of its step, which may lie before `from_ms`. Old buckets may be merged
+        to hours.
+        """
         ...
 
     def group_tallies(self) -> list[GroupTally]:

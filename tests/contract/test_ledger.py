@@ -190,6 +190,13 @@ def test_counts_of_buckets_that_begin_in_a_range(store: LedgerStore) -> None:
     ]
 
 
+def test_counts_are_summed_up_by_steps(store: LedgerStore) -> None:
+    hour_ms = 12 * BUCKET_MS
+    record(store, *(died(at_ms) for at_ms in (0, BUCKET_MS, hour_ms - 1, hour_ms)))
+    found = store.failure_counts(BUCKET_MS, 2 * hour_ms, [CountKind.DIED], hour_ms)
+    assert sorted((one.key.bucket_ms, one.count) for one in found) == [(0, 2), (hour_ms, 1)]
+
+
 @pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
 def test_events_of_an_unfinished_cycle_count_nowhere_yet(store: LedgerStore, end: str) -> None:
     take(store, grouped_row(1))

@@ -32,6 +32,7 @@ SCANS = {
     "count_groups": "SCAN failure_group",
     "newest_visible": "SCAN redelivery",
     "written_segments": "SCAN journal_segment",
+    "read_failure_counts": "SCAN s",  # What a range of an index was summed up to.
 }
 """Other scans on purpose: a few in the order of an index, or everything by its nature."""
 

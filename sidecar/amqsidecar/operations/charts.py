@@ -73,7 +73,7 @@ def recovery_by_attempt(
     """Return for each attempt how many of the re-sent messages came back."""
     resent, returned = Counter[int](), Counter[int]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
-    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds):
+    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
         if destination not in (None, one.key.destination):
             continue
         counts = resent if one.key.kind is CountKind.RESENT else returned
@@ -101,7 +101,7 @@ def deaths_by_cause(
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
     counts = [
         one
-        for one in ledger.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS)
+        for one in ledger.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS, step_ms)
         if destination in (None, one.key.destination)
     ]
     totals = Counter[str]()
@@ -128,7 +128,7 @@ def deaths_of_group(
     for name, begin_ms in (("last 24 hours", from_ms), ("the day before", from_ms - DAY_MS)):
         found = (
             one
-            for one in ledger.failure_counts(begin_ms, begin_ms + steps * step_ms, DEATHS)
+            for one in ledger.failure_counts(begin_ms, begin_ms + steps * step_ms, DEATHS, step_ms)
             if (one.key.destination, one.key.cause_group) == place
         )
         series.append(Series(name=name, counts=_binned(found, begin_ms, step_ms, steps)))

@@ -155,6 +155,6 @@ def _told(
 
 def _deaths(ledger: Ledger, from_ms: int, until_ms: int) -> Counter[Place]:
     deaths = Counter[Place]()
-    for one in ledger.failure_counts(from_ms, until_ms, DEATHS):
+    for one in ledger.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
         deaths[one.key.destination, one.key.cause_group] += one.count
     return deaths

@@ -156,7 +156,7 @@ def read_recoveries(
     """Return how destinations take re-sends, the surest failures first."""
     resent, returned = Counter[str](), Counter[str]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
-    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds):
+    for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
         counts = resent if one.key.kind is CountKind.RESENT else returned
         counts[one.key.destination] += one.count
     found = [

@@ -176,7 +176,7 @@ class _Known:
     def __init__(self, ledger: Ledger, now_ms: int, explainer: Explainer | None) -> None:
         self.deaths = Counter[tuple[str, int]]()
         kinds = (CountKind.DIED, CountKind.RETURNED)
-        for one in ledger.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds):
+        for one in ledger.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
             self.deaths[one.key.destination, one.key.attempt] += one.count
         self.waiting = Counter[str]()
         for tally in ledger.group_tallies():

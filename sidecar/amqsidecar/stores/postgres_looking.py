@@ -11,7 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from amqsidecar.ledger import RowKey, RowOrder, RowPage, Tail
-from amqsidecar.model.failure import CountKey, CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.failure import (
+    BUCKET_MS,
+    CountKey,
+    CountKind,
+    FailureCount,
+    FailureGroup,
+    GroupTally,
+)
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.outbox import whole_blocks
@@ -26,6 +33,11 @@ _MINUTE_MS = 60_000
 class _Moment(msgspec.Struct, frozen=True, array_like=True):
     snapshot: str
     hidden: list[int]
+
+    @property
+    def end(self) -> int:
+        """No transaction with this number or a higher one had ended."""
+        return int(self.snapshot.split(":")[1])
 
 
 class _Position(msgspec.Struct, frozen=True, array_like=True):
@@ -59,9 +71,9 @@ class PostgresLooking:
         ]
 
     def failure_counts(
-        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind]
+        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
-        """Return counts of buckets that begin in [from, until); old ones may be merged to hours."""
+        """Return counts of buckets that begin in [from, until), summed up by steps."""
         return [
             FailureCount(
                 key=CountKey(
@@ -78,6 +90,7 @@ class PostgresLooking:
                 from_ms=from_ms,
                 until_ms=until_ms,
                 kinds=[str(kind) for kind in kinds],
+                step_ms=step_ms,
             )
         ]
 
@@ -113,14 +126,16 @@ class PostgresLooking:
         """Return events that became visible after a position; whole blocks, one at least.
 
         No event is left out and none comes twice, also where several processes write and commit out
-        of order. What was forgotten meanwhile is left out. A database that was restored from its
-        dump begins anew: positions say nothing there.
+        of order. What was forgotten meanwhile is left out. In a database that was made anew of a
+        dump a position of before says nothing: there it is the end.
         """
-        found = msgspec.json.decode(position, type=_Position)
-        until = found.until or self._now()
+        found, now = msgspec.json.decode(position, type=_Position), self._now()
+        if found.since.end > now.end:
+            return Tail(events=[], position=_encode(_Position(since=now)))
+        until = found.until or now
         blocks = self._blocks(found, until, max_events)
         if not blocks and found.until is not None:  # The rest was forgotten meanwhile.
-            found, until = _Position(since=until), self._now()
+            found, until = _Position(since=until), now
             blocks = self._blocks(found, until, max_events)
         if not blocks:
             return Tail(events=[], position=_encode(found))

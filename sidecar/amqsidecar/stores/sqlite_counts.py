@@ -125,13 +125,14 @@ def read_groups(database: SqliteDatabase, since_ms: int, limit: int) -> list[Fai
 
 
 def read_counts(
-    database: SqliteDatabase, from_ms: int, until_ms: int, kinds: Sequence[CountKind]
+    database: SqliteDatabase, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int
 ) -> list[FailureCount]:
-    """Return counts of buckets that begin in [from, until), the oldest first."""
+    """Return counts of buckets that begin in [from, until), summed up by steps."""
     values = {
         "from_ms": from_ms,
         "until_ms": until_ms,
         "kinds": json_ids(_KIND_NUMBERS[kind] for kind in kinds),
+        "step_ms": step_ms,
     }
     return [
         FailureCount(

@@ -18,7 +18,13 @@ from amqsidecar.ledger import (
 )
 from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.failure import CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.failure import (
+    BUCKET_MS,
+    CountKind,
+    FailureCount,
+    FailureGroup,
+    GroupTally,
+)
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter
@@ -76,11 +82,11 @@ class SqliteLedger:
             return read_groups(self._database, since_ms, limit)
 
     def failure_counts(
-        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind]
+        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
-        """Return counts of buckets that begin in [from, until); old ones may be merged to hours."""
+        """Return counts of buckets that begin in [from, until), summed up by steps."""
         with self._database.mapped("be read"):
-            return read_counts(self._database, from_ms, until_ms, kinds)
+            return read_counts(self._database, from_ms, until_ms, kinds, step_ms)
 
     def group_tallies(self) -> list[GroupTally]:
         """Return how many rows there are by destination, state and cause group; scans no rows."""

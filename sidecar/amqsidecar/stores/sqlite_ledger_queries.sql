@@ -144,12 +144,16 @@ ON CONFLICT (bucket_ms, kind, failure_group, attempt)
 DO UPDATE SET count = count + excluded.count;
 
 -- name: read_failure_counts
--- Counts of some kinds in a range of time.
-SELECT c.bucket_ms, c.kind, g.destination, g.cause_group, c.attempt, c.count
-FROM failure_count AS c CROSS JOIN failure_group AS g ON g.id = c.failure_group
-WHERE c.bucket_ms >= :from_ms AND c.bucket_ms < :until_ms
-    AND c.kind IN (SELECT value FROM json_each(:kinds))
-ORDER BY c.bucket_ms;
+-- Counts of some kinds in a range of time, summed up by steps.
+SELECT s.bucket_ms, s.kind, g.destination, g.cause_group, s.attempt, s.count
+FROM (
+    SELECT c.bucket_ms - c.bucket_ms % :step_ms AS bucket_ms, c.kind AS kind,
+        c.failure_group AS failure_group, c.attempt AS attempt, sum(c.count) AS count
+    FROM failure_count AS c
+    WHERE c.bucket_ms >= :from_ms AND c.bucket_ms < :until_ms
+        AND c.kind IN (SELECT value FROM json_each(:kinds))
+    GROUP BY 1, 2, 3, 4
+) AS s CROSS JOIN failure_group AS g ON g.id = s.failure_group;
 
 -- name: fine_counts
 -- Counts by five minutes before a time.
