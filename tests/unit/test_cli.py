@@ -658,7 +658,7 @@ def test_a_careful_retry_is_left_to_the_service_and_watched(
         "stop_share": 0.1,
         "window_ms": 30_000,
     }
-    assert begun["doing"] == "it waits for somebody to carry it out: is the service running?"
+    assert begun["doing"] == "it waits for a running service to carry it out"
     assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
 
     assert cli("operation", "pause", "1", "--reason", "lunch").code == 0

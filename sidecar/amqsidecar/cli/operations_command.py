@@ -212,7 +212,8 @@ def tell_progress(
     by = f"{one.actor}, {one.reason}" if one.reason else one.actor
     print_line(f"operation  {one.id}: {one.action} by {by}")
     print_line(f"state      {one.state}: {progress.doing}")
-    print_line(f"changed    {one.changed} of {one.matched} selected so far")
+    expected = "" if one.expected is None else f", {one.expected} were expected"
+    print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
     if outcomes is not None:
         print_line(f"not sent   {outcomes.not_sent}")
         print_line(f"re-sent    {outcomes.resent} (they may still come back)")

@@ -122,7 +122,7 @@ def doing(operation: Operation, now_ms: int) -> str:
 
 def _running(operation: Operation, now_ms: int) -> str:
     if now_ms >= operation.runner_until_ms:
-        return "it waits for somebody to carry it out: is the service running?"
+        return "it waits for a running service to carry it out"
     match next_step(operation, now_ms):
         case Wait(until_ms) if operation.window_until_ms is not None:
             portion = operation.portion
