@@ -11,6 +11,7 @@ from amqsidecar.brokers.message_view import view_message
 from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config, TopicPolicy, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
@@ -51,6 +52,8 @@ def serving_http(
     if not config.http.listen:
         yield ""
         return
+    if config.http.strangers_problem:
+        raise ConfigError([Problem("http.listen", config.http.strangers_problem)])
     from amqsidecar.http.access_settings import Bodies  # noqa: PLC0415 - as said above
     from amqsidecar.http.access_setup import set_up  # noqa: PLC0415
     from amqsidecar.http.api import routes as api_routes  # noqa: PLC0415
@@ -127,7 +130,6 @@ def _access_settings(config: Config) -> "AccessSettings":
         )
     key = options.session_key()
     return AccessSettings(
-        is_loopback=options.is_loopback or not options.console,
         public_url=options.public_url,
         tokens_file=options.tokens_file,
         users_file=options.users_file,

@@ -126,7 +126,6 @@ def running_site(
         "".join(f"{role} {role} {password_proof(PASSWORD)}\n" for role in Role)
     )
     given: dict[str, Any] = {
-        "is_loopback": True,
         "tokens_file": folder / "tokens",
         "users_file": folder / "users",
         "session_key": KEY,

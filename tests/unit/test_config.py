@@ -8,7 +8,7 @@ import pytest
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.config.broker_url import parse_broker_url
-from amqsidecar.config.load import check_files, load_config
+from amqsidecar.config.load import check_start, load_config
 from amqsidecar.config.schema import Backlog, Config, KindChoice, TopicPolicy, split_listen
 from amqsidecar.config.secrets import STARS, Secret
 from amqsidecar.errors import ConfigError, Problem
@@ -406,7 +406,7 @@ def test_a_store_in_postgresql_has_its_password_in_a_file(tmp_path: Path) -> Non
     assert password is not None
     assert password.reveal() == "geheim"
     file.unlink()
-    assert [problem.where for problem in check_files(config)] == [f"{path}:3"]
+    assert [problem.where for problem in check_start(config)] == [f"{path}:3"]
     with pytest.raises(ConfigError, match=r"store\.password_file: .*can't be read"):
         config.store.password()
 
@@ -468,10 +468,10 @@ def test_paths_start_at_the_folder_of_the_file_that_names_them(tmp_path: Path) -
 
 def test_files_are_checked_when_the_service_starts(tmp_path: Path) -> None:
     path = write(tmp_path, "policy:\n  source: none.xml\nbroker: {tls: {ca_file: /none.pem}}\n")
-    problems = check_files(load_config(path, (), {}))
+    problems = check_start(load_config(path, (), {}))
     assert [problem.where for problem in problems] == [f"{path}:3", f"{path}:2"]
     (tmp_path / "none.xml").write_text("<broker/>")
-    assert len(check_files(load_config(path, (), {}))) == 1
+    assert len(check_start(load_config(path, (), {}))) == 1
 
 
 def test_inline_rules_keep_the_lines_of_the_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from amqsidecar.app_http import serving_http
 from amqsidecar.clock import SystemClock
-from amqsidecar.config.load import load_config
+from amqsidecar.config.load import check_start, load_config
 from amqsidecar.errors import ConfigError
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.telemetry.health import Health
@@ -50,6 +50,10 @@ def test_beyond_loopback_nothing_starts_without_a_way_in(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"http\.listen: is beyond loopback") as refused:
         statuses(tmp_path, [EVERYWHERE])
     assert len(refused.value.problems) == 1
+    file = tmp_path / "sidecar.yaml"
+    file.write_text("http:\n  listen: 0.0.0.0:1\n")
+    problems = check_start(load_config(file, [], {}))  # what `doctor` tells
+    assert [problem.where for problem in problems] == [f"{file}:2"]
     for address in ("[::]:0", "192.0.2.1:0"):
         with pytest.raises(ConfigError, match="is beyond loopback"):
             statuses(tmp_path, [f"http.listen={address}"])

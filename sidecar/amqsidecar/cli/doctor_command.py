@@ -40,12 +40,12 @@ def doctor(
     "warning" | "problem", "subject", "what", "mend"}]}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
-    from amqsidecar.config.load import check_files  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.config.load import check_start  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.diagnosis.finding import has_problem  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
     from amqsidecar.telemetry.logs import configure_logs  # noqa: PLC0415 - as above
 
-    problems = check_files(config)
+    problems = check_start(config)
     if not config.broker.url:
         what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
         problems = [*problems, Problem("broker.url", what)]

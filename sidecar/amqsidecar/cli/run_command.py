@@ -18,10 +18,10 @@ Observe = Annotated[
 def run(config_file: ConfigFile = None, sets: Sets = None, observe: Observe = False) -> None:
     """Run the service until SIGTERM; it finishes its cycle and leaves within seconds."""
     config = read_config(config_file, sets)
-    from amqsidecar.config.load import check_files  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.config.load import check_start  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import ConfigError  # noqa: PLC0415 - as above
 
-    problems = check_files(config)
+    problems = check_start(config)
     if problems:
         raise ConfigError(problems)
     from amqsidecar.app import run_observer, run_service  # noqa: PLC0415 - as above

@@ -50,7 +50,7 @@ def load_config(
     """Return the options: those of the file, overridden by the environment, overridden by `sets`.
 
     Relative paths in the file start at its folder, others at the working directory. No other file
-    is opened, so that a configuration can be read where its secrets are not; see `check_files`.
+    is opened, so that a configuration can be read where its secrets are not; see `check_start`.
 
     Args:
         config_file: YAML; None = no file.
@@ -71,9 +71,12 @@ def load_config(
     return config
 
 
-def check_files(config: Config) -> list[Problem]:
-    """Return what is wrong with the files that the options name; `run` refuses to start then."""
+def check_start(config: Config) -> list[Problem]:
+    """Return why `run` refuses to start: files that can't be read, an address open to strangers."""
     problems = []
+    if config.http.strangers_problem:
+        what = f"http.listen: {config.http.strangers_problem}"
+        problems.append(Problem(config.origin("http.listen"), what))
     for key in _PATHS:
         path = _lookup(config, key)
         if not isinstance(path, Path) or not _is_file(str(path)):

@@ -863,6 +863,18 @@ class HttpOptions(Section):
         """Whether only this machine reaches it."""
         return not self.listen or ip_address(split_listen(self.listen)[0]).is_loopback
 
+    @property
+    def strangers_problem(self) -> str:
+        """Why `run` does not start: strangers could look and act; "" = they can't."""
+        ways = (self.tokens_file, self.users_file, self.proxy_user_header, self.oidc.issuer)
+        if self.is_loopback or not self.console or any(ways):
+            return ""
+        return (
+            "is beyond loopback, where strangers could look and act: name a way to show who one "
+            "is (http.tokens_file, http.users_file, http.proxy_user_header or http.oidc.issuer), "
+            "leave console and API out (http.console: false), or listen on 127.0.0.1"
+        )
+
     def session_key(self) -> Secret | None:
         """Return what sessions are signed with; None = to be made.
 

@@ -119,7 +119,7 @@ class Access:
         self._ways = tuple(ways)
         self._csrf = signing.serializer("csrf")
         parts = urlsplit(public_url)
-        self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else ""
+        self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else None
 
     @property
     def is_open(self) -> bool:
@@ -188,8 +188,9 @@ class Access:
         """
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin", "").lower()
-        ours = self._public_origin or f"//{request.headers.get('host', '').lower()}"
-        if site not in ("same-origin", "none") or (origin and not origin.endswith(ours)):
+        host = request.headers.get("host", "").lower()
+        ours = ("", f"http://{host}", f"https://{host}", self._public_origin)
+        if site not in ("same-origin", "none") or origin not in ours:
             raise Refused(403, "this was sent by a page of another site")
 
 

@@ -65,7 +65,7 @@ class LoginPage:
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._waiting = 0
         # What is checked where there is no such user, so that the answer takes as long.
-        self._nobody = password_proof("")
+        self._nobody = "" if users is None else password_proof("")
         pages = Environment(
             loader=PackageLoader("amqsidecar.http", "templates"),
             autoescape=True,

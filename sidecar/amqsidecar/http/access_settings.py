@@ -37,15 +37,13 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The ways in; see the options of the same names in `http`.
+    """The ways in; see the options of the same names in `http`. None at all: everybody is operator.
 
     Attributes:
-        is_loopback: strangers can't reach console and API.
         session_key: what sessions are signed with; None = made at start.
         oidc: None = there is no provider.
     """
 
-    is_loopback: bool
     public_url: str = ""
     tokens_file: Path | None = None
     users_file: Path | None = None

@@ -70,7 +70,7 @@ def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entr
     """Return who may come in and where.
 
     Raises:
-        ConfigError: a file can't be used, a library is missing, or strangers could come in.
+        ConfigError: a file can't be used, or a library is missing.
     """
     signing = Signing(settings.session_key or secrets.token_bytes(32))
     proxies = Proxies(settings.trusted_proxies)
@@ -110,13 +110,6 @@ def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entr
         ways.append(
             ProxyWay(proxies, roles, settings.proxy_user_header, settings.proxy_groups_header)
         )
-    if not ways and not settings.is_loopback:
-        what = (
-            "is beyond loopback, where strangers could look and act: name a way to show who one "
-            "is (http.tokens_file, http.users_file, http.proxy_user_header or http.oidc.issuer), "
-            "leave console and API out (http.console: false), or listen on 127.0.0.1"
-        )
-        raise ConfigError([Problem("http.listen", what)])
     return Entrance(Access(ways, signing, settings.public_url, has_login=bool(routes)), routes)
 
 
