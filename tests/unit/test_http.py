@@ -18,7 +18,7 @@ from amqsidecar.errors import ConfigError, StoreUnavailable
 from amqsidecar.http.app import make_app
 from amqsidecar.http.desk import MAX_QUESTIONS, THREADS
 from amqsidecar.http.guard import MAX_BODY_BYTES
-from amqsidecar.http.serving import HttpServer
+from amqsidecar.http.serving import HttpServer, _listen
 from amqsidecar.telemetry.health import Health
 from support.waiting import eventually
 from support.web import OPEN_ACCESS, app_of, make_desk
@@ -222,6 +222,12 @@ def test_a_body_without_an_end_is_not_read_for_ever(start: StartServer) -> None:
             while sent < 10 * MAX_BODY_BYTES:
                 sent += client.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
         assert sent < 10 * MAX_BODY_BYTES
+
+
+def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
+    """So asyncio decides about Nagle's algorithm, which costs 40 ms an answer."""
+    with _listen("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
 
 
 def test_an_answer_that_nobody_reads_is_cut_off(health: Health) -> None:
