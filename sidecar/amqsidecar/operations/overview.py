@@ -15,7 +15,6 @@ from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
 
 _SOON_MS = 5 * 60_000
-_END_OF_TIME_MS = 2**62
 
 _FAILS_FROM: Final = 0.5
 _RECOVERS_UP_TO: Final = 0.2
@@ -135,8 +134,10 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
     ]
     by_destination.sort(key=lambda one: (-one.waiting - one.held - one.parked, one.destination))
     next_due_ms = store.next_due_ms()
-    ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS, _END_OF_TIME_MS)
-    overdue, soon, hour, day, later = ledger.due_counts([0, now_ms, *ends_ms])
+    ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS)
+    overdue, soon, hour, day = ledger.due_counts([0, now_ms, *ends_ms])
+    # Why not counted: of ten million messages most are due later.
+    waiting = sum(states[RowState.WAITING] for states in counts.values())
     return Waiting(
         total=sum(states.total() for states in counts.values()),
         next_due_at_ms=next_due_ms,
@@ -145,7 +146,7 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
         soon=soon,
         hour=hour,
         day=day,
-        later=later,
+        later=max(0, waiting - overdue - soon - hour - day),
         by_destination=by_destination,
     )
 
