@@ -1,7 +1,9 @@
 """`amqsidecar journal`: what is printed, and with which exit code."""
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,16 @@ def test_a_whole_journal_is_compared_with_its_store(run: Run) -> None:
     assert (found["faults"], found["remarks"], found["compared"]) == ([], [], SEGMENTS)
     (stream,) = found["streams"]
     assert (stream["first"], stream["last"], stream["events"]) == (1, SEGMENTS, SEGMENTS)
+
+
+def test_the_store_of_an_older_version_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "schedule.db")) as database:
+        database.execute("PRAGMA user_version = 3")
+    before = (tmp_path / "schedule.db").read_bytes()
+    code, text, told = run("verify")
+    assert (code, text) == (main.EXIT_UNAVAILABLE, "")
+    assert "older amqsidecar; the service brings it up to" in told
+    assert (tmp_path / "schedule.db").read_bytes() == before
 
 
 def test_a_fault_is_a_line_and_an_exit_code(run: Run, journal: Path) -> None:
