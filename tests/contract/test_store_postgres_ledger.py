@@ -199,6 +199,8 @@ def test_what_several_count_is_what_there_is(make: MakeStore, seed: int) -> None
         bucket_ms = key.bucket_ms - key.bucket_ms % 3_600_000 if is_old else key.bucket_ms
         sums[msgspec.structs.replace(key, bucket_ms=bucket_ms)] += count
     assert counted(person) == sums
+    apart = "SELECT count(*) FROM failure_count WHERE instance <> 0 AND bucket_ms < 700000"
+    assert person._database.run(apart) == [(0,)]
     assert person.forget_ledger(10**7, 10**7, 10_000) > 0
     assert counted(person) == {}
     assert person.failure_groups(0, 100) == []
@@ -410,6 +412,25 @@ def test_who_follows_waits_for_nobody(make: MakeStore) -> None:
         tx.settle_in_doubt(1)
     tail = reader.events_after(tail.position, 9)
     assert [one.redelivery_id for one in tail.events] == ["gone"]
+
+
+def test_in_a_database_made_of_a_dump_following_begins_anew(make: MakeStore) -> None:
+    """Its transactions have other numbers, and blocks and positions of before are in it."""
+    sidecar = make()
+    take(sidecar, [taken_row(sidecar.allocate_ids(1))])
+    before = sidecar.tail().replace('"', '"9', 1).replace(":", ":9", 1)
+    run = sidecar._database.run
+    run("UPDATE event_block SET xid = (xid::text::bigint + 9)::text::xid8")
+    with sidecar.transaction() as tx:
+        tx.renew_uid()
+    tail = sidecar.events_after(before, 9)
+    assert tail.events == []
+    run("CREATE TEMPORARY TABLE pass (one int)")
+    for _ in range(9):
+        run("INSERT INTO pass VALUES (1)")
+    take(sidecar, [taken_row(row_id := sidecar.allocate_ids(1))])
+    tail = sidecar.events_after(tail.position, 9)
+    assert [event.id for event in tail.events] == [row_id]
 
 
 # Operations.

@@ -21,6 +21,7 @@ from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.stores.packing import pack_struct
 from amqsidecar.stores.postgres_database import PostgresDatabase, Rows
 from amqsidecar.stores.postgres_events import event_key
+from amqsidecar.stores.postgres_free_rows import lock_free
 from amqsidecar.stores.postgres_pages import next_window
 from amqsidecar.stores.postgres_rows import LAST_ID, conditions_of, pg_text
 from amqsidecar.stores.postgres_schema import Schema
@@ -240,7 +241,7 @@ class PostgresOperations:
             if attempt:
                 time.sleep(PAUSE_S)
             with self._written_as_nobody() as transaction:
-                found = transaction.lock_free([row_id], conditions_of(RowFilter()))
+                found = lock_free(self._database, [row_id], conditions_of(RowFilter()))
                 if found.skipped:
                     continue
                 if [view.size_bytes for view in found.views] != [expected_size]:
@@ -332,7 +333,8 @@ class _Step:
         chosen = views[:limit]
         if len(views) > limit:
             end = chosen[-1].id
-        free = self._transaction.lock_free([view.id for view in chosen], conditions_of(row_filter))
+        ids = [view.id for view in chosen]
+        free = lock_free(self._database, ids, conditions_of(row_filter))
         if free.skipped:
             self.is_held_up = True
             end = free.skipped[0] - 1

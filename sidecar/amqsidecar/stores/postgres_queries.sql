@@ -231,6 +231,10 @@ WHERE number = %(instance)s;
 -- Numbers of rows may have been used by a later state of this store.
 UPDATE instance SET uid = %(uid)s WHERE number = %(instance)s;
 
+-- name: forget_other_transactions
+-- A dump of another database has blocks of transactions that are to come here.
+UPDATE event_block SET xid = NULL WHERE xid >= pg_snapshot_xmax(pg_current_snapshot());
+
 -- name: set_token_created
 -- The first token is in the broker.
 UPDATE instance SET token_created = true WHERE number = %(instance)s;

@@ -29,6 +29,7 @@ from amqsidecar.stores.acting import ActingStore
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
+from amqsidecar.stores.postgres_free_rows import lock_free
 from amqsidecar.stores.postgres_lease import Lease
 from amqsidecar.stores.postgres_looking import PostgresLooking
 from amqsidecar.stores.postgres_operations import ATTEMPTS, PAUSE_S, PostgresOperations
@@ -320,7 +321,7 @@ class PostgresStore(ActingStore, PostgresLooking, PostgresOperations, PostgresOu
             if attempt:
                 time.sleep(PAUSE_S)
             with self._written_as_nobody() as transaction:
-                free = transaction.lock_free(ids, conditions)
+                free = lock_free(self._database, ids, conditions)
                 changes = [(view, made) for view in free.views if (made := action(view))]
                 if changes:
                     transaction.change(changes)

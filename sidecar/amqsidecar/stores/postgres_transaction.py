@@ -30,7 +30,6 @@ from amqsidecar.stores.postgres_rows import (
     pg_text,
     pg_text_or_none,
     tally_name,
-    view_row,
 )
 
 CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
@@ -42,20 +41,6 @@ _WAITING = 0
 
 GROUPED_SINCE = 3
 """The first version whose programs count rows by their cause groups."""
-
-
-class FreeRows(NamedTuple):
-    """Rows that an operator's action may change.
-
-    Attributes:
-        views: ours alone until the transaction ends.
-        in_flight: numbers of those in an unfinished cycle.
-        skipped: numbers of those that others have locked now, the lowest first.
-    """
-
-    views: list[RowView]
-    in_flight: list[int]
-    skipped: list[int]
 
 
 class _Unfinished(NamedTuple):
@@ -279,30 +264,6 @@ class PostgresTransaction:
         self._queue("delete_rows", ids=list(ids))
         self._queue("delete_messages", ids=list(ids))
 
-    def lock_free(self, ids: Sequence[int], conditions: Mapping[str, object]) -> FreeRows:
-        """Lock rows for an operator's action.
-
-        Rows that somebody has locked now are not waited for: whoever waits with locks in hand for a
-        lock can be waited for in turn.
-
-        Args:
-            ids: the rows.
-            conditions: of the filter; must hold still.
-        """
-        database = self._database
-        locked = database.query("lock_to_change", **conditions, ids=list(ids))
-        views = [view_row(row) for row in locked]
-        # Why asked again: as in `claim_due`.
-        in_flight, at_rest = database.query_all(
-            ("in_flight_of", {"ids": list(ids)}),
-            ("left_at_rest", {**conditions, "ids": list(ids)}),
-        )
-        left_out = {row[0] for row in in_flight}
-        skipped = {row[0] for row in at_rest} - {view.id for view in views}
-        return FreeRows(
-            [view for view in views if view.id not in left_out], sorted(left_out), sorted(skipped)
-        )
-
     def change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
         """Write what an operator's action made of free rows, with its events."""
         tally, counts = Counter[tuple[str, int]](), self._counts
@@ -350,6 +311,7 @@ class PostgresTransaction:
         """Take and return another uid: the broker knows of a later state of this store."""
         uid = secrets.token_hex(4)
         self._queue("set_uid", uid=uid)
+        self._queue("forget_other_transactions")
         self._queue("end_stream")
         return uid
 
