@@ -14,6 +14,7 @@ from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
 from amqsidecar.model.failure import (
     BUCKET_MS,
+    MORE,
     NO_REASON,
     CountKey,
     CountKind,
@@ -32,7 +33,13 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.store import Store
-from amqsidecar.stores import sqlite_counts, sqlite_operations, sqlite_pages, sqlite_rows
+from amqsidecar.stores import (
+    postgres_counts,
+    sqlite_counts,
+    sqlite_operations,
+    sqlite_pages,
+    sqlite_rows,
+)
 from support.postgres_schedule import EmptiedStore, empty
 from support.schedule_rows import resent, scheduled, taken_row, took
 from support.unsynced_store import UnsyncedStore
@@ -259,13 +266,13 @@ def test_rows_by_destination_state_and_cause_group_whatever_becomes_of_them(
 def test_more_groups_than_are_remembered_count_as_more(
     store: LedgerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not isinstance(store, UnsyncedStore):
-        pytest.skip("its limit is a constant of the SQLite store")
     monkeypatch.setattr(sqlite_counts, "GROUPS_MAX", 3)
-    record(store, *(died(at_ms, cause=f"a.{'ABCDE'[at_ms]}: x") for at_ms in range(5)))
+    monkeypatch.setitem(postgres_counts.ROOM, "groups_max", 3)
+    for at_ms in range(5):
+        record(store, died(at_ms, cause=f"a.{'ABCDE'[at_ms]}: x"))
     record(store, died(7, cause="a.A: x"), died(8, cause="a.Z: x"))
     groups = {group.cause_group: group.total for group in store.failure_groups(0, 10)}
-    assert groups == {"a.A: x": 2, "a.B: x": 1, "a.C: x": 1, sqlite_counts.MORE: 3}
+    assert groups == {"a.A: x": 2, "a.B: x": 1, "a.C: x": 1, MORE: 3}
     assert {key.cause_group: count for key, count in counts(store).items()} == groups
 
 
