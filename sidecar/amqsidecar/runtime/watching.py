@@ -153,7 +153,6 @@ class Watching:
         store = self._make_store()
         try:
             store.open()
-            self._position = self._position or store.tail()
             while not self._stop.is_set():
                 self.turn(store)
                 self._rest()
@@ -192,6 +191,7 @@ class Watching:
     # What happened
 
     def _read(self, store: WatchedStore) -> None:
+        self._position = self._position or store.tail()
         for _ in range(READS_AT_ONCE):
             tail = store.events_after(self._position, EVENTS_AT_ONCE)
             if tail.position == self._position:
