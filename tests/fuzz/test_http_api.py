@@ -14,8 +14,20 @@ from support.fuzz import fuzz
 from support.web_site import Site, running_site
 
 NAMES = (
-    *("id", "destination", "state", "group", "cause", "source", "attempt", "older", "younger"),
-    *("property", "order", "after", "limit", "action", "since", "before", "outcome", "max_bytes"),
+    *("id", "destination", "state", "cause_group", "cause", "source", "attempt", "older_than"),
+    *(
+        "newer_than",
+        "count_at_least",
+        "property",
+        "order",
+        "after",
+        "limit",
+        "action",
+        "since",
+        "before",
+        "outcome",
+        "max_bytes",
+    ),
     *("redelivery_count", "persistent", "expired"),
 )
 PATHS = (
@@ -41,7 +53,7 @@ bodies = st.fixed_dictionaries(
     {},
     optional={
         "action": st.sampled_from(["retry", "redirect", "cancel", "discard"]) | values,
-        "filter": st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES[:10], values)) | values,
+        "filter": st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES[:11], values)) | values,
         "expected": st.integers(0, 5) | values,
         "everything": values,
         "reason": values,
@@ -82,7 +94,7 @@ def check(answer: httpx2.Response) -> None:
 @fuzz
 @given(st.sampled_from(PATHS), queries)
 @example("/messages", [("attempt", "9" * 19)])
-@example("/messages", [("younger", "@" + "9" * 16)])
+@example("/messages", [("newer_than", "@" + "9" * 16)])
 @example("/preview", [("action", "retry"), ("property", "=")])
 @example("/operations/1/members", [("after", "\0")])
 def test_any_query_is_answered(api: httpx2.Client, path: str, query: list[tuple[str, str]]) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import jsonschema
@@ -15,6 +16,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.access_settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
+from amqsidecar.model.cause import cause_group
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.waiting import eventually
@@ -159,7 +161,7 @@ def test_messages_are_paged_by_key(api: httpx2.Client) -> None:
         ("limit=501", "Expected `int` <= 500"),
         ("limit=x", "Expected `int`"),
         ("state=held&state=parked", "more than once"),
-        ("older=soon", "Expected `str` matching regex"),
+        ("older_than=soon", "Expected `str` matching regex"),
         ("property=x", "expected name=value"),
         ("after=x", "after: expected what a page before gave"),
         ("destination=queue://", "a destination needs a name"),
@@ -172,6 +174,30 @@ def test_a_query_that_is_not_understood_is_no_query(
     status, detail = problem_of(api.get(f"/api/v1/messages?{query}"))
     assert status == 400
     assert what in detail
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("id=2&id=4&id=9", [4, 2]),
+        ("destination=bills", [5]),
+        ("destination=queue://bills", [5]),
+        ("state=held", [3]),
+        ("cause=after", [2]),
+        ("cause_group=" + quote(cause_group("timeout after 5 ms")), [2]),
+        ("source=DLQ", [5, 4, 3, 2, 1]),
+        ("attempt=1", [5, 4, 3, 2, 1]),
+        ("count_at_least=2", []),
+        ("older_than=1h", [5, 4, 3, 2, 1]),
+        ("newer_than=1h", []),
+        ("older_than=@500", []),
+        ("property=customer%3Danna", [1]),
+        ("state=waiting&destination=orders&cause=timeout", [2]),
+    ],
+)
+def test_conditions_narrow_what_is_found(api: httpx2.Client, query: str, found: list[int]) -> None:
+    rows = api.get(f"/api/v1/messages?{query}").json()["rows"]
+    assert [row["id"] for row in rows] == found
 
 
 @pytest.mark.parametrize(

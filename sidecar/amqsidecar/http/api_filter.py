@@ -1,6 +1,6 @@
-"""Which messages a request of the API is about; the same names as in the console's addresses."""
+"""Which messages a request of the API is about; the same names as the options of commands."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -23,7 +23,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str | None, Meta(description="Where they go, such as `queue://orders`.")
     ] = None
     state: RowState | None = None
-    group: Annotated[str | None, Meta(description="The group of the cause, whole.")] = None
+    cause_group: Annotated[str | None, Meta(description="The group of the cause, whole.")] = None
     cause: Annotated[str | None, Meta(description="A part of the cause.")] = None
     source: Annotated[
         str | None, Meta(description="The dead-letter queue that they were taken from.")
@@ -31,11 +31,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     attempt: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="Number of the redelivery that waits.")
     ] = None
-    older: Annotated[
+    older_than: Annotated[
         Age | None,
         Meta(description="Taken longer ago than this, such as `15m`, or before `@` milliseconds."),
     ] = None
-    younger: Annotated[Age | None, Meta(description="Taken since, in the same way.")] = None
+    newer_than: Annotated[Age | None, Meta(description="Taken since, in the same way.")] = None
+    count_at_least: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="The redelivery that waits is at least of this number."),
+    ] = None
     property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []
 
 
@@ -53,7 +57,21 @@ class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True
     action: Action
 
 
-_NAMES = [field.name for field in msgspec.structs.fields(Filter)]
+_IN_ADDRESSES: Final = {
+    "id": "id",
+    "destination": "destination",
+    "state": "state",
+    "cause_group": "group",
+    "cause": "cause",
+    "source": "source",
+    "attempt": "attempt",
+    "older_than": "older",
+    "newer_than": "younger",
+    "property": "property",
+    "order": "order",
+    "after": "after",
+}
+"""What the console calls it."""
 
 
 def understood(given: Filter, now_ms: int) -> MessageQuery:
@@ -62,14 +80,18 @@ def understood(given: Filter, now_ms: int) -> MessageQuery:
     Raises:
         Refused: it is not understood.
     """
-    names = [*_NAMES, "order", "after"] if isinstance(given, RowsQuery) else _NAMES
     pairs: list[tuple[str, str]] = []
-    for name in names:
-        value: Any = getattr(given, name)
+    for name, called in _IN_ADDRESSES.items():
+        value: Any = getattr(given, name, None)
         if value is not None:
             values = value if isinstance(value, list) else [value]
-            pairs += [(name, str(item)) for item in values]
+            pairs += [(called, str(item)) for item in values]
     try:
-        return read_query(QueryParams(pairs), now_ms)
+        asked = read_query(QueryParams(pairs), now_ms)
     except QueryError as error:
         raise Refused(400, str(error)) from error
+    selection = msgspec.structs.replace(
+        asked.selection,
+        rows=msgspec.structs.replace(asked.selection.rows, count_at_least=given.count_at_least),
+    )
+    return msgspec.structs.replace(asked, selection=selection)
