@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "groups": ("groups_command", "list_groups"),
     "list": ("list_command", "list_rows"),
     "show": ("show_command", "show"),
+    "edit": ("edit_command", "edit"),
     "retry": ("act_commands", "retry"),
     "cancel": ("act_commands", "cancel"),
     "hold": ("act_commands", "hold"),
