@@ -247,6 +247,13 @@ class Watching:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         if now_s - began_s > LOOK_MAX_S:
             return []
+        if counters and all(one.acknowledged is None for one in counters.values()):
+            self._tell_once(
+                "outcomes_not_counted",
+                reason="this broker shows no acknowledged counter",
+                meaning="what becomes of re-sends stays unknown, unless they come back; on Classic "
+                "add <statisticsBrokerPlugin/> to activemq.xml (outcomes.md)",
+            )
         seen = []
         for one in due:
             found = counters.get(one.destination)
@@ -277,14 +284,18 @@ class Watching:
         self._close_link()
         self._link_at_s = self._clock.monotonic_s() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _MAX_PAUSE_S)
+        self._tell_once(
+            "outcomes_not_watched",
+            reason=reason,
+            meaning="what becomes of re-sends stays unknown, unless they come back; redelivery "
+            "goes on",
+        )
+
+    def _tell_once(self, event: str, *, reason: str, meaning: str) -> None:
         if reason not in self._told:
             self._told.add(reason)
-            log.warning(
-                "outcomes_not_watched",
-                reason=reason,
-                meaning="what becomes of re-sends stays unknown, unless they come back; redelivery "
-                "goes on",
-            )
+            # Why no warning: redelivery, which is what we are here for, goes on.
+            log.info(event, reason=reason, meaning=meaning)
 
     def _close_link(self) -> None:
         link, self._link = self._link, None
