@@ -26,6 +26,7 @@ from amqsidecar.http.console.pages import routes as console_routes
 from amqsidecar.http.desk import Desk
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.serving import HttpServer
+from amqsidecar.model.cause import cause_group
 from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.policies import policies_of
 from amqsidecar.plugin_loader import load_plugins
@@ -52,7 +53,12 @@ def fill(path: Path) -> None:
     body = Message(body="card 4111 1111", properties={"customer": "anna", "tries": 3}).encode()
     rows = [
         taken_row(1, due_at_ms=FAR_MS, cause="<script>alert(1)</script>", message=bytes(body)),
-        taken_row(2, due_at_ms=FAR_MS, cause="timeout after 4111 ms"),
+        taken_row(
+            2,
+            due_at_ms=FAR_MS,
+            cause="timeout after 4111 ms",
+            cause_group=cause_group("timeout after 4111 ms"),
+        ),
         taken_row(3, state=RowState.HELD, rule="backlog"),
         taken_row(4, state=RowState.PARKED, rule="no origin"),
         taken_row(5, due_at_ms=1_000, destination="queue://bills"),
