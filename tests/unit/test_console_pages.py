@@ -196,6 +196,13 @@ def test_a_form_with_a_mistake_says_which_and_does_nothing(
     assert page_of(client, "/operations").text_content().split("begun")[1][:50] in before
 
 
+def test_what_has_changed_since_it_was_looked_at_is_looked_at_again(client: httpx2.Client) -> None:
+    page = page_of(client, "/act/retry?id=1")
+    answer = confirm(client, page, expected="400")
+    assert answer.status_code == 422
+    assert "not 400; look again" in check(answer).text_content()
+
+
 def test_a_change_without_its_token_is_refused(client: httpx2.Client) -> None:
     assert client.post("/act/retry?id=1").status_code == 403
 

@@ -27,10 +27,7 @@ from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import act, operate
 from amqsidecar.operations.message import edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
-from amqsidecar.operations.preview import Preview, preview
-
-_TOLERATED = 10
-_TOLERATED_SHARE = 0.1
+from amqsidecar.operations.preview import Preview, drift, preview
 
 Change = Callable[[Ledger, int, int, str, str], Operation]
 
@@ -340,10 +337,6 @@ def check_expected(found: Preview, expected: int) -> None:
     Raises:
         Refused: it is not.
     """
-    tolerated = max(_TOLERATED, int(expected * _TOLERATED_SHARE))
-    is_more = found.count > expected + tolerated
-    is_fewer = found.is_whole and found.count < expected - tolerated
-    if is_more or is_fewer:
-        about = "" if found.is_whole else "at least "
-        what = f"this would change {about}{found.count} messages, not {expected}; look again"
+    what = drift(found, expected)
+    if what is not None:
         raise Refused(409, what)

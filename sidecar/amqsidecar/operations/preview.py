@@ -19,6 +19,9 @@ ROWS_MAX: Final = 5_000
 MESSAGES_MAX: Final = 1_000
 """So many, where each message has to be looked into."""
 
+_TOLERATED = 10
+_TOLERATED_SHARE = 0.1
+
 PAGES_MAX: Final = 50
 _PAGE_ROWS = 500
 
@@ -113,6 +116,22 @@ def preview(
         example=look.example,
         next_after=after,
     )
+
+
+def drift(found: Preview, expected: int) -> str | None:
+    """Return what to say where a count is far from the one that a person has seen; None = it isn't.
+
+    Args:
+        found: what would be done now.
+        expected: the count of the preview that was looked at.
+    """
+    tolerated = max(_TOLERATED, int(expected * _TOLERATED_SHARE))
+    is_more = found.count > expected + tolerated
+    is_fewer = found.is_whole and found.count < expected - tolerated
+    if not is_more and not is_fewer:
+        return None
+    about = "" if found.is_whole else "at least "
+    return f"this would change {about}{found.count} messages, not {expected}; look again"
 
 
 class _Look:

@@ -17,7 +17,7 @@ from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, Pace, 
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.operate import Wish, begin
-from amqsidecar.operations.preview import Preview, preview
+from amqsidecar.operations.preview import Preview, drift, preview
 
 FEW: Final = 10
 """For so few messages nobody needs a careful pace."""
@@ -71,6 +71,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             wish = _wish(action, query.selection, form, actor)
 
             def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+                now = preview(store, store, action, query.selection, desk.tools.properties_of)
+                changed = None if wish.expected is None else drift(now, wish.expected)
+                if changed is not None:
+                    raise Refused(changed)
                 return begin(store, wish, now_ms)
 
             operation = await desk.ask(write)
