@@ -1,0 +1,107 @@
+"""What the console says besides pages: commands to copy, texts made visible, plots."""
+
+import shlex
+import subprocess
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from amqsidecar.cli import act_commands
+from amqsidecar.cli.act_options import Asked, read_pace, read_selection
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.http.console.command import command_of, shell_word
+from amqsidecar.http.console.described import describe_pace
+from amqsidecar.http.console.shown import shown
+from amqsidecar.http.console.svg import Plotted, lines, nice_top, stacked_bars
+from amqsidecar.model.operation import CAREFUL, Action, Pace, Selection
+from amqsidecar.model.schedule import RowFilter, RowState
+
+NOW_MS = 1_800_000_000_000
+HOSTILE = "x'; rm -rf ~ #`$(reboot)\"\n\x1b[2J\u202e\\"
+FILTERS = [
+    RowFilter(),
+    RowFilter(destination=f"queue://{HOSTILE}", cause_group=HOSTILE),
+    RowFilter(state=RowState.HELD, cause_contains="--yes", source="queue://DLQ.a b"),
+    RowFilter(received_from_ms=NOW_MS - 60_000, received_before_ms=NOW_MS - 5_000),
+    RowFilter(ids=(1, 22)),
+]
+
+
+@pytest.mark.parametrize("rows", FILTERS)
+@pytest.mark.parametrize("pace", [Pace(), CAREFUL])
+def test_a_copied_command_asks_for_the_same(
+    rows: RowFilter, pace: Pace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = (("colour", HOSTILE),) if rows.destination else ()
+    selection = Selection(rows=rows, properties=properties)
+    command = command_of(Action.RETRY, selection, pace, None, HOSTILE, NOW_MS)
+    assert command is not None
+    assert shown(command) == command
+    assert "\n" not in command
+    # A shell takes it apart, and the command line understands it.
+    script = f"printf '%s\\0' {command}"
+    taken = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
+    words = taken.decode().split("\0")[:-1]
+    assert words[:2] == ["amqsidecar", "retry"]
+    asked: list[Asked] = []
+    monkeypatch.setattr(act_commands, "_act", lambda _name, given: asked.append(given))
+    assert run_command_line(words[1:]) == 0
+    [given] = asked
+    found = read_selection(given, NOW_MS)
+    assert (read_pace(given), given.reason) == (pace, HOSTILE)
+    assert tuple(map(int, given.ids or ())) == (rows.ids or ())
+    if not rows.ids:
+        assert found == selection
+
+
+def test_what_no_option_says_is_no_command() -> None:
+    everything = Selection(rows=RowFilter(redelivery_count=3))
+    assert command_of(Action.RETRY, everything, Pace(), None, "", NOW_MS) is None
+    parked = Selection(rows=RowFilter(state=RowState.PARKED))
+    assert command_of(Action.HOLD, parked, Pace(), None, "", NOW_MS) is None
+    held = Selection(rows=RowFilter(state=RowState.HELD))
+    found = command_of(Action.RELEASE, held, Pace(), None, "", NOW_MS)
+    assert found == "amqsidecar release --all"
+
+
+def test_a_plain_word_stays_plain() -> None:
+    assert shell_word("orders.pay") == "orders.pay"
+    assert shlex.split(shell_word("it's")) == ["it's"]
+
+
+def test_a_pace_is_said_in_words() -> None:
+    assert describe_pace(Pace()) == "All at once."
+    said = describe_pace(CAREFUL)
+    assert said.startswith("50 first, then a look whether they come back; then twice as many")
+    assert said.endswith("more than 10 % come back. A message may come back for 1m.")
+
+
+@pytest.mark.parametrize("highest", [0, 1, 4, 5, 9, 11, 99, 101, 312, 4_001, 10**9])
+def test_an_axis_ends_not_below_what_it_shows_nor_far_above(highest: int) -> None:
+    top = nice_top(highest)
+    assert top % 4 == 0
+    assert highest <= top <= max(4, 2.5 * highest)
+
+
+@pytest.mark.parametrize("draw", [stacked_bars, lines])
+def test_a_plot_tells_who_can_not_see_it_and_holds_no_markup_of_strangers(draw: object) -> None:
+    plotted = Plotted(
+        key="deaths",
+        title="Deaths <b>",
+        description="12 </svg><script>",
+        axis="hour",
+        labels=["00:00", "01:00"],
+        names=["<script>\u202e", "other"],
+        counts=[[3, 0], [4, 5]],
+    )
+    root = ET.fromstring(str(draw(plotted)))  # type: ignore[operator]
+    tags = {element.tag for element in root.iter()}
+    assert tags <= {"svg", "title", "desc", "line", "text", "rect", "polyline"}
+    said = {element.get("id"): element.text for element in root if element.get("id")}
+    assert said == {"deaths-title": "Deaths <b>", "deaths-description": "12 </svg><script>"}
+    assert root.get("aria-labelledby") == "deaths-title deaths-description"
+    assert not any("style" in element.attrib for element in root.iter())
+    if draw is stacked_bars:
+        heights = [float(bar.attrib["height"]) for bar in root.iter("rect")]
+        assert heights[0] * 4 == pytest.approx(heights[1] * 3, abs=1)
+        assert "<script>‹U+202E›: 3" in (root.find("rect/title").text or "")  # type: ignore[union-attr]
