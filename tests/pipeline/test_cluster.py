@@ -1,0 +1,145 @@
+"""Jobs on a standalone cluster write what they write on one machine; what ships them works."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+from ruamel.yaml import YAML
+
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.cli.pipeline_command import COMMANDS
+from bench.journal_generator import Plan, policy_xml, write_journal
+from support.spark_cluster import SparkCluster
+
+DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
+BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
+JOBS = ("recovery", "causes", "redrive")
+CHOSEN_BY_THE_RUN = "plan_id"
+"""The one column of which each run makes another value."""
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = (
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.memory=512m",
+    *(f"spark.{side}.extraJavaOptions={FAST_START}" for side in ("driver", "executor")),
+    "spark.executor.memory=512m",
+    "spark.sql.shuffle.partitions=2",
+    "spark.ui.enabled=false",
+)
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from amqsidecar.cli.main import run_command_line
+sys.exit(max(run_command_line(arguments) for arguments in json.loads(sys.argv[1])))
+"""
+
+
+@pytest.fixture(scope="module")
+def journal(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nearly all events are of one destination, and so of a few partitions."""
+    folder = tmp_path_factory.mktemp("cluster")
+    write_journal(spark, str(folder / "events"), Plan(lives=300, days=1, is_skewed=True))
+    (folder / "activemq.xml").write_text(policy_xml(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Workers whose Python has no packages: what jobs need has to be brought."""
+    folder = tmp_path_factory.mktemp("daemons")
+    with SparkCluster(folder, workers=2, python=BARE_PYTHON) as started:
+        yield started
+
+
+def arguments(job: str, journal: Path, out: str) -> list[str]:
+    folders = ["--events", str(journal / "events"), "--output-folder", str(journal / out / job)]
+    policy = ["--policy", f"today={journal / 'activemq.xml'}", "--no-search"]
+    return [job, *folders, *(policy if job == "whatif" else ())]
+
+
+def conf_options() -> list[str]:
+    return [word for setting in CONF for word in ("--conf", setting)]
+
+
+def finish(command: list[str], **environment: str) -> None:
+    done = subprocess.run(
+        command,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5_000:]
+
+
+def tables(folder: Path) -> dict[str, list[str]]:
+    """Return the rows of each table as text, in an order of their own."""
+    found = {}
+    for success in sorted(folder.glob("*/_SUCCESS")):
+        table = parquet.read_table(success.parent)
+        names = [one for one in table.column_names if one != CHOSEN_BY_THE_RUN]
+        found[success.parent.name] = sorted(map(repr, table.select(names).to_pylist()))
+    return found
+
+
+def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
+    cluster: SparkCluster, journal: Path
+) -> None:
+    asked = [
+        ["pipeline", *arguments(job, journal, "cluster"), "--master", cluster.url, *conf_options()]
+        for job in JOBS
+    ]
+    finish([sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(asked)])
+    assert cluster.workers_of(f"amqsidecar {JOBS[0]}") == 2
+    for job in JOBS:
+        assert run_command_line(["pipeline", *arguments(job, journal, "local")]) == 0
+        here, there = tables(journal / "local" / job), tables(journal / "cluster" / job)
+        assert any(here.values())
+        assert there == here, job
+
+
+def test_submit_brings_all_that_workers_need(cluster: SparkCluster, journal: Path) -> None:
+    """`whatif` decides by the sidecar's own policy, in Python on the workers."""
+    job = arguments("whatif", journal, "submitted")
+    options = ["--master", cluster.url, *conf_options()]
+    options += ["--conf", f"spark.pyspark.python={BARE_PYTHON}"]
+    finish([sys.executable, str(DEPLOYMENT / "submit"), *options, "--", *job])
+    assert run_command_line(["pipeline", *arguments("whatif", journal, "local")]) == 0
+    here, there = tables(journal / "local" / "whatif"), tables(journal / "submitted" / "whatif")
+    assert any(here.values())
+    assert there == here
+
+
+def test_submit_without_a_job_says_how() -> None:
+    done = subprocess.run(
+        [sys.executable, DEPLOYMENT / "submit", "--master", "spark://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("usage: submit [OPTIONS OF SPARK-SUBMIT] -- JOB")
+
+
+def test_the_manifest_has_what_the_operator_asks_for_and_runs_a_command_of_ours() -> None:
+    manifest = YAML(typ="safe").load(DEPLOYMENT / "spark-application.yaml")
+    spec = manifest["spec"]
+    assert (manifest["apiVersion"], manifest["kind"]) == (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+    )
+    assert spec.keys() >= {"type", "sparkVersion", "mainApplicationFile", "driver", "executor"}
+    assert spec["mainApplicationFile"].endswith("/amqsidecar_pipeline.py")
+    assert (DEPLOYMENT / "amqsidecar_pipeline.py").is_file()
+    job, *options = spec["arguments"]
+    (command,) = (one for name, one in COMMANDS.items() if name == job)
+    known = getattr(import_module(f"amqsidecar.cli.{command[0]}"), command[1])
+    names = {one.partition("=")[0].removeprefix("--").replace("-", "_") for one in options}
+    assert names <= set(signature(known).parameters)
