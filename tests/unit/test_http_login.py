@@ -1,7 +1,10 @@
 """Passwords over HTTP: what is said to who guesses, and that strangers lock nobody out."""
 
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 
 import httpx2
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqsidecar.cli.main import run_command_line
 from amqsidecar.errors import ConfigError
 from amqsidecar.http import access_files
 from amqsidecar.http.access import Role
@@ -20,6 +24,7 @@ from amqsidecar.http.access_files import (
     parse_tokens,
     parse_users,
     password_proof,
+    token_digest,
 )
 from support.virtual_clock import VirtualClock
 from support.web_site import PASSWORD, Site, running_site
@@ -131,3 +136,32 @@ def test_any_file_is_read_or_refused(text: str) -> None:
     for parse in (parse_users, parse_tokens):
         with suppress(ValueError):
             assert all(NAME.fullmatch(named.name) for named in parse(text).values())
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def test_a_command_makes_a_token_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["access", "token", "ci", "--role", "operator"]) == 0
+    captured = capsys.readouterr()
+    token = captured.err.split()[-1]
+    assert parse_tokens(captured.out) == {token_digest(token): ("ci", Role.OPERATOR)}
+    assert token not in captured.out
+    assert run_command_line(["access", "token", "ci", "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert parse_tokens(made["line"]) == {token_digest(made["token"]): ("ci", Role.VIEWER)}
+
+
+def test_a_command_makes_the_line_of_a_user(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO(f"{PASSWORD}\n"))
+    assert run_command_line(["access", "user", "anna", "--role", "operator"]) == 0
+    line = capsys.readouterr().out
+    user = parse_users(line)["anna"]
+    assert user.role is Role.OPERATOR
+    assert is_password(PASSWORD, user.proof)
+    assert PASSWORD not in line
+    monkeypatch.setattr(sys, "stdin", StringIO("short\n"))
+    assert run_command_line(["access", "user", "anna"]) == 2
+    assert run_command_line(["access", "token", "an na"]) == 2
