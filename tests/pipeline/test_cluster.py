@@ -40,6 +40,8 @@ from amqsidecar.cli.main import run_command_line
 sys.exit(max(run_command_line(arguments) for arguments in json.loads(sys.argv[1])))
 """
 
+pytestmark = pytest.mark.timeout(900)  # nine JVMs, which share what processors there are
+
 
 @pytest.fixture(scope="module")
 def journal(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
