@@ -16,7 +16,7 @@ from support.virtual_clock import VirtualClock
 WAITING_COUNT = 30_000
 FILL = f"""
 INSERT INTO redelivery
-SELECT id, (id % 1000 = 7)::int + 2 * (id % 1000 = 9)::int, id * 7919 % {WAITING_COUNT},
+SELECT id, (id % 10 = 8)::int + 2 * (id % 1000 = 9)::int, id * 7919 % {WAITING_COUNT},
     'queue://' || id % 50, false, 'queue://DLQ', 'test-' || id, 1, 500, 0, 'policy.yaml:3',
     'amqp/1.0', 500, 12, NULL, 'ID:' || id, NULL, 'g' || id % 20
 FROM generate_series(1, {WAITING_COUNT}) AS id;

@@ -105,6 +105,16 @@ left(destination, 200) = %(key)s AND cause_group = %(group_key)s
 (left(destination, 200), id) < (%(key)s, %(before)s::bigint)
     AND (left(destination, 200), id) >= (%(key)s, %(floor)s::bigint)
 
+-- fragment: of_kept_up
+-- As of_destination_up, of held or parked rows.
+(state, id) > (%(state)s::smallint, %(after_id)s::bigint)
+    AND (state, id) <= (%(state)s::smallint, %(until_id)s::bigint) AND state <> 0
+
+-- fragment: of_kept_down
+-- As of_destination_down.
+(state, id) < (%(state)s::smallint, %(before)s::bigint)
+    AND (state, id) >= (%(state)s::smallint, %(floor)s::bigint) AND state <> 0
+
 -- fragment: of_due_times
 -- Above one place in the order of due times, and up to another.
 (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
@@ -485,8 +495,7 @@ ORDER BY id LIMIT %(limit)s;
 -- name: list_kept
 -- Held or parked rows by number.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE state = %(state)s AND state <> 0 AND id > %(after_id)s AND id <= %(until_id)s
-    AND id NOT IN ({taken}) AND {row_conditions}
+WHERE {of_kept_up} AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY state, id LIMIT %(limit)s;
 
 -- name: list_by_destination
@@ -526,8 +535,7 @@ ORDER BY id DESC LIMIT %(limit)s;
 -- name: newest_kept
 -- Held or parked rows by number, the highest first.
 SELECT {view_columns}, id IN ({in_flight}) FROM redelivery
-WHERE state = %(state)s AND state <> 0 AND id < %(before)s AND id >= %(floor)s
-    AND id NOT IN ({taken}) AND {row_conditions}
+WHERE {of_kept_down} AND id NOT IN ({taken}) AND {row_conditions}
 ORDER BY state DESC, id DESC LIMIT %(limit)s;
 
 -- name: newest_by_destination
@@ -550,7 +558,7 @@ SELECT id FROM redelivery WHERE id < %(before)s ORDER BY id DESC OFFSET %(look)s
 
 -- name: floor_kept
 -- As floor_all.
-SELECT id FROM redelivery WHERE state = %(state)s AND state <> 0 AND id < %(before)s
+SELECT id FROM redelivery WHERE {of_kept_down}
 ORDER BY state DESC, id DESC OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: floor_by_destination
@@ -571,7 +579,7 @@ ORDER BY id OFFSET %(look)s - 1 LIMIT 1;
 -- name: ceiling_kept
 -- As ceiling_all.
 SELECT id FROM redelivery
-WHERE state = %(state)s AND state <> 0 AND id > %(after_id)s AND id <= %(until_id)s
+WHERE {of_kept_up}
 ORDER BY state, id OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: ceiling_by_destination
