@@ -131,6 +131,13 @@ def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx2.Clien
     assert "‹U+202E›" in said
 
 
+def test_a_refresh_brings_the_numbers_without_the_plots(client: httpx2.Client) -> None:
+    whole = page_of(client, "/")
+    refresh = check(client.get("/", headers={"HX-Request": "true"}))
+    assert (len(whole.xpath("//svg")), len(refresh.xpath("//svg"))) == (2, 0)
+    assert "Dying now" in refresh.get_element_by_id("live").text_content()
+
+
 def test_a_form_gives_back_what_it_was_given(client: httpx2.Client) -> None:
     page = page_of(client, f"/messages?{urlencode({'destination': PLACE, 'cause': HOSTILE})}")
     assert page.get_element_by_id("f-destination").value == PLACE

@@ -61,24 +61,26 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
     async def overview(request: Request) -> Response:
         wellness = None if desk.tools.wellness is None else desk.tools.wellness()
 
+        # Why: what refreshes itself takes the numbers only, and plots are most of the work.
+        is_refresh = request.headers.get("HX-Request") == "true"
+
         def read(
             store: OpenStore, _state: StoreState, now_ms: int
-        ) -> tuple[Overview, Timeline, Timeline]:
-            return (
-                read_overview(store, store, now_ms, wellness),
-                deaths_by_cause(store, now_ms),
-                schedule_ahead(store, now_ms),
-            )
+        ) -> tuple[Overview, list[Plotted]]:
+            found = read_overview(store, store, now_ms, wellness)
+            if is_refresh:
+                return found, []
+            deaths = plot_deaths(deaths_by_cause(store, now_ms), desk.masking.text)
+            return found, [deaths, plot_schedule(schedule_ahead(store, now_ms))]
 
-        found, deaths, schedule = await desk.ask(read)
+        found, plots = await desk.ask(read)
         return console.page(
             request,
             "overview.html",
             now_ms=found.at_ms,
             overview=found,
             headline=headline(found),
-            deaths=plot_deaths(deaths, desk.masking.text),
-            schedule=plot_schedule(schedule),
+            plots=plots,
         )
 
     async def plots(request: Request) -> Response:
