@@ -341,7 +341,8 @@ class SqliteMachine(OutboxMachine):
 
     def plannable(self) -> list[Block]:
         begun = self.begun[0]
-        end = len(self.blocks) if begun is None else self.blocks.index(begun)
+        # Why: a cycle that tells of nothing holds nobody up.
+        end = self.blocks.index(begun) if begun is not None and begun.events else len(self.blocks)
         return [one for one in self.blocks[:end] if one.segment is None and one.sent is None]
 
     def teardown(self) -> None:
