@@ -522,6 +522,7 @@ def test_pages_have_all_rows_in_their_order_however_little_is_looked_at(
     make: MakeStore, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     monkeypatch.setattr(postgres_pages, "LOOK_ROWS", 7)
+    monkeypatch.setattr(postgres_pages, "LOOK_ROWS_BY_DUE", 7)
     monkeypatch.setattr(postgres_pages, "FEW_ROWS", few)
     chance = random.Random(few)
     store, other = make(), make()

@@ -144,7 +144,11 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
         "operation_member_pkey",
     ),
     ("members_among", {"number": 1, "redelivery_ids": ["test-7"]}, "operation_member_pkey"),
-    ("failure_counts", {"from_ms": 1, "until_ms": 900_000, "kinds": ["died"], "step_ms": 1}, "count_pkey"),
+    (
+        "failure_counts",
+        {"from_ms": 1, "until_ms": 900_000, "kinds": ["died"], "step_ms": 1},
+        "count_pkey",
+    ),
     ("merge_counts", {"before_ms": 900_000, "limit": 9}, "failure_count_unmerged"),
     (
         "read_observations",

@@ -929,9 +929,10 @@ WHERE operation = %(number)s AND redelivery_id = ANY (%(redelivery_ids)s::text[]
 -- Members in the order of their ids.
 SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence
 FROM operation_member
-WHERE operation = %(number)s AND redelivery_id > %(after)s
+WHERE (operation, redelivery_id) > (%(number)s::bigint, %(after)s)
+    AND operation <= %(number)s::bigint
     AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s)
-ORDER BY redelivery_id LIMIT %(limit)s;
+ORDER BY operation, redelivery_id LIMIT %(limit)s;
 
 -- name: due_members
 -- Members whose window is over, the oldest first.
