@@ -271,7 +271,7 @@ def _stray_above(journaled: Journaled) -> None:
         ),
         (
             _newer,
-            "segment-2-2.parquet: has columns of version 2, and this amqsidecar knows version 1 only",
+            "segment-2-2.parquet: has columns of version 2, and this amqsidecar knows",
         ),
         (_other_rows, "segment-2-2.parquet: events of segment 2 differ from the store's"),
         (_too_few_rows, "segment 2 has 2 events, the store has 3"),
