@@ -7,6 +7,7 @@ import pytest
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.failure import BUCKET_MS
+from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.charts import (
     OTHER,
@@ -127,12 +128,19 @@ def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
         resent(300, "queue://old", ago_ms=DAY_MS + HOUR_MS),
     ]
     keep(store, [], events)
+    looks = [
+        Observation(destination=fine, at_ms=NOW_MS - ago_ms, depth=depth)
+        for ago_ms, depth in ((600_000, 7), (60_000, 30))
+    ]
+    store.add_observations(looks)
     found = {one.destination: one for one in read_recoveries(store, NOW_MS)}
     assert list(found) == [fails, few, fine]
+    assert (found[fine].depth, found[fine].depth_at_ms) == (30, NOW_MS - 60_000)
+    assert found[few].depth is None
     assert [one.verdict for one in found.values()] == [
         Verdict.FAILS,
         Verdict.UNCLEAR,
-        Verdict.RECOVERS,
+        Verdict.HOLDS,
     ]
     assert (found[fails].came_back.part, found[fails].came_back.whole) == (28, 30)
 

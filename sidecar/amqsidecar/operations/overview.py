@@ -15,9 +15,11 @@ from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
 
 _SOON_MS = 5 * 60_000
+_LOOKS_MS: Final = HOUR_MS
+"""What was seen of a destination longer ago says nothing about now."""
 
 _FAILS_FROM: Final = 0.5
-_RECOVERS_UP_TO: Final = 0.2
+_HOLDS_UP_TO: Final = 0.2
 _WIDEST: Final = 0.4
 """A range of the true share that is wider says nothing."""
 
@@ -58,12 +60,15 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(StrEnum):
-    """Whether messages that are re-sent to a destination die again."""
+    """Whether messages that are re-sent to a destination die again.
+
+    Whether the others were consumed is another question: they may lie in the queue.
+    """
 
     FAILS = "does not recover"
     """At least half of them come back, for sure."""
-    PARTLY = "recovers in part"
-    RECOVERS = "recovers"
+    PARTLY = "comes back in part"
+    HOLDS = "hardly comes back"
     """At most a fifth of them comes back, for sure."""
     UNCLEAR = "too few to tell"
 
@@ -73,11 +78,16 @@ class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         came_back: how many of how many died again, as far as is known now.
+        depth: messages that lay in it when it was last looked at; None = nobody looked, or it can't
+            be told.
+        depth_at_ms: when that was.
     """
 
     destination: str
     came_back: Share
     verdict: Verdict
+    depth: int | None = None
+    depth_at_ms: int | None = None
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,9 +162,9 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
 
 
 def read_recoveries(
-    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS
+    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS, limit: int = 10
 ) -> list[DestinationRecovery]:
-    """Return how destinations take re-sends, the surest failures first."""
+    """Return how destinations take re-sends, the surest failures first, at most `limit`."""
     resent, returned = Counter[str](), Counter[str]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
     for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
@@ -164,15 +174,24 @@ def read_recoveries(
         _recovery(destination, share(returned[destination], count))
         for destination, count in resent.items()
     ]
-    return sorted(found, key=lambda one: (-one.came_back.low, one.destination))
+    found.sort(key=lambda one: (-one.came_back.low, one.destination))
+    return [_with_depth(ledger, one, now_ms) for one in found[:limit]]
+
+
+def _with_depth(ledger: Ledger, one: DestinationRecovery, now_ms: int) -> DestinationRecovery:
+    seen = ledger.observations(one.destination, now_ms - _LOOKS_MS, now_ms + 1)
+    if not seen:
+        return one
+    last = seen[-1]
+    return msgspec.structs.replace(one, depth=last.depth, depth_at_ms=last.at_ms)
 
 
 def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
     verdict = Verdict.PARTLY
     if came_back.low >= _FAILS_FROM:
         verdict = Verdict.FAILS
-    elif came_back.high <= _RECOVERS_UP_TO:
-        verdict = Verdict.RECOVERS
+    elif came_back.high <= _HOLDS_UP_TO:
+        verdict = Verdict.HOLDS
     elif came_back.high - came_back.low > _WIDEST:
         verdict = Verdict.UNCLEAR
     return DestinationRecovery(destination=destination, came_back=came_back, verdict=verdict)
