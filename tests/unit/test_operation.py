@@ -322,3 +322,21 @@ def test_it_always_ends_and_never_goes_on_when_too_many_of_a_portion_came_back(
     if share == 1 and probe and probe < rows and (stop_share or 0) < 1:
         assert ended.state is OperationState.STOPPED
         assert len(world.sent_at_ms) <= probe
+
+
+def test_a_clock_that_goes_back_holds_nothing_up() -> None:
+    """Times that were set before it went back lie further ahead than any that is set."""
+    hour = 3_600 * SECOND
+    mine = claimed(operation(), "me", hour)
+    assert claimed(mine, "you", hour - 60 * SECOND) == mine, "clocks of two hosts may differ"
+    assert claimed(mine, "you", 0).runner == "you"
+
+    paced = operation(Pace(per_second=2.0), portion=0, not_before_ms=hour)
+    assert next_step(paced, hour - 400) == Wait(hour)
+    assert next_step(paced, 0) == Step(1)
+    slow = operation(Pace(per_second=0.1), portion=0, not_before_ms=10 * SECOND)
+    assert next_step(slow, 0) == Wait(10 * SECOND)
+
+    probe = operation(Pace(probe=2), portion=2, changed=2, resent=2, window_until_ms=hour)
+    assert settled(probe, 0).window_until_ms == 60 * SECOND, "the window begins anew"
+    assert settled(probe, hour - SECOND) == probe

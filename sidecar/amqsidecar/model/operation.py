@@ -188,6 +188,9 @@ POLL_MS: Final = 500
 LEASE_MS: Final = 5_000
 """A runner that gives no sign for so long has died."""
 
+CLOCKS_APART_MS: Final = 60_000
+"""Clocks of runners may differ by so much; what lies further ahead was set before one went back."""
+
 _STATE_CHANGES_KEPT = 100
 
 
@@ -220,7 +223,7 @@ def next_step(operation: Operation, now_ms: int) -> Step | Wait | Stop | Finishe
         return Stop(reason)
     if operation.after_id >= operation.until_id:
         return Finished()
-    if now_ms < operation.not_before_ms:
+    if 0 < operation.not_before_ms - now_ms <= _longest_gap_ms(operation.pace):
         return Wait(operation.not_before_ms)
     limit = STEP_MAX
     if operation.portion:
@@ -255,10 +258,11 @@ def settled(operation: Operation, now_ms: int) -> Operation:
 
 def _portion_settled(operation: Operation, now_ms: int) -> Operation:
     is_changed = _changed_since_mark(operation) >= (operation.portion or 0)
-    if operation.window_until_ms is None and is_changed and _unsent(operation) <= 0:
-        until_ms = now_ms + operation.pace.window_ms
-        return msgspec.structs.replace(operation, window_until_ms=until_ms)
-    if operation.window_until_ms is None or now_ms < operation.window_until_ms:
+    until_ms, longest_ms = operation.window_until_ms, now_ms + operation.pace.window_ms
+    has_begun = until_ms is not None and until_ms <= longest_ms
+    if not has_begun and is_changed and _unsent(operation) <= 0:
+        return msgspec.structs.replace(operation, window_until_ms=longest_ms)
+    if until_ms is None or now_ms < until_ms:
         return operation
     return _marked(operation, _next_portion(operation), now_ms)
 
@@ -308,7 +312,8 @@ def cancelled(operation: Operation, now_ms: int, actor: str, reason: str) -> Ope
 
 def claimed(operation: Operation, runner: str, now_ms: int) -> Operation:
     """Return the operation with the lease of a runner begun or renewed, unless another has it."""
-    is_free = operation.runner in ("", runner) or now_ms >= operation.runner_until_ms
+    has_lease = 0 < operation.runner_until_ms - now_ms <= LEASE_MS + CLOCKS_APART_MS
+    is_free = operation.runner in ("", runner) or not has_lease
     if operation.state is not OperationState.RUNNING or not is_free:
         return operation
     return msgspec.structs.replace(operation, runner=runner, runner_until_ms=now_ms + LEASE_MS)
@@ -357,6 +362,11 @@ def _next_portion(operation: Operation) -> int:
         return 0
     is_small = pace.per_second is None or portion <= pace.per_second * pace.window_ms / 1000
     return portion if is_small else 0
+
+
+def _longest_gap_ms(pace: Pace) -> float:
+    """Return the longest time between two steps."""
+    return 1000 * max(1 / STEPS_PER_SECOND, 1 / (pace.per_second or STEPS_PER_SECOND))
 
 
 def _changed_since_mark(operation: Operation) -> int:
