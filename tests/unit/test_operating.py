@@ -27,9 +27,9 @@ from amqsidecar.operations import preview as preview_module
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
 from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
-from amqsidecar.operations.preview import BEING_SENT, Left, Preview, preview
+from amqsidecar.operations.preview import BEING_SENT, FINAL, Left, Preview, preview
 from amqsidecar.operations.progress import list_members, read_progress
-from amqsidecar.operations.select import ReadProperties
+from amqsidecar.operations.select import ReadProperties, resolve
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
 from support.schedule_rows import resent, taken_row, took
@@ -246,6 +246,12 @@ def test_a_lease_that_is_given_up_is_free_at_once(stage: Stage) -> None:
     assert stage.turn(begun, "you").changed == 10
 
 
+def test_references_that_name_no_row_are_told(stage: Stage) -> None:
+    [row] = stage.hold(1)
+    references = [str(row.id), row.redelivery_id, "9" * 30, "9" * 5_000, "nobody"]
+    assert resolve(stage.store, references) == ((row.id,), references[2:])
+
+
 def test_only_messages_with_a_property_are_changed(stage: Stage) -> None:
     stage.hold(3, message=b"tenant=ACME")
     stage.hold(4, message=b"tenant=other")
@@ -275,6 +281,47 @@ def test_what_is_on_its_way_to_its_final_queue_is_redelivered_once_more(stage: S
     assert (row.destination, row.is_final, row.redelivery_count) == ("queue://elsewhere", False, 4)
 
 
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"pace": Pace(per_second=1e-300)}, "from one message an hour"),
+        ({"pace": Pace(window_ms=2**63 - 1)}, "at most 30 days"),
+        ({"action": Action.REDIRECT, "target": "a,b"}, "one destination"),
+        ({"action": Action.REDIRECT, "target": "topic://prices.>"}, "one destination"),
+        ({"action": Action.REDIRECT, "target": "orders.*.new"}, "one destination"),
+        ({"action": Action.REDIRECT, "target": "temp-queue://ID:1"}, "temporary"),
+        ({"action": Action.REDIRECT, "target": "amqsidecar.token.a"}, "of its own"),
+        (
+            {"action": Action.HOLD, "selection": Selection(rows=RowFilter(state=RowState.PARKED))},
+            "hold is for waiting messages, not for parked ones",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(stage: Stage, wish: dict[str, Any], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        stage.begin(**wish)
+    assert stage.store.operations(1) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("queue://DLQ", "DLQ"),
+        ("queue://DLA::DLQ.orders", "queue://DLA::DLQ.orders"),
+        ("queue://DLA::DLQ.orders", "DLA"),
+        ("queue://DLA::DLQ.orders", "DLQ.orders"),
+    ],
+)
+def test_nothing_is_redirected_to_where_it_is_taken_again(
+    stage: Stage, source: str, target: str
+) -> None:
+    with stage.store.transaction() as tx:
+        tx.set_hold(source, 0)
+    with pytest.raises(Refused, match="reads: what goes there is taken again"):
+        stage.begin(Action.REDIRECT, target=target)
+    assert stage.begin(Action.REDIRECT, target="orders").target == "queue://orders"
+
+
 # --- the preview -------------------------------------------------------------------------------
 
 
@@ -294,6 +341,20 @@ def test_a_preview_says_what_is_being_sent_and_what_is_delayed(stage: Stage) -> 
     assert (found.count, found.left, found.delayed) == (3, [Left(BEING_SENT, 1)], 1)
     assert found.example is not None
     assert found.example.id == rows[3].id
+
+
+def test_a_preview_says_why_rows_are_left(stage: Stage) -> None:
+    stage.hold(2)
+    assert look(stage, Action.HOLD, state=RowState.HELD).left == [Left("held", 2)]
+    stage.finish(stage.begin(Action.CANCEL))
+    assert look(stage, Action.CANCEL).left == [Left(FINAL, 2)]
+
+
+def test_a_preview_tells_of_operations_that_run(stage: Stage) -> None:
+    stage.hold(2)
+    stage.begin(actor="console:ben")
+    [note] = look(stage, Action.HOLD, state=RowState.HELD).notes
+    assert note.startswith("operation 1 (retry by console:ben) runs")
 
 
 def test_a_preview_of_many_asks_the_tallies(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

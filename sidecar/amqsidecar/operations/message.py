@@ -14,7 +14,7 @@ from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.browse import tell_story
 from amqsidecar.operations.explain import Explainer, Forecast, last_death
-from amqsidecar.operations.operate import Wish, begin, checked
+from amqsidecar.operations.operate import LedgerStore, Wish, begin, checked
 from amqsidecar.operations.timeline import Moment, tell_life
 from amqsidecar.store import Store
 
@@ -178,7 +178,7 @@ def try_edit(
 
 def edit_and_retry(
     store: Store,
-    ledger: Ledger,
+    ledger: LedgerStore,
     row_id: int,
     change: MessageEdit,
     edit: EditMessage,

@@ -6,9 +6,10 @@ from typing import Final, Protocol
 
 import msgspec
 
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.ledger import Ledger
 from amqsidecar.model import operation as course
-from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import (
     LEASE_MS,
     SENDS,
@@ -24,10 +25,14 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.operations.act import Refused, act_of
 from amqsidecar.operations.follow import begin_to_follow, follow
-from amqsidecar.operations.select import PropertiesOf, narrow, selector
+from amqsidecar.operations.select import NEEDED_STATES, PropertiesOf, narrow, selector
 from amqsidecar.store import Store
 
 LONGEST_REASON: Final = 500
+LONGEST_WINDOW_MS: Final = 30 * 24 * 3_600_000
+SLOWEST_PER_SECOND: Final = 1 / 3_600
+
+_WILDCARDS = frozenset("*>#")
 
 
 class LedgerStore(Store, Ledger, Protocol):
@@ -82,30 +87,56 @@ def checked(wish: Wish) -> Wish:
     if (wish.target is None) == (action is Action.REDIRECT):
         raise Refused("a target is for redirect, and redirect needs one")
     if wish.target is not None:
-        try:
-            wish = msgspec.structs.replace(wish, target=str(parse_destination(wish.target)))
-        except ValueError as error:
-            raise Refused(str(error)) from error
+        wish = msgspec.structs.replace(wish, target=str(_checked_target(wish.target)))
     is_judged = pace.probe or pace.ramp or pace.stop_share is not None
     if is_judged and action not in SENDS:
         raise Refused(
             f"nothing comes back of {action}: probe, ramp and stop share are for re-sends"
         )
-    if pace.probe < 0 or pace.window_ms < 1:
-        raise Refused("a probe has at least one message, and a window some time")
-    if pace.per_second is not None and not 0 < pace.per_second < 1e9:
-        raise Refused("a pace is more than 0 messages a second")
+    if pace.probe < 0 or not 1 <= pace.window_ms <= LONGEST_WINDOW_MS:
+        raise Refused("a probe has at least one message, and a window some time, at most 30 days")
+    if pace.per_second is not None and not SLOWEST_PER_SECOND <= pace.per_second < 1e9:
+        raise Refused("a pace is a number of messages a second, from one message an hour")
     if pace.stop_share is not None and not 0 <= pace.stop_share <= 1:
         raise Refused("a stop share is from 0 to 1")
     if len(wish.reason) > LONGEST_REASON:
         raise Refused(f"a reason has at most {LONGEST_REASON} characters")
     rows = narrow(action, wish.selection.rows)
+    needed = NEEDED_STATES.get(action, rows.state)
+    if rows.state is not needed:
+        raise Refused(f"{action} is for {needed} messages, not for {rows.state} ones")
     return msgspec.structs.replace(
         wish, selection=msgspec.structs.replace(wish.selection, rows=rows)
     )
 
 
-def begin(ledger: Ledger, wish: Wish, now_ms: int, runner: str = "") -> Operation:
+def _checked_target(text: str) -> Destination:
+    try:
+        target = parse_destination(text)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    if target.is_temporary:
+        raise Refused(f"{target} is temporary: it goes with the connection that made it")
+    # Why: Classic would send a copy to each.
+    if "," in target.name or not _WILDCARDS.isdisjoint(target.name.split(".")):
+        raise Refused(f"{target} names several: a redirect has one destination")
+    if target.name.startswith(TOKEN_QUEUE_PREFIX):
+        raise Refused(f"{target} is a queue of its own that amqsidecar keeps its place by")
+    return target
+
+
+def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
+    """Refuse a dead-letter queue that was ever read, by its queue or by its address."""
+    for source in map(parse_destination, ledger.holds()):
+        names = {source.name, *source.name.split("::")}
+        if target.is_queue and target.name in names:
+            raise Refused(
+                f"{source} is a dead-letter queue that amqsidecar reads: what goes there is taken "
+                "again; to give messages up, cancel them"
+            )
+
+
+def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Operation:
     """Keep a new operation; it is carried out by the runner, else by whoever comes first.
 
     Promise: durable when this returns; if the process dies inside, it may have begun or not.
@@ -114,6 +145,8 @@ def begin(ledger: Ledger, wish: Wish, now_ms: int, runner: str = "") -> Operatio
         Refused: it makes no sense.
     """
     wish = checked(wish)
+    if wish.target is not None:
+        _check_no_circle(ledger, parse_destination(wish.target))
     position = ledger.tail()
     operation = ledger.add_operation(
         Operation(

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Ledger, RowKey, RowOrder, Select
-from amqsidecar.model.operation import SENDS, Action, Selection
+from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import act_of
 from amqsidecar.operations.select import PropertiesOf, is_tallied, narrow, selector
@@ -110,7 +110,7 @@ def preview(
         parts=_listed(look.parts),
         left=[Left(reason, count) for reason, count in look.left.most_common()],
         delayed=look.delayed,
-        notes=_notes(action),
+        notes=_notes(ledger, action),
         oldest_at_ms=look.oldest_at_ms,
         newest_at_ms=look.newest_at_ms,
         example=look.example,
@@ -171,7 +171,7 @@ class _Look:
             self.left[BEING_SENT] += 1
             return
         if self._act(row) is None:
-            self.left[FINAL] += 1
+            self.left[FINAL if row.is_final else row.state.value] += 1
             return
         self.parts[row.destination, row.state] += 1
         self.delayed += self._is_send and row.state is RowState.WAITING and bool(row.reason)
@@ -210,7 +210,7 @@ def _by_tallies(
         parts=_listed(parts),
         left=[],
         delayed=0,
-        notes=[_NOT_LOOKED, *_notes(action)],
+        notes=[_NOT_LOOKED, *_notes(ledger, action)],
         oldest_at_ms=oldest[0].received_at_ms if oldest else None,
         newest_at_ms=newest[0].received_at_ms if newest else None,
         example=newest[0] if newest else None,
@@ -223,12 +223,19 @@ _NOT_LOOKED = (
 )
 
 
-def _notes(action: Action) -> list[str]:
+def _notes(ledger: Ledger, action: Action) -> list[str]:
+    notes = [
+        f"operation {one.id} ({one.action} by {one.actor}) runs, and may change the same messages "
+        "after you: pause or cancel it if it shall not"
+        for one in ledger.open_operations()
+        if one.state is OperationState.RUNNING
+    ]
     if action not in SENDS:
-        return []
+        return notes
     return [
+        *notes,
         "whether the broker has a route to the destination, and takes the message, shows only when "
-        "it is sent; what can't go waits, and says why"
+        "it is sent; what can't go waits, and says why",
     ]
 
 

@@ -1,6 +1,7 @@
 """Which rows an operation is about."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -9,7 +10,12 @@ from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.store import Store
 
+NEEDED_STATES: Final = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}
+"""What other actions can be about is in any state."""
+
 _ROWS_OF_ONE_MESSAGE = 2_000
+_DIGITS_MAX = 18
+"""Of a row number; a store has no more."""
 
 ReadProperties = Callable[[str, bytes], Mapping[str, str] | None]
 """Encoding and message to properties; None = none of them, or it can't be read."""
@@ -20,7 +26,7 @@ PropertiesOf = Callable[[Collection[str]], ReadProperties]
 
 def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
     """Return the filter of the rows that an action can be about: holding needs a waiting row."""
-    needed = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}.get(action)
+    needed = NEEDED_STATES.get(action)
     if needed is None or row_filter.state is not None:
         return row_filter
     return msgspec.structs.replace(row_filter, state=needed)
@@ -54,7 +60,7 @@ def resolve(store: Store, references: Iterable[str]) -> tuple[tuple[int, ...], l
     ids: dict[int, None] = {}
     unknown = []
     for reference in references:
-        if reference.isascii() and reference.isdigit():
+        if reference.isascii() and reference.isdigit() and len(reference) <= _DIGITS_MAX:
             rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
         else:
             rows = store.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
