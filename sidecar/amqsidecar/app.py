@@ -34,20 +34,15 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.plugin import Decider, Plugin
 from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import StoredDeadLetters
-from amqsidecar.policy.classic_rules import (
-    ClassicRules,
-    PluginRules,
-    RedeliveryPolicy,
-    RedeliveryRules,
-)
+from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.journaling import Journaling
-from amqsidecar.runtime.live_policy import LivePolicy, TellsSettings
+from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings, TellsSettings
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
@@ -61,16 +56,6 @@ from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.observed_log import LogObserved
 
 log = structlog.get_logger("amqsidecar.app")
-
-BROKER_DEFAULTS = ClassicRules(
-    plugins=(
-        PluginRules(
-            name="redelivery",
-            options=RedeliveryRules(default_entry=RedeliveryPolicy()),
-        ),
-    )
-)
-"""What acts on Classic when no policy is given: the broker's own default redelivery policy."""
 
 CRASH_POINT_VARIABLE = "AMQSIDECAR_CRASH_POINT"
 """For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time.
@@ -105,6 +90,8 @@ class _Rules:
         self.given = load_rules(config, self._plugins)
         self._decider = None if self.given is None else _compile(self.given, self._plugins)
         self._discovery = Discovery(self.classic)
+        self._seen = SeenSettings()
+        self._kind: BrokerKind | None = None
         for warning in () if self.given is None else self.given.warnings:
             log.warning("policy_warning", meaning=warning)
 
@@ -128,9 +115,17 @@ class _Rules:
             # Why: a broker that tells us nothing is refused before the first dead letter.
             tells.address_settings(["#"])
             log.info("policy", source="the broker's own address settings, read live")
-            return LivePolicy(tells, self._clock, self._config.discovery.interval_s)
+            self._kind = kind
+            return LivePolicy(tells, self._clock, self._config.discovery.interval_s, self._seen)
         log.info("policy", source="none given: the broker's default redelivery policy for all")
+        self._kind = kind
         return _compile(BROKER_DEFAULTS, self._plugins)
+
+    def acting(self) -> ClassicRules | ArtemisRules | Mapping[str, AddressSettingEntry] | None:
+        """Return the rules that act; None = no broker answered yet. Any thread may call it."""
+        if self.given is None and self._kind is BrokerKind.ARTEMIS:
+            return self._seen.entries
+        return self.given or (None if self._kind is None else BROKER_DEFAULTS)
 
     @property
     def classic(self) -> ClassicRules | None:
@@ -337,7 +332,7 @@ def run_observer(config: Config) -> int:
         cause_of=chosen_cause(config.intake.cause_properties),
     )
     with (
-        serving_http(config, clock, health, metrics, rules.given, has_store=False) as address,
+        serving_http(config, clock, health, metrics, rules.acting, has_store=False) as address,
         _signals(observer.stop),
     ):
         log.info("started", version=__version__, http=address, mode="observe")
@@ -463,7 +458,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             max_events=config.history.max_events,
         )
         with (
-            serving_http(config, clock, health, metrics, rules.given, has_store=True) as address,
+            serving_http(config, clock, health, metrics, rules.acting, has_store=True) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),
             nullcontext() if store is None else operating(config, clock, service.wake, metrics),

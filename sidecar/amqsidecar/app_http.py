@@ -13,8 +13,6 @@ from amqsidecar.config.schema import Config, TopicPolicy, split_listen
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
-from amqsidecar.policy.artemis_rules import ArtemisRules
-from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.stores.open import open_store
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
     from amqsidecar.http.access_settings import AccessSettings
     from amqsidecar.http.desk import OpenStore
+    from amqsidecar.operations.acting import FindRules
 
 
 @contextmanager
@@ -32,7 +31,7 @@ def serving_http(
     clock: Clock,
     health: Health,
     metrics: Metrics,
-    rules: ClassicRules | ArtemisRules | None,
+    find_rules: "FindRules",
     *,
     has_store: bool,
 ) -> Iterator[str]:
@@ -43,7 +42,7 @@ def serving_http(
         clock: tells pages what time it is.
         health: what probes are told.
         metrics: what scrapers are told.
-        rules: of the sidecar; None = none are given.
+        find_rules: returns those that act; any thread calls it.
         has_store: whether there is a schedule to look at.
 
     Raises:
@@ -63,8 +62,8 @@ def serving_http(
     from amqsidecar.http.masking import Masking  # noqa: PLC0415
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
     from amqsidecar.http.static import StaticFiles  # noqa: PLC0415
+    from amqsidecar.operations.acting import policies_of  # noqa: PLC0415
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
-    from amqsidecar.operations.policies import policies_of  # noqa: PLC0415
     from amqsidecar.operations.wellness import read_wellness  # noqa: PLC0415
 
     def make_store() -> "OpenStore":
@@ -82,7 +81,7 @@ def serving_http(
             view_message=view_message,
             edit_message=edit_message,
             policies=policies_of(
-                rules,
+                find_rules,
                 load_plugins(),
                 intake_queues=config.intake.queues,
                 final_suffix=config.redelivery.final_suffix,

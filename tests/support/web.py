@@ -14,13 +14,13 @@ from amqsidecar.http.access import Access, Signing
 from amqsidecar.http.app import make_app
 from amqsidecar.http.desk import Desk, Tools
 from amqsidecar.http.masking import Masking
-from amqsidecar.operations.policies import policies_of
+from amqsidecar.operations.acting import policies_of
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
 SIGNING = Signing("a key for tests")
 NOTHING_MASKED = Masking()
-NO_RULES = policies_of(None, {}, intake_queues=(), final_suffix=".final", parks_topics=True)
+NO_RULES = policies_of(lambda: None, {}, intake_queues=(), final_suffix=".final", parks_topics=True)
 OPEN_ACCESS = Access((), SIGNING)
 
 

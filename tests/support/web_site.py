@@ -28,7 +28,7 @@ from amqsidecar.http.masking import Masking
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.schedule import RowState
-from amqsidecar.operations.policies import policies_of
+from amqsidecar.operations.acting import policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite_store import SqliteStore
@@ -144,8 +144,9 @@ def running_site(
     entrance = set_up(AccessSettings(**(given | settings)), SystemClock(), "/static/x.css")
     (folder / "rules.yaml").write_text(RULES)
     plugins = load_plugins()
+    rules = load_policy(folder / "rules.yaml", plugins)
     policies = policies_of(
-        load_policy(folder / "rules.yaml", plugins),
+        lambda: rules,
         plugins,
         intake_queues=(),
         final_suffix=".final",

@@ -27,7 +27,7 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
     config = load_config(None, ["http.listen=127.0.0.1:0", f"store.url=sqlite://{path}", *sets], {})
     with (
         serving_http(
-            config, SystemClock(), Health(), Metrics(), None, has_store=has_store
+            config, SystemClock(), Health(), Metrics(), lambda: None, has_store=has_store
         ) as address,
         httpx2.Client(base_url=f"http://{address}", verify=NO_TLS) as client,
     ):

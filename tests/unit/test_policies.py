@@ -7,15 +7,26 @@ import pytest
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import ConfigError
+from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Received, Returned
+from amqsidecar.operations.acting import (
+    LIVE,
+    NO_BROKER,
+    NOT_READ,
+    LiveSettings,
+    Policies,
+    Rules,
+    policies_of,
+)
 from amqsidecar.operations.policies import (
     RULES_BYTES_MAX,
-    Policies,
     effect_of,
-    policies_of,
     policy_view,
 )
 from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings
+from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
+from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.schedule_rows import taken_row
@@ -41,9 +52,16 @@ def policies(folder: Path, text: str | None) -> Policies:
     plugins = load_plugins()
     path = folder / "rules.yaml"
     path.write_text(text or "")
-    rules = None if text is None else load_policy(path, plugins)
+    return acting(None if text is None else load_policy(path, plugins))
+
+
+def acting(rules: Rules | LiveSettings | None) -> Policies:
     return policies_of(
-        rules, plugins, intake_queues=(), final_suffix=".exhausted", parks_topics=True
+        lambda: rules,
+        load_plugins(),
+        intake_queues=(),
+        final_suffix=".exhausted",
+        parks_topics=True,
     )
 
 
@@ -92,10 +110,54 @@ def test_policies_are_shown_as_they_act(store: SqliteStore, tmp_path: Path) -> N
     assert "maximum_redeliveries: 2" in view.yaml
 
 
-def test_without_rules_the_destinations_are_shown_alone(store: SqliteStore, tmp_path: Path) -> None:
-    view = policy_view(store, policies(tmp_path, None), NOW_MS)
+def test_before_a_broker_answers_the_destinations_are_shown_alone(store: SqliteStore) -> None:
+    view = policy_view(store, acting(None), NOW_MS)
     assert {one.forecast for one in view.destinations} == {None}
-    assert (view.source, view.yaml) == ("", "")
+    assert (view.source, view.yaml) == (NO_BROKER, "")
+
+
+def test_settings_read_live_are_shown_as_far_as_they_were_read(store: SqliteStore) -> None:
+    """What another address' settings call a dead-letter address is no origin here either."""
+    settings = AddressSettings(
+        max_delivery_attempts=3, redelivery_delay_ms=500, dead_letter_address="bills"
+    )
+    entry = AddressSettingEntry(match="#", settings=settings, source=RuleSource("read at noon"))
+    view = policy_view(store, acting({"orders": entry}), NOW_MS)
+    [orders] = view.destinations
+    assert (view.source, view.yaml, orders.rules) == (LIVE, "", "read at noon")
+    assert orders.forecast is not None
+    assert [one.delay_ms for one in orders.forecast.sends] == [500, 500]
+    assert orders.forecast.end is not None
+    assert "goes to queue://bills.exhausted" in str(orders.forecast.end.differs)
+
+    view = policy_view(store, acting({"other": entry}), NOW_MS)
+    assert [(one.rules, one.forecast) for one in view.destinations] == [(NOT_READ, None)]
+
+
+def test_the_broker_s_own_defaults_act_where_no_rules_are_given(store: SqliteStore) -> None:
+    view = policy_view(store, acting(BROKER_DEFAULTS), NOW_MS)
+    forecast = view.destinations[0].forecast
+    assert forecast is not None
+    assert len(forecast.sends) == 6
+    assert "default redelivery policy" in view.source
+    [effect] = effect_of(store, store, acting(BROKER_DEFAULTS), MORE, NOW_MS).destinations[:1]
+    assert effect.before == forecast
+
+
+def test_rules_that_change_are_seen(store: SqliteStore) -> None:
+    """A service that has no rules gets them when a broker answers."""
+    found: list[Rules | None] = [None]
+    policies = policies_of(
+        lambda: found[0],
+        load_plugins(),
+        intake_queues=(),
+        final_suffix=".exhausted",
+        parks_topics=True,
+    )
+    assert policies.acting().explainer_at(queue("orders")) is None
+    found[0] = BROKER_DEFAULTS
+    assert policies.acting().explainer_at(queue("orders")) is not None
+    assert policies.acting() is policies.acting()
 
 
 def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path: Path) -> None:

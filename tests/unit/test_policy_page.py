@@ -9,7 +9,7 @@ from lxml import html
 
 from amqsidecar.http.access import CSRF_FIELD
 from amqsidecar.model.event import Received
-from amqsidecar.operations.policies import policies_of
+from amqsidecar.operations.acting import policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
 from support.console_site import running_console
@@ -34,8 +34,9 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
     store.close()
     (tmp_path / "rules.yaml").write_text(RULES)
     plugins = load_plugins()
+    rules = load_policy(tmp_path / "rules.yaml", plugins)
     policies = policies_of(
-        load_policy(tmp_path / "rules.yaml", plugins),
+        lambda: rules,
         plugins,
         intake_queues=(),
         final_suffix=".final",
@@ -60,8 +61,21 @@ def test_policies_are_shown_where_messages_died(client: httpx.Client) -> None:
     assert page.status_code == 200
     assert "queue://orders&lt;script&gt;" in page.text
     assert "1s, 1s" in page.text
-    assert "after 2 re-sends" in page.text
-    assert "rules.yaml:4" in page.text
+    text = " ".join(html.fromstring(page.text).text_content().split())
+    assert "after 2 re-sends given up: the sidecar reads queue://ActiveMQ.DLQ" in text
+    assert "goes to queue://ActiveMQ.DLQ.final" in text
+    assert "rules.yaml. Delays are" in text
+    assert "rules.yaml:4" in text
+
+
+def test_where_no_rules_are_known_that_is_said(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "schedule.db")
+    keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://orders")], [])
+    store.close()
+    with running_console(tmp_path / "schedule.db") as url, httpx.Client(base_url=url) as client:
+        page = html.fromstring(client.get("/policies").text).text_content()
+    assert "no broker answered yet" in page
+    assert "not known yet" in page
 
 
 def test_other_rules_are_tried_and_nothing_is_changed(client: httpx.Client) -> None:

@@ -14,8 +14,8 @@ from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.schema import TopicPolicy
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination, queue
+from amqsidecar.operations.acting import policies_of
 from amqsidecar.operations.explain import Answer, Explainer
-from amqsidecar.operations.policies import policies_of
 from amqsidecar.policy.artemis_rules import ArtemisRules
 
 EXIT_USAGE = 2
@@ -117,7 +117,7 @@ def explain(
     config, rules, plugins = load_rules(config_file, sets)
     chance = random.Random(seed).random if collision_avoidance else None  # noqa: S311 - no secret
     explainer = policies_of(
-        None,
+        lambda: rules,
         plugins,
         intake_queues=config.intake.queues,
         final_suffix=config.redelivery.final_suffix,

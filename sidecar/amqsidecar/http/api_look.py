@@ -175,7 +175,7 @@ class Looking:
                 state.uid,
                 now_ms,
                 lambda encoding, data, most: self._desk.view(encoding, data, role, most),
-                explainer=self._desk.tools.policies.explainer,
+                acting=self._desk.tools.policies.acting(),
                 max_bytes=call.query.max_bytes,
             )
             if page is None:

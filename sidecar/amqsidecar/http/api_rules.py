@@ -16,7 +16,6 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.operations.explain import Forecast
 from amqsidecar.operations.policies import (
     Effect,
-    Policies,
     PolicyView,
     effect_of,
     policy_view,
@@ -79,33 +78,27 @@ class Ruling:
         ]
 
     async def _policies(self, _call: Call) -> PolicyView:
-        given = self._given()
-        return await self._desk.ask(lambda store, _state, now_ms: policy_view(store, given, now_ms))
+        policies = self._desk.tools.policies
+        return await self._desk.ask(
+            lambda store, _state, now_ms: policy_view(store, policies, now_ms)
+        )
 
     async def _explain(self, call: Call) -> Forecast:
         query: CaseQuery = call.query
-        explainer = self._given().explainer
-        if explainer is None:
-            raise Refused(404, "no rules are given: the broker is asked for them live")
-        return explainer.forecast(
-            DeadLetter(
-                parse_destination(canonical(query.destination)),
-                query.redelivery_count,
-                query.persistent,
-                query.expired,
-            )
+        acting = self._desk.tools.policies.acting()
+        destination = parse_destination(canonical(query.destination))
+        forecast = acting.forecast(
+            DeadLetter(destination, query.redelivery_count, query.persistent, query.expired)
         )
+        if forecast is None:
+            raise Refused(404, acting.source_at(destination))
+        return forecast
 
     async def _effect(self, call: Call) -> Effect:
-        given, text = self._given(), call.body.rules
+        policies, text = self._desk.tools.policies, call.body.rules
         try:
             return await self._desk.ask(
-                lambda store, _state, now_ms: effect_of(store, store, given, text, now_ms)
+                lambda store, _state, now_ms: effect_of(store, store, policies, text, now_ms)
             )
         except ConfigError as error:
             raise Refused(400, "; ".join(str(problem) for problem in error.problems)) from error
-
-    def _given(self) -> Policies:
-        if self._desk.tools.policies is None:
-            raise Refused(404, "this sidecar has no rules to ask")
-        return self._desk.tools.policies

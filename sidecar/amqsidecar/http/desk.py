@@ -20,9 +20,9 @@ from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.message import MessageView
 from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.acting import Policies
 from amqsidecar.operations.charts import LatenessBucket
 from amqsidecar.operations.message import EditMessage, ViewMessage
-from amqsidecar.operations.policies import Policies
 from amqsidecar.operations.select import PropertiesOf
 from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store

@@ -12,8 +12,9 @@ from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.operation import Action, Operation, Pace, Selection
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.act import Refused
+from amqsidecar.operations.acting import Acting
 from amqsidecar.operations.browse import tell_story
-from amqsidecar.operations.explain import Explainer, Forecast, last_death
+from amqsidecar.operations.explain import Forecast, last_death
 from amqsidecar.operations.operate import LedgerStore, Wish, begin, checked
 from amqsidecar.operations.timeline import Moment, tell_life
 from amqsidecar.store import Store
@@ -61,7 +62,8 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
         view: what is in it now; None = it waits no longer, so its bytes are not here.
         edit_lock: why it can't be edited now; None = it may be.
         forecast: what the rules as they are now make of its latest death, and of it again each time
-            it is re-sent; None = no rules are given, or where it died can't be told.
+            it is re-sent; None = the rules are not known, or where it died can't be told.
+        rules: where the rules come from, or why none are known; "" = where it died can't be told.
     """
 
     redelivery_id: str
@@ -72,6 +74,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     view: MessageView | None
     edit_lock: str | None
     forecast: Forecast | None
+    rules: str
 
 
 def message_page(
@@ -82,7 +85,7 @@ def message_page(
     now_ms: int,
     view: ViewMessage,
     *,
-    explainer: Explainer | None = None,
+    acting: Acting | None = None,
     max_bytes: int = VIEW_BYTES_MAX,
     window_ms: int = Pace().window_ms,
 ) -> MessagePage | None:
@@ -95,7 +98,7 @@ def message_page(
         uid: of the store; see `StoreState`.
         now_ms: the time.
         view: shows what is in a message.
-        explainer: of the rules; None = none are given.
+        acting: the rules; None = nobody wants to know what they say.
         max_bytes: show at most so much of a body.
         window_ms: so long after its re-send a message may come back.
     """
@@ -131,7 +134,8 @@ def message_page(
         ],
         view=looks,
         edit_lock="it waits no longer" if row is None else edit_lock(row),
-        forecast=None if explainer is None or death is None else explainer.forecast(death),
+        forecast=None if acting is None or death is None else acting.forecast(death),
+        rules="" if acting is None or death is None else acting.source_at(death.destination),
     )
 
 

@@ -1,24 +1,20 @@
 """Policies as they act, and what other rules would change for what waits and dies lately."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from amqsidecar.broker import BrokerKind, IntakeQueue
-from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.destination import parse_destination, queue
+from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.acting import Acting, Policies
 from amqsidecar.operations.explain import Answer, Explainer, Forecast
-from amqsidecar.plugin import Chance, Plugin
-from amqsidecar.policy.artemis_rules import ArtemisRules
-from amqsidecar.policy.classic_rules import ClassicRules
-from amqsidecar.policy_source.load import compile_policy, parse_policy
+from amqsidecar.policy_source.load import parse_policy
 from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 from amqsidecar.store import Store
 
@@ -31,82 +27,6 @@ ROWS_MAX: Final = 5_000
 
 RULES_BYTES_MAX: Final = 256 * 1024
 
-Rules = ClassicRules | ArtemisRules
-
-
-class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of a sidecar, and how others are asked.
-
-    Attributes:
-        rules: None = none are given: on Artemis the broker is asked live.
-        explainer: of the rules; None where these are.
-        plugins: name to plugin.
-        explainer_of: compiles other rules for the same sidecar.
-    """
-
-    rules: Rules | None
-    explainer: Explainer | None
-    plugins: Mapping[str, Plugin]
-    explainer_of: Callable[[Rules], Explainer]
-
-
-def policies_of(
-    rules: Rules | None,
-    plugins: Mapping[str, Plugin],
-    *,
-    intake_queues: Sequence[str],
-    final_suffix: str,
-    parks_topics: bool,
-    chance: Chance | None = None,
-) -> Policies:
-    """Return the policies of a sidecar.
-
-    Args:
-        rules: that are given; None = none.
-        plugins: name to plugin.
-        intake_queues: that the operator named; none = they follow from the rules.
-        final_suffix: of final dead-letter queues.
-        parks_topics: messages of Classic's topics are parked.
-        chance: varies delays; None = they are as without collision avoidance.
-
-    Raises:
-        ConfigError: the rules can't be compiled.
-    """
-
-    def explainer_of(asked: Rules) -> Explainer:
-        return Explainer(
-            compile_policy(asked, plugins),
-            _intake_names(asked, intake_queues).covers,
-            final_suffix=final_suffix,
-            parks_topics=parks_topics and isinstance(asked, ClassicRules),
-            chance=chance,
-        )
-
-    return Policies(
-        rules=rules,
-        explainer=None if rules is None else explainer_of(rules),
-        plugins=plugins,
-        explainer_of=explainer_of,
-    )
-
-
-def _intake_names(rules: Rules, intake_queues: Sequence[str]) -> IntakeNames:
-    kind = BrokerKind.ARTEMIS if isinstance(rules, ArtemisRules) else BrokerKind.CLASSIC
-    names = IntakeNames(kind)
-    if intake_queues:
-        names.replace(named_queues(intake_queues))
-    elif isinstance(rules, ClassicRules):
-        names.replace(dead_letter_queues_of(rules)[0])
-    else:
-        addresses = {
-            address
-            for entry in rules.entries
-            for address in (entry.settings.dead_letter_address, entry.settings.expiry_address)
-            if address
-        }
-        names.replace([IntakeQueue(queue(address)) for address in sorted(addresses)])
-    return names
-
 
 class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What rules do with messages that die at a destination.
@@ -114,12 +34,14 @@ class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deaths: in the last 24 hours.
         waiting: messages that wait for their re-send there, held and parked ones too.
-        forecast: of a message that dies there for the first time; None = no rules are given.
+        rules: where the rules come from, or why none are known.
+        forecast: of a message that dies there for the first time; None = no rules are known.
     """
 
     destination: str
     deaths: int
     waiting: int
+    rules: str
     forecast: Forecast | None
 
 
@@ -127,9 +49,9 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of a sidecar as they act.
 
     Attributes:
-        source: where the rules were read; "" = none are given.
+        source: where the rules come from, or why none are known.
         warnings: of the rules, a sentence each.
-        yaml: the rules as a policy in YAML; "" = none are given.
+        yaml: the rules as a policy in YAML; "" = the broker is asked live, or none are known.
         destinations: that deaths or waiting messages are known of, those with most first.
         left_out: how many more there are.
     """
@@ -149,10 +71,11 @@ def policy_view(ledger: Ledger, policies: Policies, now_ms: int) -> PolicyView:
         policies: of the sidecar.
         now_ms: the time.
     """
-    rules, explainer = policies.rules, policies.explainer
-    known = _Known(ledger, now_ms, explainer)
+    acting = policies.acting()
+    rules = acting.rules
+    known = _Known(ledger, now_ms, acting)
     return PolicyView(
-        source="" if rules is None else str(rules.source),
+        source=acting.source,
         warnings=[] if rules is None else list(rules.warnings),
         yaml="" if rules is None else write_yaml(rules),
         destinations=[
@@ -160,9 +83,8 @@ def policy_view(ledger: Ledger, policies: Policies, now_ms: int) -> PolicyView:
                 destination=destination,
                 deaths=known.deaths_at(destination),
                 waiting=known.waiting[destination],
-                forecast=None
-                if explainer is None
-                else explainer.forecast(DeadLetter(parse_destination(destination))),
+                rules=acting.source_at(parse_destination(destination)),
+                forecast=acting.forecast(DeadLetter(parse_destination(destination))),
             )
             for destination in known.shown
         ],
@@ -173,7 +95,7 @@ def policy_view(ledger: Ledger, policies: Policies, now_ms: int) -> PolicyView:
 class _Known:
     """Destinations that messages die at, by how much there is to say of them."""
 
-    def __init__(self, ledger: Ledger, now_ms: int, explainer: Explainer | None) -> None:
+    def __init__(self, ledger: Ledger, now_ms: int, acting: Acting) -> None:
         self.deaths = Counter[tuple[str, int]]()
         kinds = (CountKind.DIED, CountKind.RETURNED)
         for one in ledger.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
@@ -187,7 +109,7 @@ class _Known:
         found = [
             destination
             for destination, _ in self._total.most_common()
-            if explainer is None or explainer.is_origin(parse_destination(destination))
+            if acting.is_origin(parse_destination(destination))
         ]
         self.shown = found[:DESTINATIONS_MAX]
         self.left_out = len(found) - len(self.shown)
@@ -213,7 +135,7 @@ class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
         deaths: so many died like this in the last 24 hours.
         waiting: so many of the messages that were looked at will die like this if their next
             re-send fails.
-        before: by the rules as they are; None = no rules are given.
+        before: by the rules as they are; None = none are known.
         after: by the other rules.
     """
 
@@ -290,16 +212,16 @@ def effect_of(store: Store, ledger: Ledger, policies: Policies, text: str, now_m
         raise ConfigError([Problem("rules", what)])
     rules = parse_policy("rules.yaml", data, policies.plugins, {})
     after = policies.explainer_of(rules)
-    known = _Known(ledger, now_ms, policies.explainer or after)
+    acting = policies.acting()
+    known = _Known(ledger, now_ms, acting)
     effects: list[DestinationEffect] = []
     rows_left = ROWS_MAX
     for destination in known.shown:
         rows = store.list_rows(RowFilter(destination=destination), min(rows_left, ROWS_MAX))
         rows_left -= len(rows)
         waiting = Counter(row.redelivery_count for row in rows if not row.is_final)
-        effects.append(
-            _effect_at(destination, known, waiting, policies.explainer, after, len(rows))
-        )
+        before = acting.explainer_at(parse_destination(destination))
+        effects.append(_effect_at(destination, known, waiting, before, after, len(rows)))
     changed = [one for one in effects if one.attempts or _differ(one.before, one.after)]
     attempts = [attempt for one in changed for attempt in one.attempts]
     return Effect(

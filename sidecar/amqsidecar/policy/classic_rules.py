@@ -198,3 +198,15 @@ class ClassicRules:
     scheduler_support: bool = False
     warnings: tuple[str, ...] = ()
     source: RuleSource = DEFAULTS
+
+
+BROKER_DEFAULTS = ClassicRules(
+    plugins=(
+        PluginRules(
+            name="redelivery",
+            options=RedeliveryRules(default_entry=RedeliveryPolicy()),
+        ),
+    ),
+    source=RuleSource("the broker's default redelivery policy for all, since none is given"),
+)
+"""What acts on Classic when no policy is given: the broker's own default redelivery policy."""

@@ -1,6 +1,8 @@
 """Artemis's own address settings, asked of the live broker per address."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from amqsidecar.clock import Clock
@@ -37,13 +39,47 @@ class TellsSettings(Protocol):
         ...
 
 
+class SeenSettings:
+    """What the broker last said of addresses, for those who may not ask it.
+
+    One thread notes, any thread reads: `entries` is replaced as a whole, never changed.
+
+    Attributes:
+        entries: by address; the source says when the settings were read.
+    """
+
+    def __init__(self) -> None:
+        self.entries: Mapping[str, AddressSettingEntry] = {}
+
+    def note(self, found: Mapping[str, AddressSettingEntry], at_ms: int) -> None:
+        """Take note of what was read just now."""
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        noted = {
+            address: replace(entry, source=RuleSource(f"{entry.source.path} at {at:%F %T}Z"))
+            for address, entry in found.items()
+        }
+        is_full = len(self.entries) + len(noted) > _ADDRESSES_MAX
+        self.entries = noted if is_full else {**self.entries, **noted}
+
+
 class LivePolicy:
     """Decides by what the broker says of an address; asks again for what it asked too long ago."""
 
-    def __init__(self, link: TellsSettings, clock: Clock, keep_s: float) -> None:
+    def __init__(
+        self, link: TellsSettings, clock: Clock, keep_s: float, seen: SeenSettings | None = None
+    ) -> None:
+        """Ask over a link.
+
+        Args:
+            link: to the broker; only the thread that decides uses it.
+            clock: tells when to ask again.
+            keep_s: for so long an answer is believed.
+            seen: is told each answer; None = nobody wants to know.
+        """
         self._link = link
         self._clock = clock
         self._keep_s = keep_s
+        self._seen = SeenSettings() if seen is None else seen
         self._look_at_s = 0.0
         self._deciders: dict[str, Decider] = {}
         self._needed: set[str] = set()
@@ -76,17 +112,21 @@ class LivePolicy:
 
     def _ask(self, addresses: Sequence[str]) -> dict[str, Decider]:
         answers = self._link.address_settings(addresses)
-        return {
-            address: _compile(address, answer)
+        found = {
+            address: _entry(address, answer)
             for address, answer in zip(addresses, answers, strict=True)
+        }
+        self._seen.note(found, self._clock.now_ms())
+        return {
+            address: compile_artemis(ArtemisRules(entries=(entry,)))
+            for address, entry in found.items()
         }
 
 
-def _compile(address: str, answer: Mapping[str, Any]) -> Decider:
+def _entry(address: str, answer: Mapping[str, Any]) -> AddressSettingEntry:
     values = {ours: answer[key] for key, ours in JSON_KEYS.items() if key in answer}
-    entry = AddressSettingEntry(
+    return AddressSettingEntry(
         match="#",
         settings=AddressSettings(**values),
         source=RuleSource(f"the broker's settings of {address}, read live"),
     )
-    return compile_artemis(ArtemisRules(entries=(entry,)))

@@ -90,7 +90,7 @@ def _message_route(console: Console) -> BaseRoute:
                 state.uid,
                 now_ms,
                 lambda encoding, data, most: desk.view(encoding, data, role, most),
-                explainer=desk.tools.policies.explainer,
+                acting=desk.tools.policies.acting(),
             )
             if page is None:
                 return None
