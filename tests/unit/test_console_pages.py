@@ -125,7 +125,9 @@ def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx2.Clien
         *("/operations", "/plots", "/act/discard"),
         *actions,
     }
-    said = "\n".join(page.text_content() for page in pages.values())
+    said = "\n".join(
+        text for page in pages.values() for text in (page.text_content(), *page.xpath("//@title"))
+    )
     assert SCRIPT in said
     assert TEMPLATE in said
     assert "‹U+202E›" in said
