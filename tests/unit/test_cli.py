@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from amqsidecar.model import operation
 from amqsidecar.model.event import AnyEvent, Received, Returned
 from amqsidecar.model.operation import Action, Operation
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
-from amqsidecar.operations import words
+from amqsidecar.operations import preview, words
 from amqsidecar.operations.act import act_directly
 from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores import sqlite_store
@@ -518,6 +519,47 @@ def test_an_answer_decides(
     assert ("nothing was done" in result.err) != answer
 
 
+def test_nothing_is_done_to_far_more_than_a_person_said_yes_to(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others die while the person thinks."""
+
+    def think(_text: str, err: bool) -> bool:
+        store = SqliteStore(cli.path, clock=SystemClock())
+        store.open()
+        rows = [taken_row(number) for number in range(6, 26)]
+        store.allocate_ids(len(rows))
+        with store.transaction() as tx:
+            tx.record_cycle(2, rows, [], [])
+        with store.transaction() as tx:
+            tx.finish_cycle(2)
+        store.close()
+        return True
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(act_commands.typer, "confirm", think)
+    result = cli("discard", "--destination", "orders")
+    assert result.code == 2
+    assert "this would change 24 messages, not 4; look again" in result.err
+    assert len(cli.states()) == 25
+
+
+def test_other_operations_that_run_are_told_of(cli: Cli) -> None:
+    cli("retry", "--all", "--yes", "--detach")
+    assert "operation 1 (retry by cli:" in cli("hold", "--all", "--yes").err
+
+
+def test_what_was_only_counted_in_part_is_no_expectation(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preview, "ROWS_MAX", 1)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(act_commands.typer, "confirm", lambda _text, err: True)
+    assert cli("hold", "--cause", "o").out == "hold: 2 messages\n"
+    [begun] = cli("operations", "--output", "json").json["operations"]
+    assert begun["expected"] is None
+
+
 def test_millions_are_not_counted_for_who_did_not_ask(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -588,6 +630,68 @@ def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
     assert (second.code, second.out) == (0, "cancel: 3 messages\n")
     states = [one["state"] for one in cli("operations", "--output", "json").json["operations"]]
     assert states == ["done", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (partial(operation.stopped, reason="3 of 5 came back"), "stopped by itself: 3 of 5 came"),
+        (
+            partial(operation.paused, actor="cli:ben", reason="lunch"),
+            "was paused by cli:ben: lunch",
+        ),
+        (partial(operation.cancelled, actor="cli:ben", reason=""), "was cancelled by cli:ben"),
+    ],
+)
+@pytest.mark.parametrize("pace", [[], ["--pace", "1000"]])
+def test_a_command_whose_operation_ends_early_says_why_and_how_to_go_on(
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Operation, int], Operation],
+    why: str,
+    pace: list[str],
+) -> None:
+    def ended(store: SqliteStore, number: int, *_arguments: Any, **_named: Any) -> Operation:
+        return store.change_operation(number, lambda one: change(one, now_ms=1))
+
+    monkeypatch.setattr(SqliteStore, "step_operation", ended)
+    result = cli("retry", "--all", "--yes", *pace, "--output", "json")
+    assert result.code == 0
+    assert f"operation 1 {why}" in result.err
+    assert "interrupted" not in result.err
+    assert ("amqsidecar operation resume 1" in result.err) == ("cancelled" not in why)
+
+
+def test_ctrl_c_when_all_is_done_already_is_no_fault(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service may have gone on where the command was slow."""
+    monkeypatch.setattr(operation, "STEP_MAX", 2)
+
+    def finished(store: SqliteStore, number: int, *_arguments: Any, **_named: Any) -> Operation:
+        signal.raise_signal(signal.SIGINT)
+        before = store.operation(number)
+        store.change_operation(number, lambda one: operation.finished(one, 1))
+        return before
+
+    monkeypatch.setattr(SqliteStore, "step_operation", finished)
+    result = cli("cancel", "--all", "--yes")
+    assert (result.code, "interrupted" in result.err) == (0, False)
+
+
+def test_a_second_ctrl_c_says_that_the_operation_is_not_over(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(*_arguments: Any, **_named: Any) -> Operation:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it ends the program")
+
+    monkeypatch.setattr(SqliteStore, "step_operation", impatient)
+    result = cli("cancel", "--all", "--yes")
+    assert result.code == 130
+    assert "operation 1 is not over" in result.err
+    assert "amqsidecar operation cancel 1" in result.err
 
 
 def test_redirect_sends_elsewhere_and_needs_to_know_where(cli: Cli) -> None:

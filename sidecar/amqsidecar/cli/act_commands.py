@@ -5,15 +5,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from amqsidecar.cli.act_options import JUDGED, Asked, read_pace, read_selection, takes_all_but
 from amqsidecar.cli.actor import cli_actor
 from amqsidecar.cli.opened import opened_ledger, opened_store
-from amqsidecar.cli.operations_command import tell_progress, usage_errors
+from amqsidecar.cli.operations_command import tell_early_end, tell_progress, usage_errors
 from amqsidecar.cli.options import OutputFormat, read_config
 from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
 from amqsidecar.config.store_url import BROKER_HELD
@@ -91,10 +91,13 @@ def release(asked: Asked) -> None:
 
 def _act(name: str, asked: Asked) -> None:
     config = read_config(asked.config_file, asked.sets)
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    import msgspec  # noqa: PLC0415 - keeps `--help` fast
+
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Action  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import Outcome  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import running_notes  # noqa: PLC0415 - as above
 
     wish = Wish(
         action=Action(name),
@@ -115,11 +118,16 @@ def _act(name: str, asked: Asked) -> None:
             _tell_preview(_preview(store, wish), asked.output)
             return
         count, is_whole = _count(store, asked, wish)
+        for note in running_notes(store):
+            say(note)
     if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
         _tell(Outcome(action=wish.action, matched=0, changed=0), asked.output)
         return
     with opened_ledger(config, read_only=False) as store, usage_errors():
-        _operate(store, asked, wish, config, count)
+        if not asked.ids and not asked.yes:
+            _check_drift(store, asked, wish, count)
+        wish = msgspec.structs.replace(wish, expected=count if is_whole else None)
+        _operate(store, asked, wish, config)
 
 
 def _with_ids(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
@@ -176,12 +184,19 @@ def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: b
     return is_confirmed
 
 
-def _operate(
-    store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config", count: int | None
-) -> None:
-    """Begin an operation, and carry it out unless it is left to the service."""
-    import msgspec  # noqa: PLC0415 - as above
+def _check_drift(store: "LedgerStore", asked: Asked, wish: "Wish", seen: int | None) -> None:
+    """Refuse what is far by now from what a person said yes to."""
+    from amqsidecar.operations.act import Refused  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import drift  # noqa: PLC0415 - as above
 
+    count, is_whole = _count(store, asked, wish)
+    changed = drift(count or 0, seen or 0, is_whole=is_whole)
+    if changed is not None:
+        raise Refused(changed)
+
+
+def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config") -> None:
+    """Begin an operation, and carry it out unless it is left to the service."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OperationState, Pace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import Outcome  # noqa: PLC0415 - as above
@@ -190,13 +205,17 @@ def _operate(
 
     clock = SystemClock()
     runner = "" if asked.detach else f"{wish.actor}:{secrets.token_hex(8)}"
-    operation = begin(store, msgspec.structs.replace(wish, expected=count), clock.now_ms(), runner)
+    operation = begin(store, wish, clock.now_ms(), runner)
     is_interrupted = False
     if runner:
-        is_plain = wish.pace == Pace()
-        if not is_plain:
+        if wish.pace != Pace():
             say(f"operation {operation.id}")
-        operation, is_interrupted = _carry_out(store, operation, runner, config, count)
+        try:
+            operation, is_interrupted = _carry_out(store, operation, runner, config)
+        except BaseException:
+            end = f"`amqsidecar operation cancel {operation.id}` ends it"
+            say(f"operation {operation.id} is not over, a running service goes on with it: {end}")
+            raise
     if not runner or wish.pace != Pace():
         tell_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
     else:
@@ -208,24 +227,32 @@ def _operate(
         )
         _tell(outcome, asked.output)
     if is_interrupted:
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        _leave_interrupted()
+    tell_early_end(operation)
 
 
 def _carry_out(
-    store: "LedgerStore", operation: "Operation", runner: str, config: "Config", count: int | None
+    store: "LedgerStore", operation: "Operation", runner: str, config: "Config"
 ) -> tuple["Operation", bool]:
     """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
     from amqsidecar.brokers.kept_message import chosen_properties  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import Refused  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import Means, cancel, carry_out  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms
     means = Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
-    with progress_bar(operation.action, count) as advance, _interruptible() as is_interrupted:
+    with (
+        progress_bar(operation.action, operation.expected) as advance,
+        _interruptible() as is_interrupted,
+    ):
         while operation.state is OperationState.RUNNING:
             if is_interrupted():
-                return cancel(store, operation.id, now_ms(), operation.actor, "interrupted"), True
+                # Why: another runner may have ended it meanwhile.
+                with suppress(Refused):
+                    by = operation.actor
+                    return cancel(store, operation.id, now_ms(), by, "interrupted"), True
             before = operation
             turn = carry_out(store, operation.id, runner, means, now_ms)
             operation = turn.operation
@@ -291,7 +318,12 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
             )
     _tell(outcome, asked.output)
     if outcome.stopped:
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        _leave_interrupted()
+
+
+def _leave_interrupted() -> NoReturn:
+    say("interrupted; what is done stays done, the same command does the rest")
+    raise typer.Exit(_EXIT_INTERRUPTED)
 
 
 def _tell(outcome: "Outcome", output: OutputFormat) -> None:
@@ -300,8 +332,8 @@ def _tell(outcome: "Outcome", output: OutputFormat) -> None:
         return
     print_line(f"{outcome.action}: {outcome.changed} messages")
     if outcome.stopped:
-        say("interrupted; what is done stays done, the same command does the rest")
-    elif not outcome.matched:
+        return
+    if not outcome.matched:
         say("nothing matched")
     elif outcome.changed < outcome.matched:
         left = outcome.matched - outcome.changed

@@ -227,6 +227,27 @@ def tell_progress(
         _print_members(members)
 
 
+def tell_early_end(operation: "Operation") -> None:
+    """Say why an operation is not done, and how to go on."""
+    from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
+
+    number, change = operation.id, operation.state_changes[-1]
+    why = f"{change.actor}: {change.reason}" if change.reason else change.actor
+    look = f"`amqsidecar operation show {number} --members came_back` lists what came back"
+    go_on = f"`amqsidecar operation resume {number}` lets the service go on"
+    end = f"`amqsidecar operation cancel {number}` ends it"
+    match operation.state:
+        case OperationState.STOPPED:
+            say(f"operation {number} stopped by itself: {change.reason}")
+            say(f"what is done stays done; {look}, {go_on}, {end}")
+        case OperationState.PAUSED:
+            say(f"operation {number} was paused by {why}; {go_on}, {end}")
+        case OperationState.CANCELLED:
+            say(f"operation {number} was cancelled by {why}; what is done stays done")
+        case _:
+            pass
+
+
 def _print_members(page: "MemberPage") -> None:
     rows = [
         (one.redelivery_id, one.destination, one.outcome or "not sent", one.evidence)

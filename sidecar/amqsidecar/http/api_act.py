@@ -337,6 +337,6 @@ def check_expected(found: Preview, expected: int) -> None:
     Raises:
         Refused: it is not.
     """
-    what = drift(found, expected)
+    what = drift(found.count, expected, is_whole=found.is_whole)
     if what is not None:
         raise Refused(409, what)

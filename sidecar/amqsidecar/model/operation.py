@@ -334,7 +334,7 @@ def in_state(
     return msgspec.structs.replace(
         operation,
         state=state,
-        state_reason=f"{reason} (by {actor})" if reason and actor else reason,
+        state_reason=f"{reason} (by {actor})" if reason and actor else reason or actor,
         state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
     )
 

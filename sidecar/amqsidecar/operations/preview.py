@@ -118,20 +118,21 @@ def preview(
     )
 
 
-def drift(found: Preview, expected: int) -> str | None:
+def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
     """Return what to say where a count is far from the one that a person has seen; None = it isn't.
 
     Args:
-        found: what would be done now.
-        expected: the count of the preview that was looked at.
+        count: how many would be changed now.
+        expected: how many it were when the person looked.
+        is_whole: False = at least so many.
     """
     tolerated = max(_TOLERATED, int(expected * _TOLERATED_SHARE))
-    is_more = found.count > expected + tolerated
-    is_fewer = found.is_whole and found.count < expected - tolerated
+    is_more = count > expected + tolerated
+    is_fewer = is_whole and count < expected - tolerated
     if not is_more and not is_fewer:
         return None
-    about = "" if found.is_whole else "at least "
-    return f"this would change {about}{found.count} messages, not {expected}; look again"
+    about = "" if is_whole else "at least "
+    return f"this would change {about}{count} messages, not {expected}; look again"
 
 
 class _Look:
@@ -223,13 +224,18 @@ _NOT_LOOKED = (
 )
 
 
-def _notes(ledger: Ledger, action: Action) -> list[str]:
-    notes = [
+def running_notes(ledger: Ledger) -> list[str]:
+    """Return what to say of operations that run while another is about to begin."""
+    return [
         f"operation {one.id} ({one.action} by {one.actor}) runs, and may change the same messages "
         "after you: pause or cancel it if it shall not"
         for one in ledger.open_operations()
         if one.state is OperationState.RUNNING
     ]
+
+
+def _notes(ledger: Ledger, action: Action) -> list[str]:
+    notes = running_notes(ledger)
     if action not in SENDS:
         return notes
     return [

@@ -72,9 +72,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
             def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
                 now = preview(store, store, action, query.selection, desk.tools.properties_of)
-                changed = None if wish.expected is None else drift(now, wish.expected)
-                if changed is not None:
-                    raise Refused(changed)
+                if wish.expected is not None:
+                    changed = drift(now.count, wish.expected, is_whole=now.is_whole)
+                    if changed is not None:
+                        raise Refused(changed)
                 return begin(store, wish, now_ms)
 
             operation = await desk.ask(write)
