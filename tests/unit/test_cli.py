@@ -728,8 +728,14 @@ def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPa
         (["--destination", "orders", "--state", "held"], 1),
     ],
 )
-def test_a_dry_run_counts_and_changes_nothing(cli: Cli, arguments: list[str], count: int) -> None:
+def test_looking_and_acting_take_the_same_filters(
+    cli: Cli, arguments: list[str], count: int
+) -> None:
     before = cli("list", "--output", "json").json
+    assert len(cli("list", *arguments, "--output", "json").json["rows"]) == count
+    if "--property" not in arguments:
+        found = cli("status", *arguments, "--output", "json").json
+        assert found["total"] == sum(part["count"] for part in found["waiting"]) == count
     found = cli("retry", *arguments, "--dry-run", "--output", "json").json
     assert (found["count"], found["is_whole"]) == (count, True)
     assert sum(part["count"] for part in found["parts"]) == count
@@ -808,9 +814,15 @@ def test_care_that_makes_no_sense_is_refused(cli: Cli, arguments: list[str]) -> 
     assert cli("operations", "--output", "json").json["operations"] == []
 
 
-@pytest.mark.parametrize("option", [["--careful"], ["--dry-run"], ["--cause-group", "x"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--careful"], ["--dry-run"], ["--cause-group", "x"], ["--cause", "x"], ["--property", "a=b"]],
+)
 def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> None:
     process = ("--set", "intake.backlog=process")
+    if option[0] not in ("--careful", "--dry-run"):
+        result = cli("list", *option, *process, url="broker:")
+        assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
     result = cli("retry", "--destination", "orders", *option, *process, url="broker:")
     assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
     result = cli("discard", "--destination", "orders", *process, url="broker:")

@@ -22,14 +22,15 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, StoreState, TakenRow
-from amqsidecar.operations import operate
+from amqsidecar.operations import browse, operate
 from amqsidecar.operations import preview as preview_module
 from amqsidecar.operations.act import Refused
+from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
 from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
 from amqsidecar.operations.preview import BEING_SENT, FINAL, Left, Preview, preview
 from amqsidecar.operations.progress import list_members, read_progress
-from amqsidecar.operations.select import ReadProperties, resolve
+from amqsidecar.operations.select import ReadProperties, resolve, selector
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
 from support.schedule_rows import resent, taken_row, took
@@ -320,6 +321,24 @@ def test_nothing_is_redirected_to_where_it_is_taken_again(
     with pytest.raises(Refused, match="reads: what goes there is taken again"):
         stage.begin(Action.REDIRECT, target=target)
     assert stage.begin(Action.REDIRECT, target="orders").target == "queue://orders"
+
+
+def test_messages_are_listed_by_a_property_a_bounded_number_at_a_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [*stage.hold(3, message=b"tenant=ACME"), *stage.hold(2), *stage.hold(1, message=b"t")]
+    ids = [row.id for row in rows]
+    monkeypatch.setattr(browse, "LOOKED_INTO", 4)
+    select = selector(Selection(properties=(("tenant", "ACME"),)), tenants)
+
+    def page(limit: int, after: int) -> tuple[list[int], int | None]:
+        found = list_page(stage.store, RowFilter(), limit, after, select)
+        return [row.id for row in found.rows], found.next_after
+
+    assert page(2, 0) == (ids[:2], ids[1])
+    assert page(3, 0) == (ids[:3], ids[2])
+    assert page(9, 0) == (ids[:3], ids[3])
+    assert page(9, ids[3]) == ([], None)
 
 
 # --- the preview -------------------------------------------------------------------------------

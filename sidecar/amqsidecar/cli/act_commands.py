@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from amqsidecar.cli.act_options import JUDGED, Asked, read_pace, read_selection, takes_all_but
+from amqsidecar.cli.act_options import JUDGED, Asked, read_pace, read_selection
 from amqsidecar.cli.actor import cli_actor
 from amqsidecar.cli.opened import opened_ledger, opened_store
 from amqsidecar.cli.operations_command import tell_early_end, tell_progress, usage_errors
-from amqsidecar.cli.options import OutputFormat, read_config
+from amqsidecar.cli.options import OutputFormat, check_of_broker, read_config, takes
 from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.operations.words import clock_time, one_line
@@ -32,7 +32,7 @@ _LOOK_MS = 1_000
 _INTERRUPTED_WITHIN_S = 0.1
 
 
-@takes_all_but("to")
+@takes(Asked, but=("to",))
 def retry(asked: Asked) -> None:
     """Redeliver now, held and parked messages too.
 
@@ -42,7 +42,7 @@ def retry(asked: Asked) -> None:
     _act("retry", asked)
 
 
-@takes_all_but()
+@takes(Asked)
 def redirect(asked: Asked) -> None:
     """Send to another destination now, with the same redelivery count.
 
@@ -53,7 +53,7 @@ def redirect(asked: Asked) -> None:
     _act("redirect", asked)
 
 
-@takes_all_but("to", *JUDGED)
+@takes(Asked, but=("to", *JUDGED))
 def cancel(asked: Asked) -> None:
     """Give up: send to the final dead-letter queue now.
 
@@ -62,7 +62,7 @@ def cancel(asked: Asked) -> None:
     _act("cancel", asked)
 
 
-@takes_all_but("to", *JUDGED)
+@takes(Asked, but=("to", *JUDGED))
 def discard(asked: Asked) -> None:
     """Give up: drop messages for good; only their history stays.
 
@@ -71,7 +71,7 @@ def discard(asked: Asked) -> None:
     _act("discard", asked)
 
 
-@takes_all_but("to", "state", *JUDGED)
+@takes(Asked, but=("to", "state", *JUDGED))
 def hold(asked: Asked) -> None:
     """Keep waiting messages until they are released.
 
@@ -80,7 +80,7 @@ def hold(asked: Asked) -> None:
     _act("hold", asked)
 
 
-@takes_all_but("to", "state", *JUDGED)
+@takes(Asked, but=("to", "state", *JUDGED))
 def release(asked: Asked) -> None:
     """Let held messages go at their due time, at once if it has passed.
 
@@ -270,8 +270,7 @@ def _carry_out(
 def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     """Act at once on what the broker keeps; nobody remembers what was done."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.model.operation import Pace, Selection  # noqa: PLC0415 - as above
-    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import Pace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
         Outcome,
         act_directly,
@@ -281,20 +280,10 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
 
     with usage_errors():
         check_direct(wish.action)
-    rows = wish.selection.rows
-    known = RowFilter(
-        destination=rows.destination,
-        state=rows.state,
-        cause_contains=rows.cause_contains,
-        received_before_ms=rows.received_before_ms,
+    is_simple = wish.pace == Pace() and not (
+        wish.selection.properties or asked.dry_run or asked.detach
     )
-    is_known = wish.selection == Selection(rows=known)
-    if not is_known or wish.pace != Pace() or asked.dry_run or asked.detach:
-        raise typer.BadParameter(
-            "the broker keeps what waits (store.url broker:); only ids, --destination, --state, "
-            "--cause and --older-than tell there which messages, and it is done at once: without "
-            "--dry-run, --detach, --pace or anything else about how carefully"
-        )
+    check_of_broker(config.store.url, wish.selection.rows, is_simple=is_simple)
     with opened_store(config) as (store, _):
         wish = _with_ids(store, asked, wish)
         is_counted = asked.ids or not asked.yes or is_tallied(wish.selection)

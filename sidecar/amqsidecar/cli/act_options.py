@@ -1,23 +1,20 @@
 """Options of the commands that act on what waits: which messages, why, and how carefully."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amqsidecar.cli.options import (
+    Chosen,
     ConfigFile,
-    FilterAge,
-    FilterCause,
-    FilterDestination,
-    FilterState,
+    FilterProperty,
     Output,
     OutputFormat,
     Sets,
     duration_ms,
     read_filter,
+    read_properties,
 )
 
 if TYPE_CHECKING:
@@ -26,52 +23,6 @@ if TYPE_CHECKING:
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
-]
-FilterGroup = Annotated[
-    str | None,
-    typer.Option(
-        "--cause-group",
-        metavar="TEXT",
-        help="Only what died for this cause, as groups name it.",
-        show_default=False,
-    ),
-]
-FilterSource = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        metavar="NAME",
-        help="Only what was taken from this dead-letter queue.",
-        show_default=False,
-    ),
-]
-FilterProperty = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        metavar="NAME=TEXT",
-        help="Only messages with this application property; looks into each. May be repeated.",
-        show_default=False,
-    ),
-]
-FilterYoung = Annotated[
-    str | None,
-    typer.Option(
-        "--newer-than",
-        metavar="TIME",
-        help="Only what was taken from the broker since then, such as 90s, 15m, 2h or 3d.",
-        show_default=False,
-    ),
-]
-FilterCount = Annotated[
-    int | None,
-    typer.Option(
-        "--count-at-least",
-        metavar="N",
-        min=0,
-        help="Only what is at its N-th redelivery, or a later one.",
-        show_default=False,
-    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
@@ -137,20 +88,12 @@ Target = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Chosen):
     """What the options say; each command has those that make sense for it."""
 
     ids: Ids = None
     to: Target = ""
-    destination: FilterDestination = None
-    state: FilterState = None
-    cause: FilterCause = None
-    cause_group: FilterGroup = None
-    source: FilterSource = None
     properties: FilterProperty = None
-    older_than: FilterAge = None
-    newer_than: FilterYoung = None
-    count_at_least: FilterCount = None
     everything: All = False
     yes: Yes = False
     dry_run: DryRun = False
@@ -171,46 +114,12 @@ JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
 """Options about what comes back; for commands that send."""
 
 
-def takes_all_but(*names: str) -> Callable[[Callable[[Asked], None]], Callable[..., None]]:
-    """Make a command of a function: it has these options, and the function gets them as a value."""
-
-    def decorate(function: Callable[[Asked], None]) -> Callable[..., None]:
-        def command(**options: object) -> None:
-            function(Asked(**options))  # type: ignore[arg-type]
-
-        parameters = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=field.type,
-            )
-            for field in fields(Asked)
-            if field.name not in names
-        ]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__doc__ = function.__doc__
-        return command
-
-    return decorate
-
-
 def read_selection(asked: Asked, now_ms: int) -> "Selection":
     """Return which messages the options name; too little or too much of them leaves with 2."""
     from amqsidecar.model.operation import Selection  # noqa: PLC0415 - keeps `--help` fast
 
-    rows = read_filter(
-        now_ms,
-        asked.destination,
-        asked.state,
-        asked.cause,
-        asked.older_than,
-        cause_group=asked.cause_group,
-        source=asked.source,
-        newer_than=asked.newer_than,
-        count_at_least=asked.count_at_least,
-    )
-    chosen = Selection(rows=rows, properties=tuple(map(_pair, asked.properties or ())))
+    rows = read_filter(asked, now_ms)
+    chosen = Selection(rows=rows, properties=read_properties(asked.properties))
     has_filter = chosen != Selection()
     if asked.ids and (has_filter or asked.everything):
         raise typer.BadParameter("give ids or a filter, not both")
@@ -221,13 +130,6 @@ def read_selection(asked: Asked, now_ms: int) -> "Selection":
     if has_filter and asked.everything:
         raise typer.BadParameter("--all is for no other filter")
     return chosen
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"expected NAME=TEXT, found {text!r}", param_hint="--property")
-    return name, value
 
 
 def read_pace(asked: Asked) -> "Pace":

@@ -11,9 +11,9 @@ from amqsidecar.cli.options import (
     Output,
     OutputFormat,
     Sets,
+    canonical,
     duration_ms,
     read_config,
-    read_filter,
 )
 from amqsidecar.cli.printing import print_json, print_table, say
 from amqsidecar.operations.words import one_line, span
@@ -50,7 +50,7 @@ def list_groups(
     from amqsidecar.operations.groups import read_groups  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
-    name = read_filter(now_ms, destination, None, None, None).destination
+    name = canonical(destination, "--destination")
     with opened_ledger(config) as store:
         groups = read_groups(store, now_ms, window_ms=window_ms, destination=name, limit=limit)
     if output is OutputFormat.JSON:

@@ -1,21 +1,23 @@
 """`amqsidecar list`: what waits, message by message."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import (
+    Chosen,
     ConfigFile,
-    FilterAge,
-    FilterCause,
-    FilterDestination,
-    FilterState,
+    FilterProperty,
     Output,
     OutputFormat,
     Sets,
+    check_of_broker,
     read_config,
     read_filter,
+    read_properties,
+    takes,
 )
 from amqsidecar.cli.printing import print_json, print_table, say
 from amqsidecar.operations.words import due, one_line
@@ -24,19 +26,22 @@ if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
 
 
-def list_rows(
-    destination: FilterDestination = None,
-    state: FilterState = None,
-    cause: FilterCause = None,
-    older_than: FilterAge = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+@dataclass(frozen=True, kw_only=True)
+class Listed(Chosen):
+    """What the options say."""
+
+    properties: FilterProperty = None
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100
     after: Annotated[
         int, typer.Option(min=0, help="Only rows with a higher number; gives the next page.")
-    ] = 0,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+    ] = 0
+    config_file: ConfigFile = None
+    sets: Sets = None
+    output: Output = OutputFormat.TEXT
+
+
+@takes(Listed)
+def list_rows(listed: Listed) -> None:
     """List messages that wait, by number.
 
     \b
@@ -45,19 +50,27 @@ def list_rows(
     "received_at_ms", "encoding", "size_bytes", "reason", "in_flight"}],
     "next_after": null | number}
     """  # noqa: D301 - the backspace tells the library to keep the lines
-    config = read_config(config_file, sets)
+    config = read_config(listed.config_file, listed.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.operations.browse import list_page  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
-    row_filter = read_filter(now_ms, destination, state, cause, older_than)
+    rows, properties = read_filter(listed, now_ms), read_properties(listed.properties)
+    check_of_broker(config.store.url, rows, is_simple=not properties)
+    select = None
+    if properties:
+        from amqsidecar.brokers.kept_message import chosen_properties  # noqa: PLC0415 - as above
+        from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
+        from amqsidecar.operations.select import selector  # noqa: PLC0415 - as above
+
+        select = selector(Selection(properties=properties), chosen_properties)
     with opened_store(config) as (store, _):
-        page = list_page(store, row_filter, limit, after)
-    if output is OutputFormat.JSON:
+        page = list_page(store, rows, listed.limit, listed.after, select)
+    if listed.output is OutputFormat.JSON:
         print_json(page)
         return
-    if not page.rows:
-        say("nothing waits" if not after else "no more")
+    if not page.rows and page.next_after is None:
+        say("nothing waits" if not listed.after else "no more")
         return
     headers = ("number", "state", "due", "count", "destination", "cause")
     print_table(headers, [_cells(row, now_ms) for row in page.rows])

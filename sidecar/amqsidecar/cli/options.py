@@ -1,17 +1,24 @@
 """Options that every command has, and how commands read them; imports nothing heavy."""
 
+import inspect
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+
+from amqsidecar.config.store_url import BROKER_HELD
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
     from amqsidecar.model.schedule import RowFilter
+
+
+Options = TypeVar("Options")
 
 
 class OutputFormat(StrEnum):
@@ -75,6 +82,99 @@ FilterAge = Annotated[
     ),
 ]
 
+FilterGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--cause-group",
+        metavar="TEXT",
+        help="Only what died for this cause, as groups name it.",
+        show_default=False,
+    ),
+]
+FilterSource = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        metavar="NAME",
+        help="Only what was taken from this dead-letter queue.",
+        show_default=False,
+    ),
+]
+FilterProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=TEXT",
+        help="Only messages with this application property; looks into each. May be repeated.",
+        show_default=False,
+    ),
+]
+FilterYoung = Annotated[
+    str | None,
+    typer.Option(
+        "--newer-than",
+        metavar="TIME",
+        help="Only what was taken from the broker since then, such as 90s, 15m, 2h or 3d.",
+        show_default=False,
+    ),
+]
+FilterCount = Annotated[
+    int | None,
+    typer.Option(
+        "--count-at-least",
+        metavar="N",
+        min=0,
+        help="Only what is at its N-th redelivery, or a later one.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which messages the options name."""
+
+    destination: FilterDestination = None
+    state: FilterState = None
+    cause: FilterCause = None
+    cause_group: FilterGroup = None
+    source: FilterSource = None
+    older_than: FilterAge = None
+    newer_than: FilterYoung = None
+    count_at_least: FilterCount = None
+
+
+def takes(
+    options: type[Options], *, but: Collection[str] = ()
+) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Make a command of a function that takes its options as one value.
+
+    Args:
+        options: a dataclass; each field is an option, or an argument.
+        but: fields that the command does not have.
+    """
+
+    def decorate(function: Callable[[Options], None]) -> Callable[..., None]:
+        def command(**values: object) -> None:
+            function(options(**values))
+
+        parameters = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+            for field in fields(options)  # type: ignore[arg-type]
+            if field.name not in but
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__doc__ = function.__doc__
+        return command
+
+    return decorate
+
+
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -89,36 +189,64 @@ def read_config(config_file: Path | None, sets: Sequence[str] | None) -> "Config
     return load_config(config_file, sets or (), os.environ)
 
 
-def read_filter(
-    now_ms: int,
-    destination: str | None,
-    state: StateChoice | None,
-    cause: str | None,
-    older_than: str | None,
-    *,
-    cause_group: str | None = None,
-    source: str | None = None,
-    newer_than: str | None = None,
-    count_at_least: int | None = None,
-) -> "RowFilter":
+def read_filter(chosen: Chosen, now_ms: int) -> "RowFilter":
     """Return the filter that the options ask for; usage errors leave with code 2."""
     from amqsidecar.model.schedule import RowFilter, RowState  # noqa: PLC0415 - as above
 
+    state, newer_than, older_than = chosen.state, chosen.newer_than, chosen.older_than
     return RowFilter(
-        destination=_canonical(destination, "--destination"),
+        destination=canonical(chosen.destination, "--destination"),
         state=None if state is None else RowState(state.value),
-        cause_contains=cause or None,
-        cause_group=cause_group,
-        source=_canonical(source, "--source"),
+        cause_contains=chosen.cause or None,
+        cause_group=chosen.cause_group,
+        source=canonical(chosen.source, "--source"),
         received_from_ms=(
             None if newer_than is None else now_ms - duration_ms(newer_than, "--newer-than")
         ),
         received_before_ms=None if older_than is None else now_ms - duration_ms(older_than),
-        count_at_least=count_at_least,
+        count_at_least=chosen.count_at_least,
     )
 
 
-def _canonical(name: str | None, option: str) -> str | None:
+def read_properties(named: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """Return names and texts of `NAME=TEXT` options; usage errors leave with code 2."""
+    pairs = []
+    for text in named or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"expected NAME=TEXT, found {text!r}", param_hint="--property")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True) -> None:
+    """Refuse a filter that a broker which keeps what waits can't answer; leaves with code 2.
+
+    Args:
+        store_url: where what waits is kept.
+        rows: the filter.
+        is_simple: whether nothing else is asked for that needs a store of our own.
+    """
+    import msgspec  # noqa: PLC0415 - as above
+
+    known = msgspec.structs.replace(
+        rows,
+        cause_contains=None,
+        cause_group=None,
+        source=None,
+        received_from_ms=None,
+        count_at_least=None,
+    )
+    if store_url == BROKER_HELD and not (is_simple and rows == known):
+        raise typer.BadParameter(
+            "the broker keeps what waits (store.url broker:); only ids, --destination, --state "
+            "and --older-than tell there which messages, and what is done is done at once: "
+            "without --dry-run, --detach, --pace or anything else about how carefully"
+        )
+
+
+def canonical(name: str | None, option: str) -> str | None:
+    """Return the canonical text of a destination; usage errors leave with code 2."""
     from amqsidecar.model.destination import parse_destination  # noqa: PLC0415 - as above
 
     if name is None:

@@ -1,9 +1,20 @@
 """`amqsidecar status`: how the schedule stands."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amqsidecar.cli.opened import opened_store
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.options import (
+    Chosen,
+    ConfigFile,
+    Output,
+    OutputFormat,
+    Sets,
+    check_of_broker,
+    read_config,
+    read_filter,
+    takes,
+)
 from amqsidecar.cli.printing import print_json, print_line, print_table
 from amqsidecar.operations.words import clock_time, due, one_line, size
 
@@ -12,10 +23,20 @@ if TYPE_CHECKING:
     from amqsidecar.operations.browse import Status
 
 
-def status(
-    config_file: ConfigFile = None, sets: Sets = None, output: Output = OutputFormat.TEXT
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Wanted(Chosen):
+    """What the options say."""
+
+    config_file: ConfigFile = None
+    sets: Sets = None
+    output: Output = OutputFormat.TEXT
+
+
+@takes(Wanted)
+def status(wanted: Wanted) -> None:
     """Say what waits, by destination and state, and what is overdue.
+
+    Filters say which messages are counted; all else is about the whole schedule.
 
     \b
     JSON: {"instance", "cycle", "unfinished_cycle": null | {"cycle", "taken_count", "sent_count"},
@@ -24,14 +45,16 @@ def status(
     "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
     null | number}] (on a shared schedule)}
     """  # noqa: D301 - the backspace tells the library to keep the lines
-    config = read_config(config_file, sets)
+    config = read_config(wanted.config_file, wanted.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.operations.browse import read_status  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
+    rows = read_filter(wanted, now_ms)
+    check_of_broker(config.store.url, rows)
     with opened_store(config) as (store, state):
-        found = read_status(store, state, now_ms)
-    if output is OutputFormat.JSON:
+        found = read_status(store, state, now_ms, rows)
+    if wanted.output is OutputFormat.JSON:
         print_json(found)
     else:
         _print(found, now_ms)

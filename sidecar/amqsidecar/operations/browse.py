@@ -1,7 +1,10 @@
 """Looking at the schedule: how it stands, what waits, and one message's history."""
 
+from typing import Final
+
 import msgspec
 
+from amqsidecar.ledger import Select
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     InstanceView,
@@ -14,6 +17,11 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.store import SharedStore, Store
 
+EVERYTHING: Final = RowFilter()
+
+LOOKED_INTO: Final = 5_000
+"""So many messages are looked into for their properties at a time."""
+
 _ROWS_OF_ONE_MESSAGE = 100
 
 
@@ -24,8 +32,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         instance: name of this sidecar's share; on a shared schedule of the oldest one.
         cycle: its last finished cycle.
         unfinished_cycle: its cycle that is being carried out now, or was interrupted; None = none.
-        total: rows altogether.
-        waiting: rows by destination and state, the largest number first.
+        total: rows that were asked for, altogether.
+        waiting: these by destination and state, the largest number first.
         next_due_at_ms: when the next waiting row is due, may lie in the past; None = nothing waits.
         oldest_overdue_seconds: for how long it has been due; 0 = it is not yet.
         store_size_bytes: space that the store takes.
@@ -49,6 +57,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Some rows by number.
 
     Attributes:
+        rows: may be fewer than asked for, or none, although there are more: looking into messages
+            is bounded.
         next_after: give it as `after_id` to get the next page; None = this is the last.
     """
 
@@ -71,15 +81,20 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     history: list[AnyEvent]
 
 
-def read_status(store: Store, state: StoreState, now_ms: int) -> Status:
+def read_status(
+    store: Store, state: StoreState, now_ms: int, row_filter: RowFilter = EVERYTHING
+) -> Status:
     """Return how the schedule stands.
 
     Args:
         store: an open store.
         state: what it said when it was opened.
         now_ms: what is due before is overdue.
+        row_filter: which rows to count; all else is about the whole schedule.
     """
-    tallies = sorted(store.tallies(), key=lambda tally: (-tally.count, tally.destination))
+    tallies = sorted(
+        _tallies(store, row_filter), key=lambda tally: (-tally.count, tally.destination)
+    )
     next_due_ms = store.next_due_ms()
     overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
     return Status(
@@ -96,16 +111,58 @@ def read_status(store: Store, state: StoreState, now_ms: int) -> Status:
     )
 
 
+def _tallies(store: Store, row_filter: RowFilter) -> list[Tally]:
+    """Return how many rows the filter hits; costs a scan where more than tallies is asked."""
+    destination, state = row_filter.destination, row_filter.state
+    tallies = [
+        tally
+        for tally in store.tallies()
+        if destination in (None, tally.destination) and state in (None, tally.state)
+    ]
+    if row_filter == RowFilter(destination=destination, state=state):
+        return tallies
+    counted = [
+        msgspec.structs.replace(
+            tally,
+            count=store.count_rows(
+                msgspec.structs.replace(
+                    row_filter, destination=tally.destination, state=tally.state
+                )
+            ),
+        )
+        for tally in tallies
+    ]
+    return [tally for tally in counted if tally.count]
+
+
 def _instances(store: Store) -> list[InstanceView]:
     return list(store.instances()) if isinstance(store, SharedStore) else []
 
 
-def list_page(store: Store, row_filter: RowFilter, limit: int, after_id: int) -> Page:
-    """Return at most `limit` rows with a number above `after_id`."""
-    rows = store.list_rows(row_filter, limit + 1, after_id)
-    has_more = len(rows) > limit
-    rows = rows[:limit]
-    return Page(rows=rows, next_after=rows[-1].id if has_more else None)
+def list_page(
+    store: Store, row_filter: RowFilter, limit: int, after_id: int, select: Select | None = None
+) -> Page:
+    """Return at most `limit` rows with a number above `after_id`.
+
+    Args:
+        store: an open store.
+        row_filter: which rows.
+        limit: at most so many.
+        after_id: `next_after` of the page before, or 0.
+        select: which of them; at most `LOOKED_INTO` messages are looked into.
+    """
+    most = limit if select is None else LOOKED_INTO
+    found = store.list_rows(row_filter, most + 1, after_id)
+    rows: list[RowView] = []
+    looked_at = 0
+    for row in found[:most]:
+        if len(rows) == limit:
+            break
+        looked_at += 1
+        if select is None or select(row, store.message(row.id) or b""):
+            rows.append(row)
+    has_more = looked_at < len(found)
+    return Page(rows=rows, next_after=found[looked_at - 1].id if has_more else None)
 
 
 def tell_story(store: Store, reference: str, uid: str) -> Story | None:
