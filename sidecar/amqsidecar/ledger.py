@@ -228,13 +228,13 @@ class Ledger(Protocol):
     # Editing.
 
     def replace_message(
-        self, row_id: int, expected_size: int, message: bytes, event: AnyEvent, actor: str
+        self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
         """Give a row other bytes, with an event; the old ones become an `Original`.
 
         Returns:
-            False = the row is gone, in flight, or its message is of another size than expected:
-            nothing was done.
+            False = the row is gone, in flight, or its message is not the expected one: nothing was
+            done.
         """
         ...
 

@@ -816,8 +816,8 @@ def test_a_row_gets_other_bytes_and_the_old_ones_become_an_original(
 ) -> None:
     old, new, third = b"x" * 9_000, b"changed", b"y" * 50_000
     take(store, grouped_row(1, message=old))
-    assert store.replace_message(1, len(old), new, edited(1), "ann")
-    assert store.replace_message(1, len(new), third, edited(1, 800), "bob")
+    assert store.replace_message(1, old, new, edited(1), "ann")
+    assert store.replace_message(1, new, third, edited(1, 800), "bob")
     assert store.message(1) == third
     assert store.list_rows(ALL, 1)[0].size_bytes == len(third)
     with store.transaction() as tx:
@@ -835,8 +835,8 @@ def test_nothing_is_replaced_of_a_row_that_is_gone_in_flight_or_changed(
 ) -> None:
     take(store, grouped_row(1, message=b"12345"), grouped_row(2, message=b"12345"))
     send(store, 2)
-    for row_id, size in ((9, 5), (2, 5), (1, 4)):
-        assert not store.replace_message(row_id, size, b"no", edited(row_id), "ann")
+    for row_id, old in ((9, b"12345"), (2, b"12345"), (1, b"54321")):
+        assert not store.replace_message(row_id, old, b"no", edited(row_id), "ann")
     assert store.message(1) == store.message(2) == b"12345"
     assert store.originals("test-000000000001") == []
     assert len(store.history("test-000000000001")) == 2
@@ -888,8 +888,10 @@ def test_what_is_older_than_a_time_is_removed(store: LedgerStore) -> None:
         record(store, Discarded(at_ms=at_ms, destination="queue://gone", rule="r"))
         store.add_observations([observed(at_ms, depth=n) for n in (1, 2)])
     take(store, *(grouped_row(n, received_at_ms=before_ms + 5) for n in range(1, 10)))
-    assert store.replace_message(1, 9, b"x", edited(1, HOUR_MS), "ann")
-    assert store.replace_message(2, 9, b"x", edited(2, 11 * HOUR_MS), "ann")
+    for row_id, at_ms in ((1, HOUR_MS), (2, 11 * HOUR_MS)):
+        kept = store.message(row_id)
+        assert kept is not None
+        assert store.replace_message(row_id, kept, b"x", edited(row_id, at_ms), "ann")
     old = run(store, store.add_operation(new_operation()), acts.retry(HOUR_MS, "ann"))
     late = run(store, store.add_operation(new_operation()), acts.retry(HOUR_MS, "ann"))
     for operation, ended_at_ms in ((old, HOUR_MS), (late, 11 * HOUR_MS)):

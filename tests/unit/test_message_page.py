@@ -19,6 +19,7 @@ from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.message import (
+    EditMessage,
     MessagePage,
     edit_and_retry,
     message_page,
@@ -150,6 +151,26 @@ def test_what_can_t_be_edited_is_refused(
         edit_and_retry(store, store, row_id, change, edit_message, now_ms=NOW_MS, actor="a")
     assert store.message(row_id) == BYTES
     assert store.operations(1) == []
+
+
+def test_of_two_edits_at_once_the_second_is_refused(store: SqliteStore) -> None:
+    """Another's edit gets in between, of the same length: it must not be lost."""
+    row_id = keep(store)
+
+    def change(text: str, edit: EditMessage) -> None:
+        asked = MessageEdit(text=text)
+        edit_and_retry(store, store, row_id, asked, edit, now_ms=NOW_MS, actor=text)
+
+    def slow(encoding: str, message: bytes, asked: MessageEdit) -> bytes:
+        change("abc", edit_message)
+        return edit_message(encoding, message, asked)
+
+    with pytest.raises(Refused, match="somebody else changed it"):
+        change("new", slow)
+    page = page_of(store, row_id)
+    assert page.view is not None
+    assert page.view.body.text == "abc"
+    assert [one.actor for one in page.originals] == ["abc"]
 
 
 def test_what_an_edit_refuses_changes_nothing(store: SqliteStore) -> None:

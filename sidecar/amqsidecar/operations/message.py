@@ -230,7 +230,7 @@ def edit_and_retry(
         destination=row.destination,
         actor=actor,
     )
-    if not ledger.replace_message(row.id, len(message), edited, event, actor):
+    if not ledger.replace_message(row.id, message, edited, event, actor):
         raise Refused(f"message {row_id} has just left, or somebody else changed it: look again")
     return begin(ledger, wish, now_ms)
 

@@ -227,15 +227,15 @@ class PostgresOperations:
     # Editing.
 
     def replace_message(
-        self, row_id: int, expected_size: int, message: bytes, event: AnyEvent, actor: str
+        self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
         """Give a row other bytes, with an event; the old ones become an `Original`.
 
         Promise: if the process dies inside, all of it was done or nothing.
 
         Returns:
-            False = the row is gone, in flight, or its message is of another size than expected:
-            nothing was done.
+            False = the row is gone, in flight, or its message is not the expected one: nothing was
+            done.
         """
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -244,7 +244,8 @@ class PostgresOperations:
                 found = lock_free(self._database, [row_id], conditions_of(RowFilter()))
                 if found.skipped:
                     continue
-                if [view.size_bytes for view in found.views] != [expected_size]:
+                read = self._database.query("read_message", id=row_id) if found.views else []
+                if [body for (body,) in read] != [expected]:
                     return False
                 values = {"id": row_id, "edited_at_ms": event.at_ms, "actor": pg_text(actor)}
                 self._database.queue("keep_original", **values)

@@ -267,21 +267,23 @@ class SqliteLedger:
     # Editing.
 
     def replace_message(
-        self, row_id: int, expected_size: int, message: bytes, event: AnyEvent, actor: str
+        self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
         """Give a row other bytes, with an event; the old ones become an `Original`.
 
         Returns:
-            False = the row is gone, in flight, or its message is of another size than expected:
-            nothing was done.
+            False = the row is gone, in flight, or its message is not the expected one: nothing was
+            done.
         """
         database = self._database
         with database.transaction(), database.mapped("be written"):
             row = database.query("row_of_message", (row_id,)).fetchone()
             taken, sent = read_in_flight(database)
-            if row is None or row_id in taken | sent or row[2] != expected_size:
+            if row is None or row_id in taken | sent:
                 return False
             redelivery_id, encoding, size_bytes, body = row
+            if unpack_message(body, size_bytes) != expected:
+                return False
             database.query(
                 "add_original",
                 (
