@@ -310,3 +310,16 @@ def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:
     ):
         page = page_of(client, "/", 503)
         assert "can't be read now" in page.text_content()
+
+
+def test_an_edit_of_what_somebody_else_edited_is_refused(client: httpx2.Client) -> None:
+    """Both opened the form; the second would undo the first's edit without having seen it."""
+    page = page_of(client, "/messages/edit?id=1")
+    assert confirm(client, page, text="the first", step="send").status_code == 303
+    for step in ("look", "send"):
+        answer = confirm(client, page, text="the second", step=step)
+        assert answer.status_code == 422
+        again = html.fromstring(answer.text)
+        assert "has changed since" in again.text_content()
+        assert fields_of(again)["text"] == "the first"
+    assert confirm(client, again, text="the third", step="send").status_code == 303

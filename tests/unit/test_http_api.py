@@ -17,6 +17,7 @@ from amqsidecar.http.access_settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
 from amqsidecar.model.cause import cause_group
+from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.waiting import eventually
@@ -355,6 +356,55 @@ def test_what_the_patterns_match_is_shown_to_nobody(tmp_path: Path) -> None:
             assert causes[1] == "<***>alert(1)</***>"
             preview = api.get("/api/v1/preview?action=retry&id=2").json()
             assert preview["example"]["cause"] == "timeout after *** ms"
+
+
+def test_an_operator_who_may_not_see_can_t_edit(tmp_path: Path) -> None:
+    """An edit would tell by what it refuses, and nobody changes safely what they don't see."""
+    with running_site(tmp_path, Masking(Bodies.NOBODY)) as site:
+        api = site.client("token")
+        for change in (EDIT, {"change": {"text": "card 4111 1111"}}):
+            for path in ("edit-preview", "edit"):
+                answer = api.post(f"/api/v1/messages/1/{path}", json=change)
+                assert problem_of(answer) == (403, HIDDEN)
+        for page in ("/messages/edit?id=1", "/messages/download?id=test-000000000001"):
+            answer = api.get(page)
+            assert answer.status_code == 403
+            assert "4111" not in answer.text
+        shown = api.get("/messages/one?id=test-000000000001").text
+        assert "4111" not in shown
+        assert "/messages/edit" not in shown
+
+
+def test_what_is_masked_can_t_be_edited(tmp_path: Path) -> None:
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, ["an+a", r"\b4111\b"])) as site:
+        api = site.client("token")
+        for change in (
+            {"text": "x"},
+            {"set_properties": [{"name": "customer", "value": "x"}]},
+            {"remove_properties": ["customer"]},
+        ):
+            for path in ("edit-preview", "edit"):
+                answer = api.post(f"/api/v1/messages/1/{path}", json={"change": change})
+                assert problem_of(answer)[0] == 403
+        change = {"set_properties": [{"name": "tries", "value": "4"}]}
+        assert api.post("/api/v1/messages/1/edit", json={"change": change}).status_code == 201
+
+
+def test_a_cut_shows_no_part_of_what_is_masked(tmp_path: Path) -> None:
+    """A pattern that the cut parts still counts: the end of what is shown may be its begin."""
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, [r"card \d{4} \d{4}"])) as site:
+        api = site.client("token")
+        for most in range(1, 14):
+            text = api.get(f"/api/v1/messages/1?max_bytes={most}").json()["view"]["body"]["text"]
+            assert text == "***"
+
+
+def test_what_is_masked_is_not_shown_indented() -> None:
+    """A pattern that is written for the text as it is may not fit it as it is indented."""
+    body = BodyView(kind=BodyKind.JSON, text='{"pin":"12"}', pretty='{\n "pin": "12"\n}')
+    view = MessageView(wire="AMQP 1.0", body=body, size_bytes=1)
+    shown = Masking(Bodies.VIEWERS, [r'"pin":"\d+"']).message(view, Role.VIEWER)
+    assert (shown.body.text, shown.body.pretty) == ("{***}", "")
 
 
 def test_a_pattern_that_takes_too_long_masks_all() -> None:

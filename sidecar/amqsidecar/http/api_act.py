@@ -273,7 +273,9 @@ class Acting:
                     store,
                     row.id,
                     call.body.change,
-                    self._desk.tools.edit_message,
+                    lambda encoding, data, change: self._desk.edit(
+                        encoding, data, change, call.caller.role
+                    ),
                     lambda encoding, data, most: self._desk.view(
                         encoding, data, call.caller.role, most
                     ),
@@ -290,7 +292,9 @@ class Acting:
                     store,
                     row.id,
                     call.body.change,
-                    self._desk.tools.edit_message,
+                    lambda encoding, data, change: self._desk.edit(
+                        encoding, data, change, call.caller.role
+                    ),
                     now_ms=now_ms,
                     actor=call.actor,
                     reason=call.body.reason,

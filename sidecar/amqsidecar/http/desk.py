@@ -18,11 +18,11 @@ from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.http.access import Role
 from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.message import MessageView
+from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.acting import Policies
 from amqsidecar.operations.charts import LatenessBucket
-from amqsidecar.operations.message import EditMessage, ViewMessage
+from amqsidecar.operations.message import EDIT_BYTES_MAX, EditMessage, ViewMessage
 from amqsidecar.operations.select import PropertiesOf
 from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
@@ -129,6 +129,17 @@ class Desk:
     def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
         """Return what somebody of this role sees of a kept message; to be called in a question."""
         return self.masking.message(self.tools.view_message(encoding, message, max_bytes), role)
+
+    def edit(self, encoding: str, message: bytes, change: MessageEdit, role: Role) -> bytes:
+        """Return a kept message after an edit by somebody of this role; to be called in a question.
+
+        Raises:
+            Refused: it changes what they don't see.
+            EditRefused: it can't be made.
+        """
+        looks = self.view(encoding, message, role, EDIT_BYTES_MAX)
+        self.masking.check_edit(looks, change, role)
+        return self.tools.edit_message(encoding, message, change)
 
     def close(self) -> None:
         """Answer what waits, and close all stores; safe to call twice."""

@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 import regex
 
-from amqsidecar.http.access import Role
+from amqsidecar.http.access import Refused, Role
 from amqsidecar.http.access_settings import Bodies
 from amqsidecar.model.event import AnyEvent, Received
-from amqsidecar.model.message import BodyView, MessageView, TypedValue
+from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.message import MessagePage
 
@@ -37,14 +37,44 @@ class Masking:
             case Bodies.NOBODY:
                 return False
 
-    def text(self, text: str) -> str:
-        """Return a text with what the patterns match blacked out, the whole if it takes long."""
+    def text(self, text: str, *, is_cut: bool = False) -> str:
+        """Return a text with what the patterns match blacked out, the whole if it takes long.
+
+        Of a text that is cut, an end that a pattern may begin with is blacked out, too.
+        """
         try:
             for pattern in self._patterns:
                 text = pattern.sub(MASK, text, timeout=_TIMEOUT_S)
+                if is_cut:
+                    found = pattern.finditer(text, partial=True, timeout=_TIMEOUT_S)
+                    starts = [one.start() for one in found if one.partial and one.group()]
+                    text = text[: starts[0]] + MASK if starts else text
         except TimeoutError:
             return MASK
         return text
+
+    def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:
+        """Check that an edit changes nothing that somebody doesn't see.
+
+        Args:
+            view: what they see of the message.
+            change: what they want.
+            role: theirs.
+
+        Raises:
+            Refused: it does.
+        """
+        if not self.may_see(role):
+            raise Refused(403, HIDDEN)
+        named = {one.name for one in change.set_properties} | {*change.remove_properties}
+        entries = {one.name for one in change.set_entries} | {*change.remove_entries}
+        is_body = change.text is not None or change.data is not None
+        if (
+            (is_body and view.body.locked == MASKED)
+            or any(one.name in named and one.locked == MASKED for one in view.properties)
+            or any(one.name in entries and one.locked == MASKED for one in view.body.entries)
+        ):
+            raise Refused(403, f"what is masked can't be edited: {MASKED}")
 
     def message(self, view: MessageView, role: Role) -> MessageView:
         """Return what somebody sees of a message; what is masked can't be edited."""
@@ -105,18 +135,19 @@ class Masking:
         return tuple(self._value(value) for value in values)
 
     def _value(self, value: TypedValue) -> TypedValue:
-        masked = self.text(value.value)
+        masked = self.text(value.value, is_cut=value.is_cut)
         if masked == value.value:
             return value
         return msgspec.structs.replace(value, value=masked, locked=value.locked or MASKED)
 
     def _body(self, body: BodyView) -> BodyView:
-        text, entries = self.text(body.text), self._values(body.entries)
+        text, entries = self.text(body.text, is_cut=body.is_cut), self._values(body.entries)
         is_masked = text != body.text or entries != body.entries
         return msgspec.structs.replace(
             body,
             text=text,
-            pretty=self.text(body.pretty),
+            # Why: a pattern that fits the text as it is may not fit it as it is indented.
+            pretty=self.text(body.pretty) if text == body.text else "",
             entries=entries,
             # Why: in a dump no pattern finds what it is for.
             hex="",

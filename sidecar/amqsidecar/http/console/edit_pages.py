@@ -2,16 +2,21 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import EditRefused
+from amqsidecar.http.access import Refused as Hidden
+from amqsidecar.http.access import Role
 from amqsidecar.http.console.console import Console, PageMissing
-from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.desk import Desk, OpenStore
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.masking import HIDDEN
 from amqsidecar.model.message import (
     MessageEdit,
     MessageView,
@@ -24,6 +29,7 @@ from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.act import Refused
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
+    EditMessage,
     MessagePage,
     as_typed,
     edit_and_retry,
@@ -39,29 +45,13 @@ PROPERTIES_MAX: Final = 150
 """So many can be edited on a page; more than that no form carries."""
 
 
+class _Changed(Refused):
+    """Somebody else edited the message since it was shown."""
+
+
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of this page."""
     desk = console.desk
-
-    async def read_page(request: Request) -> MessagePage:
-        reference = request.query_params.get("id", "")
-        role = caller_of(request).role
-
-        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
-            return message_page(
-                store,
-                store,
-                reference,
-                state.uid,
-                now_ms,
-                lambda encoding, data, most: desk.view(encoding, data, role, most),
-                max_bytes=EDIT_BYTES_MAX,
-            )
-
-        page = await desk.ask(read) if reference else None
-        if page is None or page.view is None or page.row is None:
-            raise PageMissing("This message waits no longer, so it can't be edited.")
-        return page
 
     def show(
         request: Request,
@@ -70,7 +60,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         after: MessageView | None = None,
         problem: str = "",
     ) -> Response:
-        assert page.view is not None  # noqa: S101 - `read_page` made sure
+        assert page.view is not None  # noqa: S101 - `_read_page` made sure
         return console.page(
             request,
             "edit.html",
@@ -81,27 +71,29 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             new_properties=range(NEW_PROPERTIES),
             is_typable=is_typable(page.view.body.text),
             form=form,
+            seen=_mark(page.view),
             after=after,
             problem=problem or page.edit_lock or "",
         )
 
     async def look(request: Request) -> Response:
-        return show(request, await read_page(request))
+        return show(request, await _read_page(desk, request))
 
     async def edit(request: Request) -> Response:
-        page = await read_page(request)
+        page = await _read_page(desk, request)
         form = {name: str(value) for name, value in (await request.form()).items()}
-        assert page.view is not None  # noqa: S101 - `read_page` made sure
+        assert page.view is not None  # noqa: S101 - `_read_page` made sure
         assert page.row is not None  # noqa: S101 - as above
         row_id, view = page.row.id, page.view
         caller = caller_of(request)
+        change_it = _edit_what_was_seen(desk, caller.role, form.get("seen", ""))
 
         def try_it(store: OpenStore, _state: StoreState, _now_ms: int) -> MessageView:
             return try_edit(
                 store,
                 row_id,
                 change,
-                desk.tools.edit_message,
+                change_it,
                 lambda encoding, data, most: desk.view(encoding, data, caller.role, most),
             )
 
@@ -111,7 +103,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 store,
                 row_id,
                 change,
-                desk.tools.edit_message,
+                change_it,
                 now_ms=now_ms,
                 actor=caller.actor("console"),
                 reason=form.get("reason", "").strip(),
@@ -122,12 +114,56 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             if form.get("step") != "send":
                 return show(request, page, form, await desk.ask(try_it))
             operation = await desk.ask(send)
+        except _Changed as error:
+            return show(request, await _read_page(desk, request), problem=str(error))
         except (EditRefused, Refused) as error:
             return show(request, page, form, problem=str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)
 
     yield console.route("/messages/edit", look)
     yield console.route("/messages/edit", edit, "POST")
+
+
+async def _read_page(desk: Desk, request: Request) -> MessagePage:
+    reference = request.query_params.get("id", "")
+    role = caller_of(request).role
+    if not desk.masking.may_see(role):
+        raise Hidden(403, HIDDEN)
+
+    def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
+        return message_page(
+            store,
+            store,
+            reference,
+            state.uid,
+            now_ms,
+            lambda encoding, data, most: desk.view(encoding, data, role, most),
+            max_bytes=EDIT_BYTES_MAX,
+        )
+
+    page = await desk.ask(read) if reference else None
+    if page is None or page.view is None or page.row is None:
+        raise PageMissing("This message waits no longer, so it can't be edited.")
+    return page
+
+
+def _edit_what_was_seen(desk: Desk, role: Role, mark: str) -> EditMessage:
+    """Return what edits a message that is still as a form was made of it, by its mark."""
+
+    def edit(encoding: str, message: bytes, change: MessageEdit) -> bytes:
+        if _mark(desk.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
+            raise _Changed(
+                "The message has changed since you opened this page: somebody else edited it. "
+                "This is what it is now."
+            )
+        return desk.edit(encoding, message, change, role)
+
+    return edit
+
+
+def _mark(view: MessageView) -> str:
+    """Return what tells a message from any other, as a form has it of what was shown."""
+    return sha256(msgspec.json.encode(view)).hexdigest()
 
 
 def _editable(view: MessageView) -> list[TypedValue]:
