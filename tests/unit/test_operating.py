@@ -435,6 +435,7 @@ def test_a_probe_that_stays_away_lets_the_rest_go(stage: Stage) -> None:
     stage.clock.advance(10 * MINUTE)
     assert stage.turn(begun).changed == 0, "nobody has sent it yet"
     assert "waits until 10 more were sent" in read_progress(stage.store, 1, 0).doing
+    assert "pause and resume it" in read_progress(stage.store, 1, 0).doing
     stage.send()
     turn = stage.turn(begun)
     assert turn.next_at_ms == stage.clock.now_ms() + MINUTE
@@ -442,6 +443,12 @@ def test_a_probe_that_stays_away_lets_the_rest_go(stage: Stage) -> None:
     assert doing.startswith("it sent 10 and waits until 1970-01-01 00:")
     stage.clock.advance(MINUTE)
     assert stage.turn(begun).changed == 30
+
+
+def test_an_operation_that_keeps_its_pace_goes_on(stage: Stage) -> None:
+    stage.hold(40)
+    stage.turn(stage.begin(pace=Pace(per_second=4.0)))
+    assert read_progress(stage.store, 1, stage.clock.now_ms() + 100).doing == "it goes on"
 
 
 def test_only_what_happens_after_the_begin_is_read(stage: Stage) -> None:
@@ -569,6 +576,26 @@ def test_the_service_leaves_to_a_command_what_it_carries_out(stage: Stage) -> No
     stage.clock.advance(LEASE_MS)
     operating.look()
     assert stage.store.operation(1).changed == 700
+    operating.close()
+
+
+def test_an_operation_that_breaks_is_paused_and_the_others_go_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_encoding: str, _message: bytes) -> None:
+        raise ValueError("broken")
+
+    stage.hold(2)
+    broken = Selection(properties=(("tenant", "ACME"),))
+    stage.begin(runner="", selection=broken)
+    stage.begin(runner="")
+    monkeypatch.setattr(f"{__name__}.MEANS", Means(suffix=".x", properties_of=lambda _: breaks))
+    operating = stage.operating()
+    operating.look()
+    first, second = stage.store.operation(1), stage.store.operation(2)
+    assert first.state is OperationState.PAUSED
+    assert first.state_reason == "a fault of amqsidecar (ValueError), its log has more (by service)"
+    assert (second.state, second.changed) == (OperationState.DONE, 2)
     operating.close()
 
 

@@ -124,12 +124,18 @@ def _running(operation: Operation, now_ms: int) -> str:
     if now_ms >= operation.runner_until_ms:
         return "it waits for a running service to carry it out"
     match next_step(operation, now_ms):
+        case Wait(until_ms) if until_ms == operation.not_before_ms:
+            return "it goes on"
         case Wait(until_ms) if operation.window_until_ms is not None:
             portion = operation.portion
             return f"it sent {portion} and waits until {clock_time(until_ms)} how many come back"
         case Wait() if operation.action in SENDS and operation.resent < operation.changed:
             unsent = operation.changed - operation.resent
-            return f"it waits until {unsent} more were sent: is the service connected?"
+            return (
+                f"it waits until {unsent} more were sent; if it stays so, the service is not "
+                "connected, their destination takes nothing, or somebody else holds them: pause "
+                "and resume it to go on without them"
+            )
         case Stop(reason):
             return reason
         case Step() | Wait() | Finished():

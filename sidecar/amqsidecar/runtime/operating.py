@@ -13,10 +13,16 @@ from typing import Final, Protocol
 import structlog
 
 from amqsidecar.clock import Clock
-from amqsidecar.errors import ConfigError, StoreError
+from amqsidecar.errors import ConfigError, SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Action, Operation, OperationState
 from amqsidecar.operations.follow import follow, judge
-from amqsidecar.operations.operate import LedgerStore, Means, carry_out, leave
+from amqsidecar.operations.operate import (
+    LedgerStore,
+    Means,
+    carry_out,
+    leave,
+    pause,
+)
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
@@ -125,7 +131,16 @@ class Operating:
         return pause_s
 
     def _turn(self, store: LedgerStore, operation: Operation) -> float:
-        turn = carry_out(store, operation.id, self._runner, self._means, self._clock.now_ms)
+        try:
+            turn = carry_out(store, operation.id, self._runner, self._means, self._clock.now_ms)
+        except SidecarError:
+            raise
+        except Exception as error:
+            # Why paused: the others go on, and people see it.
+            reason = f"a fault of amqsidecar ({type(error).__name__}), its log has more"
+            log.exception("operation_failed", operation=operation.id, reason=reason)
+            pause(store, operation.id, self._clock.now_ms(), "service", reason)
+            return LOOK_EVERY_S
         if turn.changed:
             self._wake()
         after = turn.operation
