@@ -757,10 +757,12 @@ def test_a_careful_retry_is_left_to_the_service_and_watched(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
-    begun = cli(
+    result = cli(
         *("retry", "--all", "--yes", "--careful", "--pace", "5", "--window", "30s"),
         *("--reason", "mended", "--detach", "--output", "json"),
-    ).json
+    )
+    assert result.code == 0
+    begun = result.json
     assert begun["operation"]["pace"] == {
         "probe": 50,
         "per_second": 5.0,

@@ -228,9 +228,11 @@ def tell_progress(
 
 
 def tell_early_end(operation: "Operation") -> None:
-    """Say why an operation is not done, and how to go on."""
+    """Say why an operation ended before it was done, and how to go on."""
     from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
 
+    if operation.state in (OperationState.RUNNING, OperationState.DONE):
+        return
     number, change = operation.id, operation.state_changes[-1]
     why = f"{change.actor}: {change.reason}" if change.reason else change.actor
     look = f"`amqsidecar operation show {number} --members came_back` lists what came back"
@@ -242,10 +244,8 @@ def tell_early_end(operation: "Operation") -> None:
             say(f"what is done stays done; {look}, {go_on}, {end}")
         case OperationState.PAUSED:
             say(f"operation {number} was paused by {why}; {go_on}, {end}")
-        case OperationState.CANCELLED:
-            say(f"operation {number} was cancelled by {why}; what is done stays done")
         case _:
-            pass
+            say(f"operation {number} was cancelled by {why}; what is done stays done")
 
 
 def _print_members(page: "MemberPage") -> None:
