@@ -323,3 +323,28 @@ def test_an_edit_of_what_somebody_else_edited_is_refused(client: httpx2.Client) 
         assert "has changed since" in again.text_content()
         assert fields_of(again)["text"] == "the first"
     assert confirm(client, again, text="the third", step="send").status_code == 303
+
+
+def test_a_download_is_the_row_that_is_shown(tmp_path: Path) -> None:
+    """A message that died for several subscribers waits in as many rows; one may be edited."""
+    path, message = tmp_path / "schedule.db", bytes(Message(body="as it was").encode())
+    store = open_store(path)
+    rows = [dead(one, "boom", NOW_MS, redelivery_id="r", message=message) for one in (1, 2)]
+    keep(store, rows)
+    store.close()
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, verify=NO_TLS) as client,
+    ):
+        page = page_of(client, "/messages/edit?id=2")
+        assert confirm(client, page, text="edited", step="send").status_code == 303
+        for row_id, body in ((1, b"as it was"), (2, b"edited")):
+            shown = page_of(client, f"/messages/one?id={row_id}")
+            [link, *_] = shown.xpath("//a[text()='Download']/@href")
+            assert body in client.get(link).content
+
+
+@pytest.mark.parametrize("reference", ["9" * 20, "9" * 5_000])
+def test_a_number_beyond_all_numbers_is_no_message(client: httpx2.Client, reference: str) -> None:
+    for page in ("one", "edit", "download"):
+        assert client.get(f"/messages/{page}?id={reference}").status_code == 404

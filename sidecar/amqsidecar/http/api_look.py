@@ -14,8 +14,8 @@ from amqsidecar.http.api_table import Call, Endpoint
 from amqsidecar.http.desk import Desk, OpenStore
 from amqsidecar.http.masking import HIDDEN
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.schedule import RowFilter, RowView, StoreState
-from amqsidecar.operations.browse import Status, read_status
+from amqsidecar.model.schedule import RowView, StoreState
+from amqsidecar.operations.browse import Status, read_status, row_named
 from amqsidecar.operations.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
 from amqsidecar.operations.message import (
@@ -147,7 +147,7 @@ class Looking:
 
     async def _messages(self, call: Call) -> Rows:
         def read(store: OpenStore, _state: StoreState, now_ms: int) -> Rows:
-            asked = understood(call.query, now_ms)
+            asked = understood(call.query, now_ms, self._desk.masking, call.caller.role)
             page = list_messages(
                 store,
                 store,
@@ -238,15 +238,11 @@ def kept(store: OpenStore, call: Call) -> tuple[RowView, bytes]:
     Raises:
         Refused: it does not wait (any more).
     """
-    reference = call.part("reference")
-    if reference.isascii() and reference.isdigit() and len(reference) <= 18:
-        rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
-    else:
-        rows = store.list_rows(RowFilter(redelivery_id=reference), 1)
-    data = store.message(rows[0].id) if rows else None
-    if data is None:
+    row = row_named(store, call.part("reference"))
+    data = None if row is None else store.message(row.id)
+    if row is None or data is None:
         raise unknown(call)
-    return rows[0], data
+    return row, data
 
 
 def unknown(call: Call) -> Refused:

@@ -22,6 +22,7 @@ EVERYTHING: Final = RowFilter()
 LOOKED_INTO: Final = 5_000
 """So many messages are looked into for their properties at a time."""
 
+_DIGITS_MAX: Final = 18
 _ROWS_OF_ONE_MESSAGE = 100
 
 
@@ -173,10 +174,10 @@ def tell_story(store: Store, reference: str, uid: str) -> Story | None:
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
     """
-    if reference.isascii() and reference.isdigit():
-        found = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+    if is_row_number(reference):
+        found = row_named(store, reference)
         # Why: a message is named after its first row, so the number of a row that is gone tells.
-        names = [found[0].redelivery_id] if found else _first_ids(store, uid, int(reference))
+        names = [found.redelivery_id] if found else _first_ids(store, uid, int(reference))
     else:
         names = [reference]
     for name in names:
@@ -185,6 +186,20 @@ def tell_story(store: Store, reference: str, uid: str) -> Story | None:
         if rows or history:
             return Story(redelivery_id=name, rows=rows, history=history)
     return None
+
+
+def is_row_number(reference: str) -> bool:
+    """Tell whether a reference to a message is the number of a row, not its redelivery id."""
+    return reference.isascii() and reference.isdecimal() and len(reference) <= _DIGITS_MAX
+
+
+def row_named(store: Store, reference: str) -> RowView | None:
+    """Return where a message waits, by row number or redelivery id; None = nowhere."""
+    if is_row_number(reference):
+        rows = store.list_rows(RowFilter(ids=(int(reference),)), 1)
+    else:
+        rows = store.list_rows(RowFilter(redelivery_id=reference), 1)
+    return next(iter(rows), None)
 
 
 def _first_ids(store: Store, uid: str, row_id: int) -> list[str]:

@@ -16,7 +16,8 @@ from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model.schedule import RowFilter, RowState, StoreState
+from amqsidecar.model.schedule import RowState, StoreState
+from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, message_page, original_message
 from amqsidecar.operations.timeline import Moment
@@ -36,7 +37,7 @@ def _list_route(console: Console) -> BaseRoute:
         problem = ""
         params = request.query_params
         try:
-            query = read_query(params, desk.clock.now_ms())
+            query = console.query(request)
         except QueryError as error:
             problem, query = str(error), read_query(type(params)(), desk.clock.now_ms())
 
@@ -135,8 +136,8 @@ def _download_route(console: Console) -> BaseRoute:
         def read(store: OpenStore, _state: StoreState, _now_ms: int) -> bytes | None:
             if number.isascii() and number.isdecimal() and len(number) < 10:
                 return original_message(store, reference, int(number))
-            rows = store.list_rows(RowFilter(redelivery_id=reference), 1)
-            return store.message(rows[0].id) if rows else None
+            row = row_named(store, reference)
+            return None if row is None else store.message(row.id)
 
         data = await desk.ask(read) if reference else None
         if data is None:
