@@ -13,7 +13,7 @@ from amqsidecar.http.access import Role
 from support.web_site import GROUPS_HEADER, PASSWORD, USER_HEADER, Site, running_site
 
 WAYS = ("token", "password", "oidc", "proxy")
-HOLDS_MESSAGES = ("/content", "/download")
+HOLDS_MESSAGES = ("/content", "/download", "/messages/edit")
 """Not for viewers, unless `http.bodies` says so."""
 
 

@@ -197,7 +197,9 @@ class Acting:
         query: PreviewQuery = call.query
         return await self._desk.ask(
             lambda store, _state, now_ms: self._would(
-                store, query.action, understood(query, now_ms).selection
+                store,
+                query.action,
+                understood(query, now_ms, self._desk.masking, call.caller.role).selection,
             )
         )
 
@@ -205,7 +207,7 @@ class Acting:
         wanted: NewOperation = call.body
 
         def begin(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
-            asked = understood(wanted.filter, now_ms)
+            asked = understood(wanted.filter, now_ms, self._desk.masking, call.caller.role)
             if asked.is_everything and not wanted.everything:
                 raise Refused(400, "the filter has no condition: say `everything` if that is meant")
             check_expected(self._would(store, wanted.action, asked.selection), wanted.expected)

@@ -6,8 +6,9 @@ import msgspec
 from msgspec import Meta
 from starlette.datastructures import QueryParams
 
-from amqsidecar.http.access import Refused
+from amqsidecar.http.access import Refused, Role
 from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
+from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState
@@ -74,11 +75,11 @@ _IN_ADDRESSES: Final = {
 """What the console calls it."""
 
 
-def understood(given: Filter, now_ms: int) -> MessageQuery:
-    """Return what a filter asks for.
+def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> MessageQuery:
+    """Return what a filter of somebody with this role asks for.
 
     Raises:
-        Refused: it is not understood.
+        Refused: it is not understood, or not theirs to ask.
     """
     pairs: list[tuple[str, str]] = []
     for name, called in _IN_ADDRESSES.items():
@@ -90,6 +91,7 @@ def understood(given: Filter, now_ms: int) -> MessageQuery:
         asked = read_query(QueryParams(pairs), now_ms)
     except QueryError as error:
         raise Refused(400, str(error)) from error
+    masking.check_selection(asked.selection, role)
     selection = msgspec.structs.replace(
         asked.selection,
         rows=msgspec.structs.replace(asked.selection.rows, count_at_least=given.count_at_least),

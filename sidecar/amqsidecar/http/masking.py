@@ -10,6 +10,7 @@ from amqsidecar.http.access import Refused, Role
 from amqsidecar.http.access_settings import Bodies
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
+from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.message import MessagePage
 
@@ -52,6 +53,15 @@ class Masking:
         except TimeoutError:
             return MASK
         return text
+
+    def check_selection(self, selection: Selection, role: Role) -> None:
+        """Check that nobody finds out by a filter what they don't see.
+
+        Raises:
+            Refused: it asks for properties, which are not shown to them.
+        """
+        if selection.properties and not self.may_see(role):
+            raise Refused(403, HIDDEN)
 
     def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:
         """Check that an edit changes nothing that somebody doesn't see.

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe
-from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
+from amqsidecar.http.console.query import MessageQuery, QueryError
 from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.guard import caller_of
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, Pace, Selection
@@ -58,11 +58,11 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
     async def look(request: Request) -> Response:
         action = _action(request)
-        return await show(request, action, read_query(request.query_params, desk.clock.now_ms()))
+        return await show(request, action, console.query(request))
 
     async def confirm(request: Request) -> Response:
         action = _action(request)
-        query = read_query(request.query_params, desk.clock.now_ms())
+        query = console.query(request)
         form = {name: str(value) for name, value in (await request.form()).items()}
         actor = caller_of(request).actor("console")
         try:
@@ -105,6 +105,7 @@ def _careful() -> dict[str, str]:
 
 
 def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: str) -> Wish:
+    expected = _number(form, "expected")
     return Wish(
         action=action,
         selection=selection,
@@ -112,7 +113,7 @@ def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: 
         reason=form.get("reason", "").strip(),
         pace=_pace(form),
         target=form.get("target", "").strip() or None,
-        expected=int(form["expected"]) if form.get("expected", "").isdecimal() else None,
+        expected=None if expected is None else int(expected),
     )
 
 

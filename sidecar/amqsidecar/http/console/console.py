@@ -13,7 +13,7 @@ from starlette.routing import Route
 from amqsidecar import __version__
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import CSRF_FIELD, Refused, Role
-from amqsidecar.http.console.query import QueryError, address
+from amqsidecar.http.console.query import MessageQuery, QueryError, address, read_query
 from amqsidecar.http.console.templating import make_environment
 from amqsidecar.http.desk import Desk, DeskBusy, NoStore
 from amqsidecar.http.guard import caller_of
@@ -65,6 +65,17 @@ class Console:
                 return self.problem(request, status, title, str(error), next_step)
 
         return Route(path, answered, methods=list(methods) or ["GET"])
+
+    def query(self, request: Request) -> MessageQuery:
+        """Return which messages the address of a page asks for.
+
+        Raises:
+            QueryError: it is not understood.
+            Refused: it asks for what is not shown to who asks.
+        """
+        query = read_query(request.query_params, self.desk.clock.now_ms())
+        self.desk.masking.check_selection(query.selection, caller_of(request).role)
+        return query
 
     def page(
         self, request: Request, template: str, status: int = 200, /, **values: Any

@@ -21,7 +21,7 @@ from amqsidecar.http.console.plots import (
     plot_recovery,
     plot_schedule,
 )
-from amqsidecar.http.console.query import group_query, read_query
+from amqsidecar.http.console.query import group_query
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.desk import Desk, OpenStore
 from amqsidecar.ledger import RowOrder, RowPage
@@ -103,7 +103,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
     desk = console.desk
 
     async def groups(request: Request) -> Response:
-        query = read_query(request.query_params, desk.clock.now_ms())
+        query = console.query(request)
         destination = query.selection.rows.destination
 
         def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Group]:
@@ -115,7 +115,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def group(request: Request) -> Response:
-        query = read_query(request.query_params, desk.clock.now_ms())
+        query = console.query(request)
         rows = query.selection.rows
         if rows.destination is None or rows.cause_group is None:
             raise PageMissing("A group needs a destination and a cause in its address.")
