@@ -12,6 +12,8 @@ from starlette.responses import HTMLResponse, Response
 from amqsidecar.http.access import Refused
 
 API: Final = "/api/"
+FORM: Final = "application/x-www-form-urlencoded"
+JSON: Final = "application/json"
 PROBLEM_TYPE: Final = "application/problem+json"
 
 

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from amqsidecar.http.access import Caller, Refused
+from amqsidecar.http.answers import JSON
 from amqsidecar.http.guard import caller_of
 
 API_V1: Final = "/api/v1"
-JSON: Final = "application/json"
 
 
 class Call(NamedTuple):

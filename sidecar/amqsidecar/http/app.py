@@ -1,7 +1,6 @@
 """The application: metrics, health, API and pages behind one guard."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,12 +11,10 @@ from starlette.types import ASGIApp
 
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import Access, Refused
-from amqsidecar.http.answers import API, lead_on, login_url, show_refusal
+from amqsidecar.http.answers import API, JSON, lead_on, login_url, show_refusal
 from amqsidecar.http.desk import Desk, DeskBusy, NoStore
 from amqsidecar.http.guard import Guard
 from amqsidecar.telemetry.health import HealthAnswer
-
-_JSON: Final = "application/json"
 
 Show = Callable[[Request, Refused], Response]
 """Makes the answer of a refusal."""
@@ -91,4 +88,4 @@ def _probes(desk: Desk) -> list[Route]:
 
 def _health(answer: HealthAnswer) -> Response:
     status = 200 if answer.is_good else 503
-    return Response(answer.body, status, headers={"Content-Type": _JSON})
+    return Response(answer.body, status, headers={"Content-Type": JSON})

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import structlog
 from starlette.datastructures import MutableHeaders
@@ -18,12 +18,16 @@ from amqsidecar.http.access import (
     Caller,
     Refused,
 )
+from amqsidecar.http.answers import FORM, JSON
 from amqsidecar.http.static import PATH as STATIC
 
 log = structlog.get_logger("amqsidecar.http")
 audit = structlog.get_logger("amqsidecar.audit")
 
 MAX_BODY_BYTES: Final = 8 * 2**20
+
+MAX_LOGIN_BYTES: Final = 16_384
+"""Of what anybody may send: nobody's memory and no long work for who is not known yet."""
 
 OPEN: Final = frozenset({"/metrics", "/healthz", "/readyz"})
 """Whoever reaches us may ask these."""
@@ -39,7 +43,6 @@ _POLICY: Final = (
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _HEADERS: Final = {
-    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     # Why not no-referrer: browsers would then name no origin in our own forms either.
     "Referrer-Policy": "same-origin",
@@ -79,6 +82,7 @@ class Guard:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
+                headers.setdefault("Content-Security-Policy", _POLICY)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
@@ -92,7 +96,7 @@ class Guard:
         except ClientDisconnect:
             return
         except Exception:
-            log.exception("request_failed", method=request.method, path=scope["path"])
+            log.exception("request_failed", method=request.method, path=quote(scope["path"]))
             if not status:
                 failed = Refused(500, "a fault of amqsidecar; its log says more")
                 await self._show(request, failed)(scope, receive, send_safe)
@@ -108,22 +112,24 @@ class Guard:
         path, is_change = request.scope["path"], request.method not in SAFE_METHODS
         if path in OPEN or path.startswith(STATIC):
             return None
-        body = await _body(request) if is_change else None
         if path == LOGIN or path.startswith(f"{LOGIN}/"):
-            if is_change:
-                self._access.check_site(request)
-            return body
+            if not is_change:
+                return None
+            self._access.check_site(request)
+            return await _body(request, MAX_LOGIN_BYTES)
         caller = self._access.caller(request)
         if caller is None:
             raise Refused(401, "log in, or send a token", WWW_Authenticate="Bearer")
         request.scope["amqsidecar.caller"] = caller
         request.scope["amqsidecar.csrf"] = self._access.csrf_token(caller)
-        if body is not None:
-            token = request.headers.get(CSRF_HEADER) or _form_token(request, body)
-            if path == LOGOUT:
-                self._access.check_intention(request, caller, token)
-            else:
-                self._access.check_change(request, caller, token)
+        if not is_change:
+            return None
+        body = await _body(request, MAX_BODY_BYTES)
+        token = request.headers.get(CSRF_HEADER) or _form_token(request, body)
+        if path == LOGOUT:
+            self._access.check_intention(request, caller, token)
+        else:
+            self._access.check_change(request, caller, token)
         return body
 
 
@@ -136,30 +142,35 @@ def _tell(request: Request, status: int) -> None:
             actor=caller.name,
             way=caller.way,
             method=request.method,
-            path=request.scope["path"],
+            # Why quoted: a line end in it would begin a line of the log.
+            path=quote(request.scope["path"]),
             status=status,
         )
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, max_bytes: int) -> bytes:
     """Return the whole body.
 
     Raises:
-        Refused: it is too large.
+        Refused: it is too large, or neither JSON nor a plain form.
     """
-    too_large = Refused(413, f"more than {MAX_BODY_BYTES} bytes are not taken", Connection="close")
-    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # Why no multipart: its parts name codecs of Python, and some of those take minutes.
+    if kind not in ("", FORM, JSON):
+        raise Refused(415, f"only {FORM} and {JSON} are taken")
+    too_large = Refused(413, f"more than {max_bytes} bytes are not taken", Connection="close")
+    if int(request.headers.get("content-length", 0)) > max_bytes:
         raise too_large
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY_BYTES:
+        if len(body) > max_bytes:
             raise too_large
     return bytes(body)
 
 
 def _form_token(request: Request, body: bytes) -> str | None:
-    if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+    if not request.headers.get("content-type", "").lower().startswith(FORM):
         return None
     try:
         fields = parse_qs(body.decode("ascii"), max_num_fields=1000)

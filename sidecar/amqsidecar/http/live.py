@@ -65,16 +65,18 @@ class Live:
         """
         if len(self._listeners) >= MAX_LISTENERS:
             raise Refused(503, "too many listen already", Retry_After="30")
-        first = await self._read()
-        return self._events(first)
+        events = self._events()
+        # Why at once: who waits for the first counters has a place already.
+        first = await anext(events)
+        return _preceded(first, events)
 
-    async def _events(self, first: bytes) -> AsyncIterator[bytes]:
+    async def _events(self) -> AsyncIterator[bytes]:
         heard = asyncio.Queue[bytes](1)
         self._listeners.add(heard)
-        if self._poller is None:
-            self._poller = asyncio.create_task(self._poll())
         try:
-            yield first
+            yield await self._read()
+            if self._poller is None:
+                self._poller = asyncio.create_task(self._poll())
             while True:
                 try:
                     yield await asyncio.wait_for(heard.get(), _SILENCE_S)
@@ -108,3 +110,9 @@ class Live:
     async def _read(self) -> bytes:
         counters = await self._desk.ask(read_counters)
         return b"event: counters\ndata: " + msgspec.json.encode(counters) + b"\n\n"
+
+
+async def _preceded(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for told in rest:
+        yield told

@@ -9,8 +9,8 @@ import msgspec
 from amqsidecar import __version__
 from amqsidecar.http.access import CSRF_HEADER, SAFE_METHODS
 from amqsidecar.http.access_session import COOKIE
-from amqsidecar.http.answers import PROBLEM_TYPE, ProblemAnswer
-from amqsidecar.http.api_table import API_V1, JSON, Endpoint, is_list
+from amqsidecar.http.answers import JSON, PROBLEM_TYPE, ProblemAnswer
+from amqsidecar.http.api_table import API_V1, Endpoint, is_list
 
 _REF: Final = "#/components/schemas/{name}"
 _PART: Final = re.compile(r"\{(\w+)\}")
