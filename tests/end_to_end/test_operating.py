@@ -1,5 +1,6 @@
 """Operating a service: commands, probes, metrics, signals, refusals, and what is never said."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -332,3 +333,29 @@ def test_the_history_holds_the_properties_that_were_chosen_and_no_others(
         [row] = wait_for_rows(sidecar, queue, 1)
         received = sidecar.json_command("show", row["redelivery_id"])["history"][0]
         assert received["properties"] == {"tenant": "ACME", "amount": "12"}
+
+
+def test_what_acts_without_a_policy_is_told(site: Site, tmp_path: Path, unique: str) -> None:
+    """Artemis: its settings, once a death had them read; Classic: its default policy."""
+    queue = f"e2e.late.{unique}"
+    with site.attach(tmp_path, policy=None) as sidecar:
+        sidecar.start()
+        case = f"/api/v1/policies/explain?destination={queue}"
+        is_artemis = site.provider == "qpid"
+        if is_artemis:
+            status, text = sidecar.get(case)
+            assert (status, "not read yet for this address" in text) == (404, True)
+        site.die(queue, 1)
+
+        def told() -> dict[str, Any] | None:
+            status, text = sidecar.get(case)
+            return json.loads(text) if status == 200 else None
+
+        forecast = eventually(told, what="the rules are known")
+        if is_artemis:
+            assert f"the broker's settings of {queue}, read live at 20" in forecast["now"]["rule"]
+        else:
+            assert len(forecast["sends"]) == 6
+        view = json.loads(sidecar.get("/api/v1/policies")[1])
+        assert ("read live" in view["source"]) is is_artemis
+        assert ("default redelivery policy" in view["source"]) is not is_artemis
