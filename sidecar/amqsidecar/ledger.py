@@ -60,11 +60,13 @@ class Sighting(NamedTuple):
 
     Attributes:
         has_returned: False = it was re-sent; True = it died again.
+        destination: where it was sent to; None = nobody said.
     """
 
     redelivery_id: str
     at_ms: int
     has_returned: bool
+    destination: str | None = None
 
 
 class Verdict(NamedTuple):

@@ -710,6 +710,23 @@ def test_what_is_seen_of_members_is_noted_with_how_far_was_read(
     assert store.followed_until() == "x/2"
 
 
+@pytest.mark.parametrize("is_one_read", [True, False])
+def test_what_was_sent_elsewhere_has_its_outcome(store: LedgerStore, is_one_read: bool) -> None:
+    """Another person's redirect, or cancel, came between; what becomes of it there is theirs."""
+    operation = followed(store, 1)
+    seen = [
+        sighting(1, 150)._replace(destination="queue://\udcff\0"),
+        sighting(1, 200, has_returned=True),
+    ]
+    for number, one in enumerate([seen] if is_one_read else [[sight] for sight in seen]):
+        store.apply_sightings(one, str(number))
+    assert outcomes(store, operation) == [OutcomeKind.UNKNOWN]
+    assert "somebody else changed it" in store.members(operation.id, None, 1)[0].evidence
+    now = store.operation(operation.id)
+    assert now is not None
+    assert (now.resent, now.came_back) == (1, 0)
+
+
 def test_only_what_lies_after_the_change_counts_and_counts_once(store: LedgerStore) -> None:
     operation = followed(store, 1)
     store.apply_sightings([sighting(1, 50), sighting(1, 60, has_returned=True)], "a")

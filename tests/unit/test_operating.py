@@ -508,6 +508,18 @@ def test_verdicts_have_their_evidence(stage: Stage) -> None:
     assert stage.store.open_operations() == []
 
 
+def test_what_somebody_sent_elsewhere_is_not_said_to_be_consumed(stage: Stage) -> None:
+    stage.hold(1)
+    begun = stage.finish(stage.begin())
+    stage.finish(stage.begin(Action.REDIRECT, target="elsewhere"))
+    stage.send()
+    follow(stage.store)
+    assert stage.store.operation(1).resent == 1, "nobody waits for it any more"
+    [member] = stage.store.members(begun.id, OutcomeKind.UNKNOWN, 10)
+    assert member.evidence == "it was sent to queue://elsewhere: somebody else changed it"
+    assert stage.store.member_counts(2) == {OutcomeKind.RESENT: 1}
+
+
 def test_nobody_looked_is_unknown(stage: Stage) -> None:
     stage.hold(1)
     begun = stage.finish(stage.begin())

@@ -61,7 +61,12 @@ def sightings(events: Iterable[AnyEvent]) -> Iterator[Sighting]:
         if isinstance(event, Returned):
             yield Sighting(event.redelivery_id, event.at_ms, has_returned=True)
         elif isinstance(event, Resent | DuplicateSuppressed | DeadLettered):
-            yield Sighting(event.redelivery_id, event.at_ms, has_returned=False)
+            yield Sighting(
+                event.redelivery_id,
+                event.at_ms,
+                has_returned=False,
+                destination=event.destination,
+            )
 
 
 def judge(ledger: Ledger, operation: Operation, now_ms: int) -> int:

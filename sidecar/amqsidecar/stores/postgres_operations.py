@@ -182,7 +182,7 @@ class PostgresOperations:
         for number, *fields in database.query("open_members", redelivery_ids=list(told)):
             before = member = _member(fields)
             for sighting in told[member.redelivery_id]:
-                if member.outcome is not OutcomeKind.CAME_BACK:
+                if member.outcome in (None, OutcomeKind.RESENT):
                     member = seen(member, sighting) or member
             if member is not before:
                 resent[number] += before.resent_at_ms is None
@@ -196,7 +196,7 @@ class PostgresOperations:
             redelivery_ids=[member.redelivery_id for _, member in changed],
             resent=[member.resent_at_ms for _, member in changed],
             outcomes=[str(member.outcome) for _, member in changed],
-            evidence=[member.evidence for _, member in changed],
+            evidence=[pg_text(member.evidence) for _, member in changed],
         )
         for number in sorted({number for number, _ in changed}):
             operation = self._locked(number)

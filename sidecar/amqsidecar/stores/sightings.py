@@ -17,6 +17,13 @@ def seen(member: Member, sighting: Sighting) -> Member | None:
     if not sighting.has_returned:
         if resent_at_ms is not None:
             return None
+        if sighting.destination not in (None, member.destination):
+            return msgspec.structs.replace(
+                member,
+                resent_at_ms=sighting.at_ms,
+                outcome=OutcomeKind.UNKNOWN,
+                evidence=f"it was sent to {sighting.destination}: somebody else changed it",
+            )
         return msgspec.structs.replace(
             member, resent_at_ms=sighting.at_ms, outcome=OutcomeKind.RESENT
         )

@@ -173,8 +173,9 @@ def note_sightings(database: SqliteDatabase, sightings: Sequence[Sighting]) -> N
         for number, member in _open_members(database, sighting.redelivery_id):
             noted = seen(member, sighting)
             if noted is not None:
-                values = (noted.resent_at_ms, _OUTCOME_NUMBERS[noted.outcome], noted.evidence)
-                database.query("set_member", (*values, number, noted.redelivery_id))
+                outcome, evidence = _OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
+                values = (noted.resent_at_ms, outcome, evidence, number, noted.redelivery_id)
+                database.query("set_member", values)
                 resent[number] += member.resent_at_ms is None
                 came_back[number] += sighting.has_returned
     for number in resent:
