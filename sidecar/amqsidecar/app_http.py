@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import TYPE_CHECKING, cast
 
 from amqsidecar.brokers.kept_message import chosen_properties
@@ -57,11 +56,11 @@ def serving_http(
     from amqsidecar.http.access_setup import set_up  # noqa: PLC0415
     from amqsidecar.http.api import routes as api_routes  # noqa: PLC0415
     from amqsidecar.http.app import make_app  # noqa: PLC0415
+    from amqsidecar.http.console.console import Console  # noqa: PLC0415
     from amqsidecar.http.console.pages import routes as console_routes  # noqa: PLC0415
     from amqsidecar.http.desk import Desk, Tools  # noqa: PLC0415
     from amqsidecar.http.masking import Masking  # noqa: PLC0415
     from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
-    from amqsidecar.http.static import StaticFiles  # noqa: PLC0415
     from amqsidecar.operations.acting import policies_of  # noqa: PLC0415
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
     from amqsidecar.operations.wellness import read_wellness  # noqa: PLC0415
@@ -87,18 +86,19 @@ def serving_http(
                 final_suffix=config.redelivery.final_suffix,
                 parks_topics=config.policy.topics is TopicPolicy.PARK,
             ),
+            reports=config.http.reports,
             wellness=lambda: read_wellness(health, metrics),
             lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
         ),
         masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
     )
+    console = Console(desk)
     routes: list[BaseRoute] = []
-    stylesheet = ""
     if config.http.console:
-        routes = [*api_routes(desk), *console_routes(desk)]
-        stylesheet = StaticFiles(files("amqsidecar.http.console") / "static").url("console.css")
-    entrance = set_up(_access_settings(config), clock, stylesheet)
-    server = HttpServer(make_app(desk, entrance.access, [*entrance.routes, *routes]))
+        routes = [*api_routes(desk), *console_routes(console)]
+    entrance = set_up(_access_settings(config), clock, console.static.url("console.css"))
+    routes += entrance.routes
+    server = HttpServer(make_app(desk, entrance.access, routes, console.show_refusal))
     host, port = server.start(*split_listen(config.http.listen))
     try:
         yield f"{host}:{port}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.app import make_app
+from amqsidecar.http.console.console import Console
 from amqsidecar.http.console.pages import routes
 from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.serving import HttpServer
@@ -28,7 +29,8 @@ def running_console(path: Path | None, **tools: Any) -> Iterator[str]:
         return SqliteStore(path, clock=SystemClock())
 
     desk = make_desk(make_store=None if path is None else make_store, **tools)
-    server = HttpServer(make_app(desk, OPEN_ACCESS, routes(desk)))
+    console = Console(desk)
+    server = HttpServer(make_app(desk, OPEN_ACCESS, routes(console), console.show_refusal))
     host, port = server.start("127.0.0.1", 0)
     try:
         yield f"http://{host}:{port}"

@@ -22,6 +22,7 @@ from amqsidecar.http.access_settings import AccessSettings
 from amqsidecar.http.access_setup import set_up
 from amqsidecar.http.api import routes as api_routes
 from amqsidecar.http.app import make_app
+from amqsidecar.http.console.console import Console
 from amqsidecar.http.console.pages import routes as console_routes
 from amqsidecar.http.desk import Desk
 from amqsidecar.http.masking import Masking
@@ -156,10 +157,11 @@ def running_site(
         make_store=lambda: SqliteStore(path, clock=SystemClock()),
         masking=masking,
         policies=policies,
+        reports=folder / "reports",
     )
-    app = make_app(
-        desk, entrance.access, [*entrance.routes, *api_routes(desk), *console_routes(desk)]
-    )
+    console = Console(desk)
+    routes = [*entrance.routes, *api_routes(desk), *console_routes(console)]
+    app = make_app(desk, entrance.access, routes, console.show_refusal)
     server = HttpServer(app)
     host, port = server.start("127.0.0.1", port)
     site = Site(folder, f"{host}:{port}", desk, list(app._app.routes), tokens)

@@ -173,3 +173,54 @@ def test_nobody_finds_by_a_filter_what_they_don_t_see(site: Site, path: str) -> 
     """Whether something matches tells what is in it."""
     assert site.client("token", Role.VIEWER).get(path).status_code == 403
     assert site.client("token", Role.OPERATOR).get(path).status_code == 200
+
+
+# --- pages for people who are not let in --------------------------------------------------------
+
+
+@pytest.mark.parametrize("accept", ["text/html,*/*", "*/*"])
+def test_a_person_gets_a_page_and_a_program_a_line(site: Site, accept: str) -> None:
+    client = site.client("token", Role.VIEWER)
+    client.headers["Accept"] = accept
+    kind = "text/html; charset=utf-8" if "html" in accept else "text/plain; charset=utf-8"
+    nobody = site.client()
+    nobody.headers["Accept"] = accept
+    for asker, method, path, status in (
+        (client, "GET", "/nowhere<script>", 404),
+        (client, "POST", "/act/retry", 403),
+        (nobody, "GET", "/login/nowhere", 404),
+        (nobody, "POST", "/act/retry", 401),
+    ):
+        answer = asker.request(method, path)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, kind)
+        assert "<script>" not in answer.text or "html" not in kind
+        assert ("Log out" in answer.text) is False
+    problem = client.get("/api/v1/nowhere")
+    assert problem.headers["content-type"] == "application/problem+json"
+
+
+# --- reports ------------------------------------------------------------------------------------
+
+
+def test_a_report_is_shown_shut_in(site: Site) -> None:
+    folder = site.folder / "reports" / "recovery <b>"
+    folder.mkdir(parents=True)
+    (folder / "report.html").write_text("<h1>Recovery</h1>")
+    viewer = site.client("token", Role.VIEWER)
+    assert "recovery &lt;b&gt;" in viewer.get("/reports").text
+    answer = viewer.get("/reports/one", params={"name": "recovery <b>"})
+    assert answer.text == "<h1>Recovery</h1>"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith(
+        "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    )
+    assert answer.headers["cross-origin-opener-policy"] == "unsafe-none"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert site.client().get("/reports/one", params={"name": "recovery <b>"}).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["..", "../users", "../reports/recovery <b>", "/etc", "", "x\0"])
+def test_no_other_file_is_a_report(site: Site, name: str) -> None:
+    answer = site.client("token").get("/reports/one", params={"name": name})
+    assert answer.status_code == 404
+    assert "operator" not in answer.text.partition("<main")[2]

@@ -840,6 +840,11 @@ class HttpOptions(Section):
         "and causes is shown as `***` on screens and by the API; dumps of bytes are left out then. "
         "Who may download a message still gets it whole.",
     )
+    reports: OptionalPath = option(
+        None,
+        "Folder of reports that jobs of the pipeline have written, one subfolder each; the console "
+        "shows them to all who come in. Empty = there are none.",
+    )
 
     def problems(self) -> Iterator[KeyedProblem]:
         """Yield ways in that can't work."""

@@ -8,6 +8,7 @@ import asyncio
 import queue
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from threading import Thread
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -66,6 +67,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
             `Desk.view` says what of that is shown to whom.
         edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
         policies: the rules, and how others are asked.
+        reports: folder of what jobs have reported.
         wellness: tells how the sidecar itself is.
         lateness: tells how late re-sends were, since the process began.
     """
@@ -75,6 +77,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     view_message: ViewMessage
     edit_message: EditMessage
     policies: Policies
+    reports: Path | None = None
     wellness: Callable[[], Wellness] | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 

@@ -15,7 +15,8 @@ import msgspec
 REPORT_FILE: Final = "report.html"
 
 REPORT_POLICY: Final = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 """What `Content-Security-Policy` has to say of a report: a page without script, form or origin.
 

@@ -12,7 +12,8 @@ from starlette.routing import Route
 
 from amqsidecar import __version__
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import CSRF_FIELD, Refused, Role
+from amqsidecar.http.access import CSRF_FIELD, Caller, Refused, Role
+from amqsidecar.http.answers import show_refusal
 from amqsidecar.http.console.query import MessageQuery, QueryError, address, read_query
 from amqsidecar.http.console.templating import make_environment
 from amqsidecar.http.desk import Desk, DeskBusy, NoStore
@@ -27,6 +28,8 @@ NAVIGATION: Final = (
     ("/policies", "Policies"),
     ("/plots", "Plots"),
 )
+
+REPORTS: Final = ("/reports", "Reports")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -47,7 +50,7 @@ class Console:
             static=self.static.url,
             address=address,
             version=__version__,
-            navigation=NAVIGATION,
+            navigation=NAVIGATION if desk.tools.reports is None else (*NAVIGATION, REPORTS),
             csrf_field=CSRF_FIELD,
         )
 
@@ -59,7 +62,7 @@ class Console:
             try:
                 return await handler(request)
             except Refused as error:
-                return self.problem(request, error.status, "This is refused", error.what)
+                return self._refusal(request, error)
             except tuple(_PROBLEMS) as error:
                 status, title, next_step = _PROBLEMS[_kind(error)]
                 return self.problem(request, status, title, str(error), next_step)
@@ -81,17 +84,19 @@ class Console:
         self, request: Request, template: str, status: int = 200, /, **values: Any
     ) -> HTMLResponse:
         """Return a page."""
-        caller = caller_of(request)
+        # Why perhaps nobody: also who is not let in is told so by a page.
+        caller: Caller | None = request.scope.get("amqsidecar.caller")
+        path = request.scope["path"]
         text = self._environment.get_template(template).render(
             now_ms=values.pop("now_ms", None) or self.desk.clock.now_ms(),
             server_zone=_server_zone(),
-            path=request.url.path,
-            here=address(request.url.path, request.query_params.multi_items()),
+            path=path,
+            here=address(path, request.query_params.multi_items()),
             live_query=_live_query(request),
             is_live=request.query_params.get("live") != "off",
             who=caller,
-            may_change=caller.role is Role.OPERATOR,
-            csrf=request.scope["amqsidecar.csrf"],
+            may_change=caller is not None and caller.role is Role.OPERATOR,
+            csrf=request.scope.get("amqsidecar.csrf", ""),
             **values,
         )
         return HTMLResponse(text, status)
@@ -104,6 +109,40 @@ class Console:
             request, "problem.html", status, title=title, what=what, next_step=next_step
         )
 
+    def show_refusal(self, request: Request, refused: Refused) -> Response:
+        """Return the answer of a refusal: a page for a browser, a line for a program."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return show_refusal(request, refused)
+        return self._refusal(request, refused)
+
+    def _refusal(self, request: Request, refused: Refused) -> HTMLResponse:
+        title, next_step = _REFUSALS.get(refused.status, ("This is refused", ""))
+        response = self.problem(request, refused.status, title, refused.what, next_step)
+        response.headers.update(refused.headers)
+        return response
+
+
+_REFUSALS: Final = {
+    401: (
+        "You are not known here",
+        "Open the console by the address of the proxy that logs you in; programs send a token.",
+    ),
+    403: ("This is not allowed", "Ask somebody with the role that it needs, or go back."),
+    404: ("Nothing here", "The address may be mistyped, or lead to what is gone."),
+    405: ("This address only takes forms", ""),
+    413: ("That is too large", ""),
+    421: (
+        "Not by this name",
+        "Open the console as localhost, or by the IP address of this machine; or give people a way "
+        "to log in (http.users_file and others).",
+    ),
+    500: (
+        "A fault of amqsidecar",
+        "What was asked for may not have been done: look before you ask again.",
+    ),
+    503: ("Not now", "Load the page again in a moment."),
+}
+"""Title and advice of the pages of refusals."""
 
 _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
     QueryError: (400, "This address is not understood", ""),

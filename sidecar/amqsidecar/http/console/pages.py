@@ -12,6 +12,7 @@ from amqsidecar.http.console import (
     message_pages,
     operation_pages,
     policy_pages,
+    report_pages,
 )
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.plots import (
@@ -23,7 +24,7 @@ from amqsidecar.http.console.plots import (
 )
 from amqsidecar.http.console.query import group_query
 from amqsidecar.http.console.svg import Plotted
-from amqsidecar.http.desk import Desk, OpenStore
+from amqsidecar.http.desk import OpenStore
 from amqsidecar.ledger import RowOrder, RowPage
 from amqsidecar.model.schedule import RowFilter, StoreState
 from amqsidecar.operations.charts import (
@@ -40,9 +41,8 @@ GROUPS_SHOWN = 200
 MEMBERS_SHOWN = 10
 
 
-def routes(desk: Desk) -> list[BaseRoute]:
+def routes(console: Console) -> list[BaseRoute]:
     """Return the routes of the console."""
-    console = Console(desk)
     return [
         console.static.route(),
         *_overview_routes(console),
@@ -52,6 +52,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
         *action_pages.routes(console),
         *operation_pages.routes(console),
         *policy_pages.routes(console),
+        *report_pages.routes(console),
     ]
 
 

@@ -1,0 +1,44 @@
+"""Pages of reports: which there are, and each as the job wrote it, shut in."""
+
+import asyncio
+from collections.abc import Iterable
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute
+
+from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.operations.reports import REPORT_POLICY, list_reports, read_report
+
+HEADERS = {
+    "Content-Security-Policy": REPORT_POLICY,
+    # Why: browsers refuse a page that is shut in and cut off from who opened it.
+    "Cross-Origin-Opener-Policy": "unsafe-none",
+}
+
+
+def routes(console: Console) -> Iterable[BaseRoute]:
+    """Return the routes of these pages; none where no folder is named."""
+    folder = console.desk.tools.reports
+    if folder is None:
+        return
+
+    async def reports(request: Request) -> Response:
+        try:
+            found = await asyncio.to_thread(list_reports, folder)
+        except OSError as error:
+            raise PageMissing(f"The reports can't be listed: {error.strerror}.") from error
+        return console.page(request, "reports.html", reports=found)
+
+    async def report(request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        try:
+            page = await asyncio.to_thread(read_report, folder, name)
+        except OSError as error:
+            raise PageMissing(f"The report {name} can't be read: {error.strerror}.") from error
+        if page is None:
+            raise PageMissing(f"There is no report {name} (any more).")
+        return HTMLResponse(page, headers=HEADERS)
+
+    yield console.route("/reports", reports)
+    yield console.route("/reports/one", report)
