@@ -70,8 +70,11 @@ def test_what_is_never_given_up_is_shown_for_a_while() -> None:
 
 
 def test_what_the_sidecar_does_otherwise_is_said() -> None:
-    parked = explainer(CLASSIC).forecast(DeadLetter(topic("prices"))).now.differs
-    assert "would reach every subscriber" in str(parked)
+    parked = explainer(CLASSIC).forecast(DeadLetter(topic("prices")))
+    assert "would reach every subscriber" in str(parked.now.differs)
+    assert (parked.now.is_parked, parked.sends, parked.end) == (True, [], parked.now)
+    sent = explainer(CLASSIC, parks_topics=False).forecast(DeadLetter(topic("prices")))
+    assert (sent.now.is_parked, len(sent.sends)) == (False, 3)
     expired = explainer(CLASSIC).forecast(DeadLetter(queue("orders"), expired=True))
     assert (expired.now.action, expired.sends) == ("dead_letter", [])
 

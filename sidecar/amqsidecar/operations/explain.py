@@ -18,6 +18,8 @@ from amqsidecar.policy.artemis_decider import ArtemisDecider
 SENDS_MAX: Final = 50
 """Re-sends that a forecast goes on for."""
 
+_PARKS: Final = "the sidecar parks it"
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What becomes of a dead letter; what has nothing to do with it is unset.
@@ -43,6 +45,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_delivery_attempts: int | UnsetType = UNSET
     dead_letter_address: str | UnsetType | None = UNSET
     redelivery_delay_ms: int | UnsetType = UNSET
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the sidecar parks it, whatever the rules say."""
+        return isinstance(self.differs, str) and self.differs.startswith(_PARKS)
 
 
 class PlannedSend(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +135,8 @@ class Explainer:
         after_ms = 0
         now = answer = self.explain(dead_letter)
         while isinstance(answer.delay_ms, int) and isinstance(answer.redelivery_count, int):
+            if answer.is_parked:
+                break
             if len(sends) == sends_max:
                 return Forecast(now=now, sends=sends, end=None)
             delay_ms, count = max(0, answer.delay_ms), answer.redelivery_count
@@ -164,17 +173,16 @@ class Explainer:
                 return Answer(
                     action="none",
                     rule="no plugin of the chain decided",
-                    differs="the sidecar parks it",
+                    differs=_PARKS,
                 )
 
     def _park_reason(self, origin: Destination) -> str | UnsetType:
         if self._is_intake(origin) or origin.name.endswith(self._suffix):
             return (
-                f"the sidecar parks it: {origin} is itself a dead-letter queue, so the true origin "
-                "is not known"
+                f"{_PARKS}: {origin} is itself a dead-letter queue, so the true origin is not known"
             )
         if origin.name.startswith(ADVISORY_PREFIX):
-            return "the sidecar parks it: advisories are not redelivered"
+            return f"{_PARKS}: advisories are not redelivered"
         return UNSET
 
     def _differs(
@@ -193,8 +201,7 @@ class Explainer:
         if final is None:
             if self._parks_topics and not origin.is_queue:
                 return (
-                    "the sidecar parks it: a re-send to a topic would reach every subscriber "
-                    "(policy.topics)"
+                    f"{_PARKS}: a re-send to a topic would reach every subscriber (policy.topics)"
                 )
             return "the sidecar re-sends it at once, as for 0" if is_overdue else UNSET
         if not final.is_queue:
