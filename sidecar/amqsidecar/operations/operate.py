@@ -131,8 +131,8 @@ def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
         names = {source.name, *source.name.split("::")}
         if target.is_queue and target.name in names:
             raise Refused(
-                f"{source} is a dead-letter queue that amqsidecar reads: what goes there is taken "
-                "again; to give messages up, cancel them"
+                f"{source} is a dead-letter queue that amqsidecar reads, or has read: what goes "
+                "there would go in a circle; to give messages up, cancel them"
             )
 
 
