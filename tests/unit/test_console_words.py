@@ -4,6 +4,7 @@ import shlex
 import subprocess
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from amqsidecar.cli import act_commands
@@ -11,10 +12,15 @@ from amqsidecar.cli.act_options import Asked, read_pace, read_selection
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.http.console.command import command_of, shell_word
 from amqsidecar.http.console.described import describe_pace
+from amqsidecar.http.console.pages import headline
 from amqsidecar.http.console.shown import shown
 from amqsidecar.http.console.svg import Plotted, lines, nice_top, stacked_bars
 from amqsidecar.model.operation import CAREFUL, Action, Pace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations.overview import Overview, Waiting
+from amqsidecar.operations.wellness import read_wellness
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
 
 NOW_MS = 1_800_000_000_000
 HOSTILE = "x'; rm -rf ~ #`$(reboot)\"\n\x1b[2J\u202e\\"
@@ -105,3 +111,13 @@ def test_a_plot_tells_who_can_not_see_it_and_holds_no_markup_of_strangers(draw: 
         heights = [float(bar.attrib["height"]) for bar in root.iter("rect")]
         assert heights[0] * 4 == pytest.approx(heights[1] * 3, abs=1)
         assert "<script>‹U+202E›: 3" in (root.find("rect/title").text or "")  # type: ignore[union-attr]
+
+
+def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
+    """A link that is down takes no dead letters: that is no good news."""
+    numbers = dict.fromkeys(("total", "overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
+    waiting = Waiting(next_due_at_ms=None, by_destination=[], **numbers)
+    seen = Overview(at_ms=NOW_MS, groups=[], waiting=waiting, recoveries=[])
+    assert headline(seen) == "Nothing died in the last hour."
+    blind = msgspec.structs.replace(seen, wellness=read_wellness(Health(), Metrics()))
+    assert headline(blind).endswith("but this sidecar needs a person.")

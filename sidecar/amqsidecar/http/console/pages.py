@@ -24,6 +24,7 @@ from amqsidecar.http.console.plots import (
 )
 from amqsidecar.http.console.query import group_query
 from amqsidecar.http.console.svg import Plotted
+from amqsidecar.http.console.templating import many
 from amqsidecar.http.desk import OpenStore
 from amqsidecar.ledger import RowOrder, RowPage
 from amqsidecar.model.schedule import RowFilter, StoreState
@@ -157,10 +158,12 @@ def headline(overview: Overview) -> str:
     """Return what matters most, in a sentence."""
     dying = [group for group in overview.groups if group.recent]
     if not dying:
+        if overview.wellness is not None and not overview.wellness.is_well:
+            return "Nothing was seen to die in the last hour, but this sidecar needs a person."
         return "Nothing died in the last hour."
     deaths = sum(group.recent for group in dying)
     groups = len(dying)
-    said = f"{deaths:,} died in the last hour, of {groups} cause{'s' if groups > 1 else ''}"
+    said = f"{many(deaths, 'message')} died in the last hour, of {many(groups, 'cause')}"
     new = sum(group.trend is Trend.NEW for group in dying)
     if new:
         said += f"; {new} {'are' if new > 1 else 'is'} new since yesterday"

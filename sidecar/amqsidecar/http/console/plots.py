@@ -61,11 +61,11 @@ def plot_recovery(attempts: Sequence[AttemptRecovery]) -> Plotted:
     ]
     return Plotted(
         key="recovery",
-        title="Recovery by attempt, last 24 hours",
+        title="What came back, by attempt, last 24 hours",
         description="; ".join(said) + ".",
         axis="attempt",
         labels=[f"{one.attempt}{' and later' if one.has_later else ''}" for one in attempts],
-        names=["re-sent, has not come back", "came back"],
+        names=["not come back so far", "came back"],
         counts=[
             [one.came_back.whole - one.came_back.part for one in attempts],
             [one.came_back.part for one in attempts],

@@ -12,7 +12,7 @@ from amqsidecar.operations.reports import REPORT_POLICY, list_reports, read_repo
 
 HEADERS = {
     "Content-Security-Policy": REPORT_POLICY,
-    # Why: browsers refuse a page that is shut in and cut off from who opened it.
+    # Why: the HTML standard has browsers refuse a page that is shut in and cut off from its opener.
     "Cross-Origin-Opener-Policy": "unsafe-none",
 }
 
