@@ -710,6 +710,19 @@ def test_what_is_seen_of_members_is_noted_with_how_far_was_read(
     assert store.followed_until() == "x/2"
 
 
+@pytest.mark.parametrize("limit", [1, 2, 9])
+def test_a_message_that_waits_twice_is_waited_for_once(store: LedgerStore, limit: int) -> None:
+    """One that died for several subscribers of a topic has several rows and one redelivery id."""
+    name = "test-000000000001"
+    take(store, *(grouped_row(number, redelivery_id=name) for number in range(1, 4)))
+    operation = run(store, store.add_operation(new_operation()), acts.retry(9_000, "ann"), limit)
+    assert (operation.changed, operation.resent) == (3, 2)
+    store.apply_sightings([sighting(1, 9_050)], "a")
+    now = store.operation(operation.id)
+    assert now is not None
+    assert now.resent == 3
+
+
 @pytest.mark.parametrize("is_one_read", [True, False])
 def test_what_was_sent_elsewhere_has_its_outcome(store: LedgerStore, is_one_read: bool) -> None:
     """Another person's redirect, or cancel, came between; what becomes of it there is theirs."""

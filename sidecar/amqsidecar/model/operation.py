@@ -125,7 +125,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         after_id: rows up to this were looked at.
         matched: rows that the selection hit; those in flight or final may have been left.
         changed: rows that were changed.
-        resent: of the changed ones so many were sent since.
+        resent: of the changed ones so many were sent since; of several rows of one message all but
+            one count at once.
         came_back: so many of these died again.
         not_before_ms: no step before this.
         portion: size of the portion that is sent and judged; 0 = no more of them; None = not begun.

@@ -342,16 +342,17 @@ class _Step:
         done = self._done_before(chosen)
         views = [view for view in free.views if view.id <= end and view.id not in done]
         changes = [(view, made) for view in views if (made := act(view)) is not None]
+        doubled = 0
         if changes:
             self._transaction.change(changes)
-            if self._is_followed:
-                self._follow(changes)
+            doubled = self._follow(changes) if self._is_followed else 0
         in_flight = [number for number in free.in_flight if number <= end]
         return msgspec.structs.replace(
             operation,
             after_id=end,
             matched=operation.matched + len(views) + len(in_flight),
             changed=operation.changed + len(changes),
+            resent=operation.resent + doubled,
         )
 
     def _selected(self, views: Sequence[RowView], select: Select) -> list[RowView]:
@@ -378,11 +379,18 @@ class _Step:
             and view.received_at_ms >= at_ms
         }
 
-    def _follow(self, changes: Sequence[tuple[RowView, Change]]) -> None:
+    def _follow(self, changes: Sequence[tuple[RowView, Change]]) -> int:
+        """Follow the messages of changed rows; returns how many need not be waited for.
+
+        A message may have several rows, and is waited for once.
+        """
         members = {
             event_key(view.redelivery_id): (pg_text(made.destination), made.event.at_ms)
             for view, made in changes
         }
+        ((waited_for,),) = self._database.query(
+            "count_unsent_members", number=self._operation.id, redelivery_ids=list(members)
+        )
         self._database.queue(
             "add_members",
             number=self._operation.id,
@@ -390,6 +398,7 @@ class _Step:
             destinations=[destination for destination, _ in members.values()],
             changed=[at_ms for _, at_ms in members.values()],
         )
+        return len(changes) - len(members) + int(waited_for)
 
 
 def _operations(rows: Rows) -> list[Operation]:

@@ -925,6 +925,12 @@ changed_at_ms = excluded.changed_at_ms, resent_at_ms = NULL, outcome = NULL, evi
 SELECT redelivery_id, changed_at_ms FROM operation_member
 WHERE operation = %(number)s AND redelivery_id = ANY (%(redelivery_ids)s::text[]);
 
+-- name: count_unsent_members
+-- How many of these messages an operation has changed already, and nobody has sent since.
+SELECT count(*) FROM operation_member
+WHERE operation = %(number)s AND redelivery_id = ANY (%(redelivery_ids)s::text[])
+    AND resent_at_ms IS NULL;
+
 -- name: list_members
 -- Members in the order of their ids.
 SELECT redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence

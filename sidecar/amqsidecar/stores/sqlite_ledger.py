@@ -210,13 +210,13 @@ class SqliteLedger:
             portion = next_rows(database, operation, select, limit)
             matched, changes = change_rows(database, portion.rows, act)
             record_events(database, [made.event for _, made in changes])
-            if is_followed:
-                add_members(database, number, changes)
+            doubled = add_members(database, number, changes) if is_followed else 0
             after = msgspec.structs.replace(
                 operation,
                 after_id=portion.until_id,
                 matched=operation.matched + matched,
                 changed=operation.changed + len(changes),
+                resent=operation.resent + doubled,
             )
             return write_operation(database, progress(after))
 

@@ -203,6 +203,11 @@ SELECT id FROM operation INDEXED BY operation_running WHERE is_running = 1;
 SELECT operation FROM operation_member INDEXED BY operation_member_by_outcome
 WHERE outcome = ? AND operation > ? ORDER BY operation LIMIT 1;
 
+-- name: count_unsent_members
+-- How many of these messages an operation has changed already, and nobody has sent since.
+SELECT count(*) FROM operation_member
+WHERE operation = ? AND redelivery_id IN (SELECT value FROM json_each(?)) AND outcome = 0;
+
 -- name: add_member
 -- An operation changed a message; if it did so before, what became of it then does not count.
 INSERT INTO operation_member (

@@ -115,12 +115,19 @@ def _selected(database: SqliteDatabase, portion: Portion, select: Select, limit:
 
 def add_members(
     database: SqliteDatabase, number: int, changes: Sequence[tuple[RowView, Change]]
-) -> None:
-    """Follow the messages of changed rows."""
+) -> int:
+    """Follow the messages of changed rows; returns how many need not be waited for.
+
+    A message may have several rows, and is waited for once.
+    """
+    ids = {row.redelivery_id for row, _ in changes}
+    names = msgspec.json.encode(list(ids)).decode()
+    waited_for: int = database.query("count_unsent_members", (number, names)).fetchone()[0]
     database.query_each(
         "add_member",
         [(number, row.redelivery_id, made.destination, made.event.at_ms) for row, made in changes],
     )
+    return len(changes) - len(ids) + waited_for
 
 
 def read_members(
