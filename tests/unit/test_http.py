@@ -163,14 +163,50 @@ def test_a_silent_client_is_cut_off(start: StartServer) -> None:
         assert client.recv(1000) in (b"", b"408 request timeout\n")
 
 
-def test_silent_clients_leave_room_for_probes_in_time(start: StartServer) -> None:
-    address = start(timeout_s=0.3, max_connections=1)
-    with socket.create_connection(address, timeout=10) as silent:
+def test_a_silent_client_is_cut_in_time(start: StartServer) -> None:
+    with socket.create_connection(start(timeout_s=0.3), timeout=10) as silent:
         silent.sendall(b"G")
+        assert silent.recv(1) == b""
+
+
+def test_silent_clients_leave_room_for_probes(start: StartServer) -> None:
+    """Or whoever reaches the port lets the kubelet believe that the sidecar is dead."""
+    address = start(timeout_s=60, max_connections=2)
+    with (
+        socket.create_connection(address, timeout=10) as slow,
+        socket.create_connection(address, timeout=10) as kept_alive,
+    ):
+        slow.sendall(b"GET /hea")
+        kept_alive.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert kept_alive.recv(12).endswith(b" 200")
+        assert ask(address, "/healthz")[0] == 200
+        while kept_alive.recv(4096):
+            pass
+        with socket.create_connection(address, timeout=10):
+            assert ask(address, "/healthz")[0] == 200
+            assert slow.recv(1) == b""
+
+
+def test_who_is_answered_is_not_cut_for_others() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    async def page(_request: Request) -> Response:
+        return StreamingResponse(endless())
+
+    app = make_app(make_desk(), OPEN_ACCESS, [Route("/page", page)])
+    server = HttpServer(app, timeout_s=60, max_connections=1)
+    address = server.start("127.0.0.1", 0)
+    with socket.create_connection(address, timeout=10) as reader:
+        reader.sendall(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert reader.recv(12).endswith(b" 200")
         with socket.create_connection(address, timeout=10) as refused:
             assert refused.recv(1) == b""
-        assert silent.recv(1) == b""
-    assert ask(address, "/healthz")[0] == 200
+        for _ in range(3):
+            assert reader.recv(100)
+    server.stop()
 
 
 def test_stop_cuts_open_connections(health: Health) -> None:

@@ -1,7 +1,8 @@
 """The HTTP server: uvicorn in a thread of its own, which strangers can't keep busy.
 
 Connections are few; one whose request does not arrive, or whose answer is not read, is cut off
-after a while. How long an answer may take is not bounded here: a stream of events has no end.
+after a while, and at once where somebody else needs its place. How long an answer may take is not
+bounded here: a stream of events has no end.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from amqsidecar.errors import ConfigError, Problem
 
 MAX_CONNECTIONS: Final = 64
-"""So many connections may be open at a time; more are refused."""
+"""So many connections may be open at a time; of more one that asks nothing has to go."""
 
 TIMEOUT_S: Final = 10.0
 """So long a request may take to arrive, and an answer to be read on."""
@@ -132,10 +133,9 @@ class _BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._arriving = self._cut_later()
         if len(self.connections) > self._max_connections:
-            transport.abort()
-        else:
-            self._arriving = self._cut_later()
+            self._make_room()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -156,6 +156,24 @@ class _BoundedProtocol(H11Protocol):
         self._stop_arriving()
         self._stop_unread()
         super().connection_lost(exc)
+
+    @property
+    def idle_until_s(self) -> float | None:
+        """When it is cut if it asks nothing, by the loop's clock; None = it is answered."""
+        timer = self._arriving or self.timeout_keep_alive_task
+        return None if timer is None else timer.when()
+
+    def cut(self) -> None:
+        """Cut it at once."""
+        self._stop_arriving()
+        self._unset_keepalive_if_required()
+        self.transport.abort()
+
+    def _make_room(self) -> None:
+        """Cut the connection that would be cut first, so that no silent ones keep probes out."""
+        connections = cast("set[_BoundedProtocol]", self.connections)
+        idle = [one for one in connections if one.idle_until_s is not None]
+        min(idle, key=lambda one: one.idle_until_s or 0.0).cut()
 
     def _cut_later(self) -> asyncio.TimerHandle:
         return self.loop.call_later(self._timeout_s, self.transport.abort)
