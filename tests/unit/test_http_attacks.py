@@ -115,6 +115,12 @@ def test_a_count_that_is_none_is_said_to_be_none(site: Site, expected: str) -> N
     assert "expected a number" in answer.text
 
 
+@pytest.mark.parametrize("target", ["a\0b", "a\r\nb", "a\u202eb", "queue://a\x1b[2J"])
+def test_a_target_is_what_it_looks_like(site: Site, target: str) -> None:
+    wanted = {"action": "redirect", "filter": {"id": [1]}, "expected": 1, "target": target}
+    assert site.client("token").post("/api/v1/operations", json=wanted).status_code == 400
+
+
 def test_no_more_listen_than_may(tmp_path: Path) -> None:
     """Also where all of them come at once."""
     fill(tmp_path / "schedule.db")

@@ -117,6 +117,8 @@ def _checked_target(text: str) -> Destination:
         raise Refused(str(error)) from error
     if target.is_temporary:
         raise Refused(f"{target} is temporary: it goes with the connection that made it")
+    if not target.name.isprintable():
+        raise Refused("the target has characters that nobody sees")
     # Why: Classic would send a copy to each.
     if "," in target.name or not _WILDCARDS.isdisjoint(target.name.split(".")):
         raise Refused(f"{target} names several: a redirect has one destination")
