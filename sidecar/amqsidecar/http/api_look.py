@@ -22,7 +22,6 @@ from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
     VIEW_BYTES_MAX,
     MessagePage,
-    message_page,
     original_message,
 )
 from amqsidecar.operations.overview import Overview, read_overview
@@ -167,20 +166,11 @@ class Looking:
 
     async def _message(self, call: Call) -> MessagePage:
         def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage:
-            role = call.caller.role
-            page = message_page(
-                store,
-                store,
-                call.part("reference"),
-                state.uid,
-                now_ms,
-                lambda encoding, data, most: self._desk.view(encoding, data, role, most),
-                acting=self._desk.tools.policies.acting(),
-                max_bytes=call.query.max_bytes,
-            )
+            reference, most = call.part("reference"), call.query.max_bytes
+            page = self._desk.message(store, state, now_ms, reference, call.caller.role, most)
             if page is None:
                 raise unknown(call)
-            return self._desk.masking.page(page, role)
+            return page
 
         return await self._desk.ask(read)
 

@@ -23,7 +23,14 @@ from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.acting import Policies
 from amqsidecar.operations.charts import LatenessBucket
-from amqsidecar.operations.message import EDIT_BYTES_MAX, EditMessage, ViewMessage
+from amqsidecar.operations.message import (
+    EDIT_BYTES_MAX,
+    VIEW_BYTES_MAX,
+    EditMessage,
+    MessagePage,
+    ViewMessage,
+    message_page,
+)
 from amqsidecar.operations.select import PropertiesOf
 from amqsidecar.operations.wellness import Wellness
 from amqsidecar.store import Store
@@ -143,6 +150,37 @@ class Desk:
         looks = self.view(encoding, message, role, EDIT_BYTES_MAX)
         self.masking.check_edit(looks, change, role)
         return self.tools.edit_message(encoding, message, change)
+
+    def message(
+        self,
+        store: OpenStore,
+        state: StoreState,
+        now_ms: int,
+        reference: str,
+        role: Role,
+        max_bytes: int = VIEW_BYTES_MAX,
+    ) -> MessagePage | None:
+        """Return what somebody of this role sees of a message and its life; for a question.
+
+        Args:
+            store: as the question has it.
+            state: as the question has it.
+            now_ms: as the question has it.
+            reference: row number or redelivery id.
+            role: theirs.
+            max_bytes: of the body at most.
+        """
+        page = message_page(
+            store,
+            store,
+            reference,
+            state.uid,
+            now_ms,
+            lambda encoding, data, most: self.view(encoding, data, role, most),
+            acting=self.tools.policies.acting(),
+            max_bytes=max_bytes,
+        )
+        return None if page is None else self.masking.page(page, role)
 
     def close(self) -> None:
         """Answer what waits, and close all stores; safe to call twice."""

@@ -19,8 +19,7 @@ from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState, StoreState
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Listing, list_messages
-from amqsidecar.operations.message import MessagePage, message_page, original_message
-from amqsidecar.operations.timeline import Moment
+from amqsidecar.operations.message import MessagePage, original_message
 
 LIMIT = 50
 
@@ -84,28 +83,7 @@ def _message_route(console: Console) -> BaseRoute:
         role = caller_of(request).role
 
         def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage | None:
-            page = message_page(
-                store,
-                store,
-                reference,
-                state.uid,
-                now_ms,
-                lambda encoding, data, most: desk.view(encoding, data, role, most),
-                acting=desk.tools.policies.acting(),
-            )
-            if page is None:
-                return None
-            return msgspec.structs.replace(
-                page,
-                rows=[masking.row(row) for row in page.rows],
-                row=None if page.row is None else masking.row(page.row),
-                life=[_masked(moment) for moment in page.life],
-            )
-
-        def _masked(moment: Moment) -> Moment:
-            return msgspec.structs.replace(
-                moment, event=masking.event(moment.event, role), said=masking.text(moment.said)
-            )
+            return desk.message(store, state, now_ms, reference, role)
 
         found = await desk.ask(read) if reference else None
         if found is None:
