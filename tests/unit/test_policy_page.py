@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from lxml import html
 
@@ -24,7 +24,7 @@ PLACE = "queue://orders<script>"
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[httpx.Client]:
+def client(tmp_path: Path) -> Iterator[httpx2.Client]:
     store = open_store(tmp_path / "schedule.db")
     now_ms = store._clock.now_ms()
     died = Received(
@@ -44,19 +44,19 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
     )
     with (
         running_console(tmp_path / "schedule.db", policies=policies) as url,
-        httpx.Client(base_url=url) as client,
+        httpx2.Client(base_url=url) as client,
     ):
         yield client
 
 
-def post(client: httpx.Client, rules: str) -> httpx.Response:
+def post(client: httpx2.Client, rules: str) -> httpx2.Response:
     [token] = html.fromstring(client.get("/policies").text).xpath(
         f"//form[@action='/policies']//input[@name='{CSRF_FIELD}']/@value"
     )
     return client.post("/policies", data={"rules": rules, CSRF_FIELD: token})
 
 
-def test_policies_are_shown_where_messages_died(client: httpx.Client) -> None:
+def test_policies_are_shown_where_messages_died(client: httpx2.Client) -> None:
     page = client.get("/policies")
     assert page.status_code == 200
     assert "queue://orders&lt;script&gt;" in page.text
@@ -72,13 +72,13 @@ def test_where_no_rules_are_known_that_is_said(tmp_path: Path) -> None:
     store = open_store(tmp_path / "schedule.db")
     keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://orders")], [])
     store.close()
-    with running_console(tmp_path / "schedule.db") as url, httpx.Client(base_url=url) as client:
+    with running_console(tmp_path / "schedule.db") as url, httpx2.Client(base_url=url) as client:
         page = html.fromstring(client.get("/policies").text).text_content()
     assert "no broker answered yet" in page
     assert "not known yet" in page
 
 
-def test_other_rules_are_tried_and_nothing_is_changed(client: httpx.Client) -> None:
+def test_other_rules_are_tried_and_nothing_is_changed(client: httpx2.Client) -> None:
     rules = RULES.replace("maximum_redeliveries: 2", "maximum_redeliveries: 0")
     page = post(client, rules)
     assert page.status_code == 200, page.text
@@ -88,7 +88,7 @@ def test_other_rules_are_tried_and_nothing_is_changed(client: httpx.Client) -> N
     assert "after 2 re-sends" in client.get("/policies").text
 
 
-def test_rules_that_can_t_be_used_say_where(client: httpx.Client) -> None:
+def test_rules_that_can_t_be_used_say_where(client: httpx2.Client) -> None:
     page = post(client, "plugins: 5")
     assert page.status_code == 422
     assert "rules.yaml:1" in page.text
