@@ -688,7 +688,12 @@ def test_a_second_ctrl_c_says_that_the_operation_is_not_over(
         raise AssertionError("it ends the program")
 
     monkeypatch.setattr(SqliteStore, "step_operation", impatient)
-    result = cli("cancel", "--all", "--yes")
+    # Why: a shell that starts the tests in the background lets them ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = cli("cancel", "--all", "--yes")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.code == 130
     assert "operation 1 is not over" in result.err
     assert "amqsidecar operation cancel 1" in result.err
