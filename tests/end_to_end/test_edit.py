@@ -162,7 +162,8 @@ def check_page(site: Site, row: RowView) -> None:
         return [one.kind for one in found.life]
 
     kinds = eventually(lambda: kinds if "resent" in (kinds := page()) else None, what="a re-send")
-    assert kinds == ["received", "scheduled", "edited", "retried", "resent"]
+    # Why each once: the retry of all may come before the service has sent what was edited.
+    assert list(dict.fromkeys(kinds)) == ["received", "scheduled", "edited", "retried", "resent"]
 
 
 def test_a_compressed_body_is_edited_and_stays_compressed(

@@ -93,6 +93,10 @@ class Site:
             acked = pool.submit(self.peer.consume, self.queue("acked"), COUNT, wait_ms=WAIT_MS)
             again = pool.submit(self.fail, self.queue("again"))
             self.sidecar.run_command("retry", *ids)
+            eventually(
+                lambda: len(self.peer.browse(self.queue("purged"))) == COUNT,
+                what="those to be purged are there",
+            )
             purge(self.broker, self.queue("purged"))
             assert len(acked.result()) == COUNT
             again.result()
