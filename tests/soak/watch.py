@@ -65,6 +65,8 @@ class WatchedSidecar(SidecarProcess):
                 f"intake.queues=[{intake or dead_letter_queue(broker)}]",
                 "discovery.interval_s=30",
                 "cycle.max_wait_ms=500",
+                # Why: it remembers re-sends for as long as they may come back, up to a bound.
+                "outcomes.watch=false",
             ),
             environ={
                 "PYTHONPATH": os.pathsep.join((str(INSIDE), os.environ.get("PYTHONPATH", ""))),
