@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -40,10 +40,8 @@ from amqsidecar.stores import (
     sqlite_pages,
     sqlite_rows,
 )
-from support.postgres_schedule import EmptiedStore, empty
 from support.schedule_rows import resent, scheduled, taken_row, took
 from support.unsynced_store import UnsyncedStore
-from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
 FAR_MS = 10**12
@@ -55,43 +53,6 @@ class LedgerStore(Store, Ledger, Protocol):
 
 
 MakeStore = Callable[[], LedgerStore]
-
-
-def sqlite_stores(request: pytest.FixtureRequest) -> MakeStore:
-    folder = request.getfixturevalue("tmp_path")
-    return lambda: UnsyncedStore(folder / "schedule.db", clock=VirtualClock())
-
-
-def postgres_stores(request: pytest.FixtureRequest) -> MakeStore:
-    url = request.getfixturevalue("postgres").url()
-    empty(url)
-    return lambda: EmptiedStore(url, clock=VirtualClock())
-
-
-STORES = [
-    pytest.param(sqlite_stores, id="sqlite"),
-    pytest.param(postgres_stores, id="postgres", marks=pytest.mark.postgres),
-]
-
-
-@pytest.fixture(params=STORES)
-def open_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
-    """Opens store objects over one and the same medium."""
-    make, made = request.param(request), list[LedgerStore]()
-
-    def open_and_remember() -> LedgerStore:
-        made.append(make())
-        made[-1].open()
-        return made[-1]
-
-    yield open_and_remember
-    for store in made:
-        store.close()
-
-
-@pytest.fixture
-def store(open_store: MakeStore) -> LedgerStore:
-    return open_store()
 
 
 def grouped_row(row_id: int, **fields: Any) -> TakenRow:

@@ -12,9 +12,8 @@ from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres_store import PostgresStore
-from support.postgres_schedule import EmptiedStore, as_older, empty
+from support.postgres_schedule import as_older
 from support.schedule_rows import resent, taken_row, took
-from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 FAR_MS = 10**9
@@ -25,43 +24,6 @@ class JournaledStore(Store, Outbox, Protocol):
 
 
 MakeStore = Callable[[], JournaledStore]
-
-
-def sqlite_stores(request: pytest.FixtureRequest) -> MakeStore:
-    folder = request.getfixturevalue("tmp_path")
-    return lambda: UnsyncedStore(folder / "schedule.db", clock=VirtualClock())
-
-
-def postgres_stores(request: pytest.FixtureRequest) -> MakeStore:
-    url = request.getfixturevalue("postgres").url()
-    empty(url)
-    return lambda: EmptiedStore(url, clock=VirtualClock())
-
-
-STORES = [
-    pytest.param(sqlite_stores, id="sqlite"),
-    pytest.param(postgres_stores, id="postgres", marks=pytest.mark.postgres),
-]
-
-
-@pytest.fixture(params=STORES)
-def open_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
-    """Opens store objects over one and the same medium."""
-    make, made = request.param(request), list[JournaledStore]()
-
-    def open_and_remember() -> JournaledStore:
-        made.append(make())
-        made[-1].open()
-        return made[-1]
-
-    yield open_and_remember
-    for store in made:
-        store.close()
-
-
-@pytest.fixture
-def store(open_store: MakeStore) -> JournaledStore:
-    return open_store()
 
 
 def record_at(store: Store, *times: int) -> None:
