@@ -69,16 +69,7 @@ def cancel(now_ms: int, actor: str, suffix: str) -> Act:
             destination=destination,
             actor=actor,
         )
-        return Change(
-            state=RowState.WAITING,
-            due_at_ms=now_ms,
-            destination=destination,
-            is_final=True,
-            # Why: a final message carries the redeliveries that were, not the next one.
-            redelivery_count=row.redelivery_count - 1,
-            reason=None,
-            event=event,
-        )
+        return _sent_to(destination, row, event, now_ms, is_final=True)
 
     return change
 
@@ -102,16 +93,7 @@ def redirect(now_ms: int, actor: str, target: str) -> Act:
             destination=target,
             actor=actor,
         )
-        return Change(
-            state=RowState.WAITING,
-            due_at_ms=now_ms,
-            destination=target,
-            is_final=False,
-            # Why: a final row has the redeliveries that were, others have the next one.
-            redelivery_count=row.redelivery_count + row.is_final,
-            reason=None,
-            event=event,
-        )
+        return _sent_to(target, row, event, now_ms, is_final=False)
 
     return change
 
@@ -119,7 +101,7 @@ def redirect(now_ms: int, actor: str, target: str) -> Act:
 def discard(now_ms: int, actor: str) -> Act:
     """Drop rows and their messages for good."""
 
-    def change(row: RowView) -> Change:
+    def drop(row: RowView) -> Change:
         event = Discarded(
             at_ms=now_ms,
             id=row.id,
@@ -128,18 +110,10 @@ def discard(now_ms: int, actor: str) -> Act:
             rule=f"discarded by {actor}",
             actor=actor,
         )
-        return Change(
-            state=row.state,
-            due_at_ms=row.due_at_ms,
-            destination=row.destination,
-            is_final=row.is_final,
-            redelivery_count=row.redelivery_count,
-            reason=None,
-            event=event,
-            is_removed=True,
-        )
+        change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
+        return msgspec.structs.replace(change, is_removed=True)
 
-    return change
+    return drop
 
 
 def hold(now_ms: int, actor: str) -> Act:
@@ -180,6 +154,21 @@ def release(now_ms: int, actor: str) -> Act:
         return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
 
     return change
+
+
+def _sent_to(
+    destination: str, row: RowView, event: AnyEvent, now_ms: int, *, is_final: bool
+) -> Change:
+    return Change(
+        state=RowState.WAITING,
+        due_at_ms=now_ms,
+        destination=destination,
+        is_final=is_final,
+        # Why: a final row has the redeliveries that were, others have the next one.
+        redelivery_count=row.redelivery_count + row.is_final - is_final,
+        reason=None,
+        event=event,
+    )
 
 
 def _changed(
