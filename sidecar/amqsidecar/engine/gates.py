@@ -1,0 +1,161 @@
+"""What is due passes gates, or waits: pace, windows, and whatever else plugins put there."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from amqsidecar.engine.judge import LATEST_DUE_MS
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Returned
+from amqsidecar.model.gate import DueMessage, Wait
+from amqsidecar.model.schedule import DueRow
+from amqsidecar.plugin import Gate
+from amqsidecar.store import StoreTransaction
+
+FAULT_WAIT_MS = 60_000
+"""How long a message waits whose gate fails or gives an answer that can't be used."""
+
+REASON_MAX = 500
+"""Longer ones are cut: the reason stands beside each message."""
+
+TellWaits = Callable[[str, int], None]
+"""Told by the name of a gate how many messages it let wait."""
+
+
+GatesAt = Callable[[Destination], tuple[str, ...]]
+"""Returns what redeliveries to a destination pass when they are due, one text per gate."""
+
+
+def no_gates(_destination: Destination) -> tuple[str, ...]:
+    """Return none."""
+    return ()
+
+
+def described(gates: Mapping[str, Gate]) -> GatesAt:
+    """Return what tells people of gates, which nobody else may ask meanwhile."""
+
+    def gates_at(destination: Destination) -> tuple[str, ...]:
+        told: list[str] = []
+        for name, gate in gates.items():
+            try:
+                what = gate.describe(destination)
+            except Exception as error:  # noqa: BLE001 - a stranger's gate may raise anything
+                what = f"fails: {type(error).__name__}: {error}"
+            if what is not None:
+                told.append(f"{name}: {what}")
+        return tuple(told)
+
+    return gates_at if gates else no_gates
+
+
+def _tell_nobody(_name: str, _count: int) -> None:
+    """Do nothing."""
+
+
+class Gates:
+    """Asks gates in order; the first that lets a message wait has the word.
+
+    Only redeliveries pass them: what goes to a final dead-letter queue is not held up. What a
+    person retries goes past them, and they are told.
+    """
+
+    def __init__(self, gates: Mapping[str, Gate], tell_waits: TellWaits = _tell_nobody) -> None:
+        """Make them.
+
+        Args:
+            gates: by the name that operators know, in the order in which they are asked.
+            tell_waits: told after each cycle.
+        """
+        self._gates = gates
+        self._tell_waits = tell_waits
+
+    def choose(
+        self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+    ) -> list[DueRow]:
+        """Return the rows that pass; postpone the others, in one statement per time and reason.
+
+        Args:
+            tx: what is written here counts only with the rest of the cycle.
+            rows: that would be sent now.
+            now_ms: the time.
+            events: gets what is news.
+        """
+        passing: list[DueRow] = []
+        waiting: dict[tuple[int, str, str], list[int]] = {}
+        counts: dict[str, int] = {}
+        for row in rows:
+            stopped = None if row.is_final else self._stop(row, now_ms)
+            if stopped is None:
+                passing.append(row)
+                continue
+            name, wait = stopped
+            counts[name] = counts.get(name, 0) + 1
+            waiting.setdefault((wait.until_ms, wait.reason, name), []).append(row.id)
+            if wait.is_news:
+                events.append(
+                    DestinationBlocked(
+                        at_ms=now_ms,
+                        destination=row.destination,
+                        reason=wait.reason,
+                        retry_at_ms=wait.until_ms,
+                    )
+                )
+        for (until_ms, reason, name), ids in waiting.items():
+            tx.postpone(ids, until_ms, reason, name)
+        for name, count in counts.items():
+            self._tell_waits(name, count)
+        return passing
+
+    def observe(self, events: Sequence[AnyEvent]) -> None:
+        """Tell all gates what became true."""
+        for event in events:
+            # Why by hand: a cycle has thousands of other events.
+            if isinstance(event, Resent):
+                self._tell("resent", parse_destination(event.destination), event.at_ms)
+            elif isinstance(event, Returned) and event.origin is not None:
+                self._tell("returned", parse_destination(event.origin), event.at_ms)
+
+    def _stop(self, row: DueRow, now_ms: int) -> tuple[str, Wait] | None:
+        message = DueMessage(
+            destination=parse_destination(row.destination),
+            due_at_ms=row.due_at_ms,
+            redelivery_count=row.redelivery_count,
+            passes_gates=row.passes_gates,
+        )
+        if row.passes_gates:
+            self._tell("passed", message, now_ms)
+            return None
+        for name, gate in self._gates.items():
+            wait = _asked(name, gate.wait_of, message, now_ms)
+            if wait is not None:
+                return name, wait
+        for name, gate in self._gates.items():
+            wait = _asked(name, gate.passed, message, now_ms)
+            if wait is not None:
+                return name, wait
+        return None
+
+    def _tell(self, what: str, about: Destination | DueMessage, at_ms: int) -> None:
+        for gate in self._gates.values():
+            # Why: a stranger's gate may raise anything, and what is true stays true.
+            with suppress(Exception):
+                getattr(gate, what)(about, at_ms)
+
+
+def _asked(
+    name: str, ask: Callable[[DueMessage, int], Wait | None], message: DueMessage, now_ms: int
+) -> Wait | None:
+    """Return a gate's answer; one that fails or makes no sense lets messages wait, none is lost."""
+    try:
+        wait = ask(message, now_ms)
+        return None if wait is None else _usable(wait, now_ms)
+    except Exception as error:  # noqa: BLE001 - a stranger's gate may raise anything
+        reason = f"the gate {name} fails: {type(error).__name__}: {error}"
+        return _usable(Wait(0, reason), now_ms)
+
+
+def _usable(wait: Wait, now_ms: int) -> Wait:
+    """Return a wait that ends after now, by a clock that stores can keep."""
+    until_ms = wait.until_ms
+    if type(until_ms) is not int or until_ms <= now_ms:
+        until_ms = now_ms + FAULT_WAIT_MS
+    return Wait(min(until_ms, LATEST_DUE_MS), str(wait.reason)[:REASON_MAX], wait.is_news)

@@ -1,0 +1,35 @@
+"""What gates are told of a due message, and what they answer."""
+
+import msgspec
+
+from amqsidecar.model.destination import Destination
+
+
+class DueMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A redelivery whose time has come.
+
+    Attributes:
+        destination: where it would be sent now.
+        due_at_ms: since when; after a wait of a gate exactly the time that the gate named.
+        redelivery_count: the count that it will carry.
+        passes_gates: a person said that it goes now: no gate is asked, all are told.
+    """
+
+    destination: Destination
+    due_at_ms: int
+    redelivery_count: int
+    passes_gates: bool = False
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False):
+    """A due message does not go now.
+
+    Attributes:
+        until_ms: when to ask again.
+        reason: for the operator, who sees it beside the message.
+        is_news: the destination was open until now: log and metrics are told.
+    """
+
+    until_ms: int
+    reason: str
+    is_news: bool = False

@@ -1,0 +1,72 @@
+"""Which options of a gate act on a destination: entries with patterns, as in Classic's policies."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.policy.destination_map import DestinationMap
+from amqsidecar.policy.option_reader import OptionReader
+from amqsidecar.policy.rule_source import RuleSource
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GateEntries(Generic[T]):
+    """The checked options of one gate.
+
+    Attributes:
+        entries: patterns with the options that act there.
+        default_entry: for all other destinations; None = they are not the gate's business.
+    """
+
+    entries: tuple[tuple[tuple[Destination, ...], T], ...]
+    default_entry: T | None
+
+
+class EntryFinder(Generic[T]):
+    """Finds the one entry that acts on a destination; of `address::queue` the address counts."""
+
+    def __init__(self, options: GateEntries[T]) -> None:
+        self._map = DestinationMap(options.entries)
+        self._default = options.default_entry
+
+    def find(self, destination: Destination) -> T | None:
+        """Return what acts on a destination; None = nothing."""
+        if "::" in destination.name:
+            destination = Destination(DestinationKind(destination.kind), destination.address)
+        found = self._map.find(destination)
+        return self._default if found is None else found
+
+
+def read_entries(
+    options: Mapping[str, object], source: RuleSource, read: Callable[[OptionReader], T]
+) -> GateEntries[T]:
+    """Return the options of a gate: `entries`, each with a pattern, and `default_entry`.
+
+    Args:
+        options: as they stand in the configuration.
+        source: where they stand.
+        read: reads what is the gate's own in one entry; problems go to the reader.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[Problem] = []
+    reader = OptionReader(options, source, problems)
+    entries = []
+    for entry in reader.mappings("entries"):
+        entries.append((entry.pattern(), read(entry)))
+        entry.finish()
+    default = reader.mapping("default_entry")
+    default_entry = None if default is None else read(default)
+    if default is not None:
+        default.finish()
+    if not entries and default is None:
+        reader.fail("entries", "expected entries or a default_entry: it would act nowhere")
+    reader.finish()
+    if problems:
+        raise ConfigError(problems)
+    return GateEntries(tuple(entries), default_entry)

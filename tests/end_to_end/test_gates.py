@@ -1,0 +1,157 @@
+"""Gates before a real broker: paced, probed, outside its window; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.broker import PROPERTY_REDELIVERY_ID
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.event import Resent
+from amqsidecar.stores.sqlite_store import SqliteStore
+from support.brokers import ArtemisBroker
+from support.jms_message import JmsMessage
+from support.jms_peer import JmsPeer
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICY = Path(__file__).parent / "policies" / "artemis.yaml"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker() as started:
+        yield started
+
+
+def sidecar_with(folder: Path, broker: ArtemisBroker, gates: str) -> SidecarProcess:
+    return sidecar_at(folder, broker.amqp_url, POLICY, gates)
+
+
+def sidecar_at(folder: Path, url: str, policy: Path, gates: str) -> SidecarProcess:
+    sets = ["intake.backlog=process", f"policy.gates={gates}"]
+    return SidecarProcess(folder, url, policy=policy, sets=sets)
+
+
+def die(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
+    peer.produce(queue, ["Text"], count=count)
+    fail(peer, queue, count, how)
+
+
+def fail(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
+    peer.fail(queue, how, messages=count, deliveries=1, quiet_ms=0)
+
+
+def rows_of(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:
+    return sidecar.json_command("list", "--destination", queue)["rows"]
+
+
+def waiting_for(sidecar: SidecarProcess, queue: str, reason: str, count: int) -> None:
+    def is_so() -> bool:
+        rows = rows_of(sidecar, queue)
+        return [reason in (row["reason"] or "") for row in rows] == [True] * count
+
+    eventually(is_so, what=f"{count} rows of {queue} wait: {reason}")
+
+
+def resent_ms(folder: Path, messages: Sequence[JmsMessage]) -> list[list[int]]:
+    """Return when each message was re-sent, by the history; the sidecar has ended."""
+    store = SqliteStore(folder / "schedule.db", clock=SystemClock())
+    store.open()
+    names = [str(message.value(PROPERTY_REDELIVERY_ID)) for message in messages]
+    told = [[e.at_ms for e in store.history(one) if isinstance(e, Resent)] for one in names]
+    store.close()
+    assert len(set(names)) == len(messages)
+    return told
+
+
+def test_a_pace_is_kept_and_all_arrive(broker: ArtemisBroker, tmp_path: Path, unique: str) -> None:
+    queue, peer = f"e2e.back.{unique}", JmsPeer.of(broker, "qpid")
+    gates = '[{"pace": {"entries": [{"queue": "e2e.back.>", "messages": 3, "per_ms": 1000}]}}]'
+    with sidecar_with(tmp_path, broker, gates) as sidecar:
+        sidecar.start()
+        die(peer, queue, 12)
+        arrived = peer.consume(queue, count=12)
+        assert sidecar.metric('amqsidecar_gate_waits_total{gate="pace"}') >= 9
+        assert sidecar.stop() == 0
+    assert len({message.test_id for message in arrived}) == 12
+    times = sorted(at_ms for [at_ms] in resent_ms(tmp_path, arrived))
+    for first in range(12):
+        for last in range(first, 12):
+            assert (last - first + 1) * 1_000 <= 3 * (1_000 + times[last] - times[first])
+
+
+def test_a_breaker_opens_probes_and_closes(
+    broker: ArtemisBroker, tmp_path: Path, unique: str
+) -> None:
+    queue, peer = f"e2e.back.{unique}", JmsPeer.of(broker, "qpid")
+    gates = (
+        '[{"breaker": {"default_entry": {"least": 3, "probe": 1, "wait_ms": 6000,'
+        ' "verdict_ms": 1000}}}]'
+    )
+    with sidecar_with(tmp_path, broker, gates) as sidecar:
+        sidecar.start()
+        die(peer, queue, 4)
+        fail(peer, queue, 4)
+        waiting_for(sidecar, queue, "breaker: open", 4)
+        arrived = peer.consume(queue, count=4)
+        assert sidecar.metric("amqsidecar_destinations_blocked_total") == 1
+        assert sidecar.stop() == 0
+    (first, *probe), *others = sorted(resent_ms(tmp_path, arrived), key=lambda times: times[1])
+    assert probe[0] - first >= 6_000
+    assert all(later - probe[0] >= 1_000 for _, later in others)
+
+
+@pytest.mark.parametrize("name", ["artemis", "classic_5"])
+def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
+) -> None:
+    """And waits for them again when it dies again."""
+    queue = f"e2e.back.{unique}"
+    gates = (
+        '[{"breaker": {"default_entry": {"least": 3, "wait_ms": 86400000}}},'
+        ' {"windows": {"default_entry": {"windows": [{"opens": "0 0 29 2 *"}]}}}]'
+    )
+    if name == "artemis":
+        broker = request.getfixturevalue("broker")
+        peer, how, sidecar = (
+            JmsPeer.of(broker, "qpid"),
+            "reject",
+            sidecar_with(tmp_path, broker, gates),
+        )
+    else:
+        stock = request.getfixturevalue(name)
+        peer, how = JmsPeer.of(stock, "openwire"), "rollback"
+        sidecar = sidecar_at(
+            tmp_path, stock.openwire_url, POLICY.with_name("redelivery.yaml"), gates
+        )
+
+    def retry(*chosen: str) -> None:
+        sidecar.run_command("retry", *chosen, "--yes")
+
+    with sidecar:
+        sidecar.start()
+        die(peer, queue, 3, how)
+        waiting_for(sidecar, queue, "outside its window until", 3)
+        retry("--destination", queue)
+        fail(peer, queue, 3, how)
+        waiting_for(sidecar, queue, "breaker: open", 3)
+        [told] = sidecar.json_command("status")["gates"]
+        assert (told["destination"], told["gate"], told["count"]) == (
+            f"queue://{queue}",
+            "breaker",
+            3,
+        )
+        retry(str(rows_of(sidecar, queue)[0]["id"]))
+        arrived = peer.consume(queue, count=1)
+        waiting_for(sidecar, queue, "breaker: open", 2)
+        retry("--destination", queue)
+        arrived += peer.consume(queue, count=2)
+        assert sidecar.stop() == 0
+    assert len({message.test_id for message in arrived}) == 3

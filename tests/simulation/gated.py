@@ -1,0 +1,176 @@
+"""Gates for simulated sidecars, and what must hold of them; each class is one claim.
+
+Only what sidecars told counts: a send whose commit was never answered is left out. So is what a
+person retries, but for its own claim.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import amqsidecar_breaker
+import amqsidecar_pace
+import amqsidecar_windows
+from amqsidecar.engine.gates import Gates
+from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent
+from amqsidecar.model.schedule import DueRow
+from amqsidecar.plugin import Gate
+from amqsidecar.store import StoreTransaction
+from simulation.checkers import Checker, History
+from support.gates import gate_of
+
+WINDOWED = "queue://invoices"
+"""Its window is open in each even minute."""
+
+
+class GateMaker:
+    """Makes the gates of each process anew; the seed says what they allow."""
+
+    def __init__(self, seed: int, history: History) -> None:
+        chance = random.Random(f"gates {seed}")
+        self._history = history
+        self.messages, self.per_ms = chance.choice([(1, 100), (1, 900), (3, 1_000), (2, 5_000)])
+        self._share = chance.choice([0.4, 0.9])
+        history.pace = (self.messages, self.per_ms)
+
+    def make(self) -> Gates:
+        self._history.began()
+        window = {"opens": "*/2 * * * *", "open_for_minutes": 1}
+        breaking = {
+            "share": self._share,
+            "least": 3,
+            "window_ms": 20_000,
+            "probe": 1,
+            "wait_ms": 3_000,
+            "most_wait_ms": 20_000,
+            "verdict_ms": 1_000,
+        }
+        gates: dict[str, Gate] = {
+            "windows": gate_of(
+                amqsidecar_windows.plugin, entries=[{"queue": "invoices", "windows": [window]}]
+            ),
+            "breaker": gate_of(amqsidecar_breaker.plugin, default_entry=breaking),
+            "pace": gate_of(
+                amqsidecar_pace.plugin,
+                default_entry={"messages": self.messages, "per_ms": self.per_ms},
+            ),
+        }
+        return _Watched(gates, self._history)
+
+
+class _Watched(Gates):
+    """Tells the history who has to wait."""
+
+    def __init__(self, gates: Mapping[str, Gate], history: History) -> None:
+        super().__init__(gates)
+        self._history = history
+
+    def choose(
+        self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+    ) -> list[DueRow]:
+        passing = super().choose(tx, rows, now_ms, events)
+        self._history.let_wait(sorted({row.id for row in rows} - {row.id for row in passing}))
+        return passing
+
+
+class PersonAware(Checker):
+    """Knows which rows a person has retried: they go until a person says otherwise."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._retried: set[int] = set()
+
+    def operated(self, action: str, ids: Iterable[str], row_ids: Iterable[int]) -> None:
+        if action == "retry":
+            self._retried.update(row_ids)
+        elif action == "hold":
+            self._retried.difference_update(row_ids)
+
+    def by_rules(self, events: Iterable[AnyEvent]) -> Iterator[Resent]:
+        """Yield re-sends that no person asked for."""
+        for event in events:
+            if isinstance(event, Resent) and event.id not in self._retried:
+                yield event
+
+
+class NowMeansNow(PersonAware):
+    """No gate lets wait what a person retried."""
+
+    def let_wait(self, row_ids: Iterable[int]) -> None:
+        for row_id in self._retried.intersection(row_ids):
+            self.broken(f"a gate lets row {row_id} wait, which a person retried")
+
+
+class Paced(PersonAware):
+    """In no time more is sent to a destination than the pace allows.
+
+    What was sent before the clock was set, or by another process, does not count.
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._sent_ms: dict[str, list[int]] = defaultdict(list)
+
+    def jumped(self, before_ms: int, after_ms: int) -> None:
+        self._sent_ms.clear()
+
+    def began(self) -> None:
+        self._sent_ms.clear()
+
+    def told(self, events: Sequence[AnyEvent]) -> None:
+        messages, per_ms = self.history.pace
+        for event in self.by_rules(events):
+            if event.at_ms > self.history.clock.now_ms():
+                continue
+            sent_ms = self._sent_ms[event.destination]
+            sent_ms.append(event.at_ms)
+            for count, at_ms in enumerate(reversed(sent_ms), 1):
+                time_ms = event.at_ms - at_ms
+                if count * per_ms > messages * (per_ms + time_ms):
+                    self.broken(f"{count} went to {event.destination} in {time_ms} ms")
+                    return
+
+
+class InWindow(PersonAware):
+    """Nothing is sent while its window is closed."""
+
+    def told(self, events: Sequence[AnyEvent]) -> None:
+        for event in self.by_rules(events):
+            if event.destination == WINDOWED:
+                at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
+                if at.minute % 2:
+                    self.broken(f"one went to {WINDOWED} at {at:%H:%M:%S}")
+
+
+class StaysOpen(PersonAware):
+    """Until a breaker's wait is over, nothing goes past it.
+
+    Where the clock was set meanwhile, the wait may be over at any time.
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._open: dict[str, tuple[int, int]] = {}
+
+    def jumped(self, before_ms: int, after_ms: int) -> None:
+        self._open.clear()
+
+    def began(self) -> None:
+        self._open.clear()
+
+    def told(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if event.at_ms > self.history.clock.now_ms():
+                continue
+            if isinstance(event, DestinationBlocked) and event.reason.startswith("breaker: open"):
+                self._open[event.destination] = (event.at_ms, event.retry_at_ms)
+            for sent in self.by_rules([event]):
+                from_ms, until_ms = self._open.get(sent.destination, (0, 0))
+                if from_ms <= sent.at_ms < until_ms:
+                    self.broken(f"one went to {sent.destination} {until_ms - sent.at_ms} ms early")
+
+
+GATE_CHECKERS: tuple[type[Checker], ...] = (Paced, InWindow, StaysOpen, NowMeansNow)
