@@ -9,8 +9,12 @@ import pytest
 from amqsidecar.broker import BrokerKind
 from amqsidecar.config.broker_url import parse_broker_url
 from amqsidecar.config.load import check_start, load_config
-from amqsidecar.config.schema import Backlog, Config, KindChoice, TopicPolicy, split_listen
+from amqsidecar.config.schema import Config
 from amqsidecar.config.secrets import STARS, Secret
+from amqsidecar.config.sections.broker import KindChoice
+from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.sections.intake import Backlog
+from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import ClassicRules

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from amqsidecar import __version__
+from amqsidecar.app import _Health
 from amqsidecar.model.event import (
     AnyEvent,
     Cancelled,
@@ -30,7 +31,10 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, Tally
-from amqsidecar.telemetry.metrics import OTHER, Metrics, rule_kind
+from amqsidecar.telemetry.event_counts import rule_kind
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.telemetry.metrics_table import OTHER
 
 QUEUE = "queue://orders"
 
@@ -153,6 +157,21 @@ def test_operations_count_by_action() -> None:
     assert samples["amqsidecar_operation_messages_total", ("hold",)] == 1
 
 
+def test_new_causes_are_those_that_were_told_last() -> None:
+    metrics = Metrics(destination_limit=1)
+    metrics.set_new_causes({"queue://old": 3})
+    metrics.set_new_causes({QUEUE: 2, "queue://B": 1})
+    assert metrics.labelled("amqsidecar_new_causes") == {(OTHER,): 3}
+
+
+def test_space_that_nobody_knows_of_is_not_shown_as_none() -> None:
+    metrics = Metrics()
+    sample = ("amqsidecar_store_available_bytes", ())
+    assert sample not in scrape(metrics)
+    metrics.set_store_available(0)
+    assert scrape(metrics)[sample] == 0
+
+
 def test_counters_without_labels_exist_before_the_first_event() -> None:
     samples = scrape(Metrics())
     assert samples["amqsidecar_exhausted_total", ()] == 0
@@ -223,6 +242,16 @@ def test_the_link_the_store_and_the_version_are_told() -> None:
     assert __version__ in labels
     metrics.set_link_up(False)
     assert metrics.value("amqsidecar_link_up") == 0
+
+
+def test_a_token_is_awaited_until_the_link_is_up_or_lost() -> None:
+    metrics = Metrics()
+    told = _Health(Health(), metrics)
+    for ends in (told.link_up, lambda: told.link_down("gone")):
+        told.token_awaited("held elsewhere")
+        assert metrics.value("amqsidecar_token_awaited") == 1
+        ends()
+        assert metrics.value("amqsidecar_token_awaited") == 0
 
 
 def test_nothing_is_shared_between_two_objects() -> None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from amqsidecar.config.schema import Config, Section, known_options
+from amqsidecar.config.option import Section
+from amqsidecar.config.schema import Config, known_options
 from amqsidecar.errors import ConfigError, Problem
 
 ENVIRONMENT_PREFIX: Final = "AMQSIDECAR_"
@@ -22,8 +23,8 @@ _SERVICE_VARIABLE: Final = re.compile(
 _NOT_OPTIONS: Final = frozenset({"AMQSIDECAR_CRASH_POINT"})
 """Variables of ours that tests use; see `engine.crash_points`."""
 
-_FREE_FORM: Final = "policy.rules"
-"""The one option whose content isn't described by the schema."""
+_FREE_FORM: Final = ("policy.rules", "policy.gates")
+"""Options whose content isn't described by the schema."""
 
 _PATHS: Final = (
     "broker.password_file",
@@ -156,8 +157,8 @@ class _Merger:
                 self._fail("--set", f"expected dotted.key=value, found {_shown(key, text)}")
             elif key in known_options() or _is_section(key):
                 self._put_text(key, value, where)
-            elif key.startswith(f"{_FREE_FORM}."):
-                self._fail(where, f"only the whole of `{_FREE_FORM}` can be set here")
+            elif whole := next((one for one in _FREE_FORM if key.startswith(f"{one}.")), None):
+                self._fail(where, f"only the whole of `{whole}` can be set here")
             else:
                 self._fail(where, _unknown(key))
 

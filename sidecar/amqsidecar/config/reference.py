@@ -10,7 +10,7 @@ from amqsidecar.config.schema import Config, known_options
 
 _INTRODUCTION = f"""# Options
 
-Printed by `python -m amqsidecar.config.reference`; change `config/schema.py`, not this page.
+Printed by `python -m amqsidecar.config.reference`; change `config/sections/`, not this page.
 
 An option is set in the YAML file that `--config` names, overridden by the environment, overridden
 by `--set`:

@@ -1,6 +1,9 @@
 """Values that must not be seen."""
 
+from pathlib import Path
 from typing import Final
+
+from amqsidecar.errors import ConfigError, Problem
 
 STARS: Final = "********"
 
@@ -34,3 +37,24 @@ class Secret:
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a Secret is not pickled")
+
+
+def secret_in(path: Path, key: str) -> Secret:
+    """Return what a file holds, without the line end.
+
+    Raises:
+        ConfigError: it can't be read or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem(key, f"{path} can't be read: {_reason(error)}")]) from error
+    if not text:
+        raise ConfigError([Problem(key, f"{path} is empty")])
+    return Secret(text)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

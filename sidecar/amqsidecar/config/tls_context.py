@@ -4,7 +4,7 @@ import ssl
 from pathlib import Path
 from typing import NoReturn
 
-from amqsidecar.config.schema import TlsOptions
+from amqsidecar.config.sections.broker import TlsOptions
 from amqsidecar.errors import ConfigError, Problem
 
 

@@ -6,7 +6,9 @@ from typing import Final
 import structlog
 
 from amqsidecar.clock import Clock
+from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.observation import DISCARD, HOLD, PARK, REDELIVER, Observed, Tally
+from amqsidecar.model.destination import parse_destination
 from amqsidecar.telemetry.logs import Logger, cut
 
 DESTINATIONS_MAX: Final = 20
@@ -18,10 +20,17 @@ PERIOD_S: Final = 1.0
 class LogObserved:
     """Writes a line about each observed dead letter, at most so many a second, and summaries."""
 
-    def __init__(self, clock: Clock, lines_per_s: int, logger: Logger | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        lines_per_s: int,
+        logger: Logger | None = None,
+        gates_at: GatesAt = no_gates,
+    ) -> None:
         self._clock = clock
         self._lines_per_s = lines_per_s
         self._log = structlog.get_logger("amqsidecar.observed") if logger is None else logger
+        self._gates_at = gates_at
         self._lines = 0
         self._left_out = 0
         self._until_s = 0.0
@@ -49,6 +58,9 @@ class LogObserved:
             told["destination"] = item.destination
         if item.action == REDELIVER:
             told |= {"delay_ms": item.delay_ms, "redelivery_count": item.redelivery_count}
+            gates = self._gates_at(parse_destination(item.destination))
+            if gates:
+                told["gates"] = list(gates)
         told["reason" if item.action in (PARK, HOLD) else "rule"] = cut(item.rule)
         self._log.info(f"would_{item.action}", **told)
 

@@ -1,0 +1,81 @@
+"""How options are declared, and the types that several sections share.
+
+A validator raises ValueError with a sentence that says what is expected; what is wrong between
+several options is said by `problems`, which names the option to change.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+KeyedProblem = tuple[str, str]
+"""The dotted key of an option, and what is wrong with it."""
+
+
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    why: str = "",
+    unit: str = "",
+    **constraints: Any,
+) -> Any:
+    """Declare an option.
+
+    Args:
+        default: what holds when nobody sets it.
+        help_text: one or more sentences for operators.
+        why: where the default comes from; "" = it speaks for itself.
+        unit: of a number.
+        constraints: of pydantic's `Field`, such as `ge`.
+    """
+    extra: dict[str, Any] = {"why": why, "unit": unit}
+    return Field(default, description=help_text, json_schema_extra=extra, **constraints)
+
+
+def section(kind: type["Section"], help_text: str) -> Any:
+    """Declare a group of options."""
+    return Field(default_factory=kind, description=help_text)
+
+
+class Section(BaseModel):
+    """Base of all groups of options: frozen, unknown keys are errors, numbers are not guessed."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+        validate_default=False,
+        allow_inf_nan=False,
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield what is wrong between options that are right each by itself."""
+        yield from ()
+
+
+StrictInt = Annotated[int, Field(strict=True)]
+StrictBool = Annotated[bool, Field(strict=True)]
+
+
+def as_texts(value: object) -> object:
+    """Let one text stand for a list of one, and nothing for none."""
+    if isinstance(value, str):
+        return (value,) if value else ()
+    return () if value is None else value
+
+
+Texts = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(as_texts, json_schema_input_type=str | list[str]),
+]
+
+
+def _as_path(value: object) -> object:
+    return None if value == "" else value
+
+
+OptionalPath = Annotated[Path | None, BeforeValidator(_as_path, json_schema_input_type=str | None)]

@@ -1,0 +1,1 @@
+"""One module for each section of the options, named like the section."""

@@ -1,0 +1,113 @@
+"""Options `intake.*`: what is read."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+
+from amqsidecar.broker import PROPERTY_CAUSE, Loss
+from amqsidecar.config.option import Section, StrictInt, Texts, as_texts, option
+from amqsidecar.model.destination import Destination, parse_destination
+
+
+class Backlog(StrEnum):
+    """What happens to dead letters that were there before the sidecar."""
+
+    HOLD = "hold"
+    PROCESS = "process"
+
+
+class Producers(StrEnum):
+    """Which applications' messages die in the dead-letter queues that are read."""
+
+    ANY = "any"
+    AMQP = "amqp"
+
+
+def _as_origins(value: object) -> Mapping[str, Destination]:
+    what = "expected a mapping from dead-letter queue to origin, such as DLQ.orders: orders"
+    if not isinstance(value, Mapping):
+        raise ValueError(what)  # noqa: TRY004 - pydantic wants it
+    origins = {}
+    for name, origin in value.items():
+        if isinstance(origin, Destination):
+            origins[str(name)] = origin
+        elif isinstance(name, str) and name and isinstance(origin, str) and origin:
+            origins[name] = parse_destination(origin)
+        else:
+            raise ValueError(what)
+    return origins
+
+
+Origins = Annotated[
+    Mapping[str, Destination],
+    PlainValidator(_as_origins, json_schema_input_type=dict[str, str]),
+    PlainSerializer(
+        lambda origins: {name: str(origin) for name, origin in origins.items()},
+        return_type=dict[str, str],
+    ),
+]
+Losses = Annotated[tuple[Loss, ...], BeforeValidator(as_texts, json_schema_input_type=list[Loss])]
+
+
+class IntakeOptions(Section):
+    """What is read."""
+
+    queues: Texts = option(
+        (),
+        "Dead-letter queues to read from; on Classic with the broker's wildcards, such as "
+        "`DLQ.>`. Empty = find them from the live broker.",
+        why="the broker knows its dead-letter queues",
+    )
+    backlog: Backlog = option(
+        Backlog.HOLD,
+        "What happens to dead letters that a queue already holds when the sidecar reads it for "
+        "the first time: `hold` = kept until a person releases them, where they are more than "
+        "`backlog_threshold`; `process` = decided like any other.",
+        why="a year of old failures must not be re-sent by starting a tool",
+    )
+    backlog_threshold: StrictInt = option(
+        100,
+        "Up to so many old dead letters of a queue are processed even with `backlog: hold`.",
+        why="a handful of them is today's trouble, not a backlog",
+        unit="messages",
+        ge=0,
+    )
+    origin: Origins = option(
+        {},
+        "Classic over AMQP, where messages don't tell their origin: the queue that the messages of "
+        "a dead-letter queue died in, by the name of the dead-letter queue. Needed for shared "
+        "dead-letter queues only; the origin of individual ones follows from `policy`.",
+    )
+    producers: Producers = option(
+        Producers.ANY,
+        "Classic over AMQP on a connector without `transport.transformer=jms`: `amqp` = read only "
+        "the dead letters that AMQP applications have made, which that connector carries whole.",
+        why="a message of another application would arrive as a BytesMessage",
+    )
+    allow_lossy: Losses = option(
+        (),
+        "STOMP, which can't carry everything: what messages may lose. `body_type` = Map, Object "
+        "and Stream bodies, and whether it was Text or Bytes; `property_types` = numbers and "
+        "booleans among the application properties become strings; `group` = `JMSXGroupID` and "
+        "`JMSXGroupSeq`. What would lose anything else is not taken. Classic over AMQP: "
+        "`body_type` = what deploy/reference/amqp-on-classic.md names.",
+        why="nothing is altered without a word",
+    )
+    cause_properties: Texts = option(
+        (PROPERTY_CAUSE,),
+        "Application properties in which consumers say why they gave up a message; the first that "
+        "it has counts, before what the broker says (`causes.md`). A property of your own such as "
+        "`x-exception-message` stays on the message that is re-sent; ours is taken off.",
+        why="Artemis says nothing, and Classic only of what its own clients roll back",
+    )
+    prefetch: StrictInt = option(
+        0,
+        "How many dead letters the broker may hand over ahead of their cycle, over all queues; 0 "
+        "= what suits the broker.",
+        why="Artemis counts those in hand as failed when the link breaks, Classic doesn't",
+        unit="messages",
+        ge=0,
+        le=100_000,
+    )

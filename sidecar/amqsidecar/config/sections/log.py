@@ -1,0 +1,32 @@
+"""Options `log.*`: the log on standard error."""
+
+from enum import StrEnum
+
+from amqsidecar.config.option import Section, option
+
+
+class LogLevel(StrEnum):
+    """The least important line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+class LogOptions(Section):
+    """The log on standard error."""
+
+    level: LogLevel = option(LogLevel.INFO, "The least important lines that are written.")
+    format: LogFormat = option(
+        LogFormat.JSON,
+        "`json` for collectors, `text` for people.",
+        why="containers' logs are collected",
+    )

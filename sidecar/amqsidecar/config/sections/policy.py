@@ -1,0 +1,78 @@
+"""Options `policy.*`: the rules."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from amqsidecar.config.option import KeyedProblem, OptionalPath, Section, option
+
+
+class TopicPolicy(StrEnum):
+    """What happens to a dead letter of a plain topic on Classic."""
+
+    PARK = "park"
+    REPUBLISH = "republish"
+
+
+def _as_rules(value: object) -> object:
+    if value is None or isinstance(value, Mapping):
+        return value
+    raise ValueError("expected a mapping in the policy format")
+
+
+def _as_gates(value: object) -> object:
+    if (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(one, Mapping) and len(one) == 1 for one in value)
+    ):
+        return value
+    if value is None:
+        return ()
+    raise ValueError("expected a list of gates, each with its options, such as `- pace: {...}`")
+
+
+# Why: the YAML reader's mappings know their lines; a validated copy wouldn't.
+Rules = Annotated[
+    Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
+]
+# Why no type of what is in it: each gate reads its own options.
+Gates = Annotated[
+    Sequence[Mapping[str, object]],
+    PlainValidator(_as_gates, json_schema_input_type=list[dict[str, Any]]),
+]
+
+
+class PolicyOptions(Section):
+    """The rules."""
+
+    source: OptionalPath = option(
+        None,
+        "File with the rules: the broker's own `activemq.xml` or `broker.xml`, or a `.yaml` in "
+        "our policy format. A relative path in a configuration file starts at that file's folder.",
+    )
+    rules: Rules = option(
+        None,
+        "Rules written here, in the policy format of `.yaml` sources; instead of `source`.",
+    )
+    topics: TopicPolicy = option(
+        TopicPolicy.PARK,
+        "Classic: what happens to a dead letter of a plain topic: `park` = kept for a person; "
+        "`republish` = sent to the topic again, so that all its subscribers get it again.",
+        why="one subscriber's failure is not the others' message",
+    )
+
+    gates: Gates = option(
+        (),
+        "Gates that redeliveries pass when they are due, in the order in which they are asked: "
+        "`pace`, `breaker`, `windows`, or those of other packages (`gates.md`). None = the "
+        "broker's rules alone decide when they go.",
+        why="they are beyond what brokers do",
+    )
+
+    def problems(self) -> Iterator[KeyedProblem]:
+        """Yield two sets of rules."""
+        if self.source is not None and self.rules is not None:
+            yield "rules", "`source` is set too; remove one of them"

@@ -1,0 +1,357 @@
+"""Every metric: the table that is served, documented, and held against alerts and dashboard.
+
+`python -m amqsidecar.telemetry.metrics_table` prints it as Markdown.
+"""
+
+import sys
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+DESTINATION_LIMIT: Final = 200
+"""So many destinations get a label of their own, first come first served; the others share one."""
+
+OTHER: Final = "other"
+
+
+class Kind(StrEnum):
+    """The kinds of metrics that we have."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class MetricSpec(msgspec.Struct, frozen=True):
+    """One row of the table.
+
+    Attributes:
+        name: as Prometheus shows it.
+        source: the event or the part of the service that it comes from.
+        bounds: histograms only: upper bounds of the buckets, without infinity.
+        is_always_there: False = it has no value until somebody sets one.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    source: str
+    bounds: tuple[float, ...] = ()
+    is_always_there: bool = True
+
+
+_LATENESS_BOUNDS: Final = (
+    *(0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
+_DURATION_BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+
+METRICS: Final = (
+    MetricSpec(
+        "amqsidecar_dead_letters_received_total",
+        Kind.COUNTER,
+        ("destination",),
+        "Dead letters taken from the broker, by original destination; by dead-letter queue where "
+        "the message doesn't tell its origin.",
+        "received, returned",
+    ),
+    MetricSpec(
+        "amqsidecar_decisions_total",
+        Kind.COUNTER,
+        ("action", "rule_kind"),
+        "Verdicts on dead letters. Action: redeliver, dead_letter, discard, park or hold. Rule "
+        "kind: redelivery, dead_letter, discarding, address_settings, sidecar (no rule of the "
+        "broker's) or other.",
+        "scheduled, exhausted, discarded, parked, held",
+    ),
+    MetricSpec(
+        "amqsidecar_observed_total",
+        Kind.COUNTER,
+        ("action", "rule_kind"),
+        "`run --observe` only: dead letters that were seen, by what would become of them; labels "
+        "as those of amqsidecar_decisions_total.",
+        "the observer",
+    ),
+    MetricSpec(
+        "amqsidecar_observed_by_destination_total",
+        Kind.COUNTER,
+        ("destination", "action"),
+        "`run --observe` only: the same by where they would go.",
+        "the observer",
+    ),
+    MetricSpec(
+        "amqsidecar_scheduled_total",
+        Kind.COUNTER,
+        (),
+        "Messages that the rules redeliver, counted at each death.",
+        "scheduled",
+    ),
+    MetricSpec(
+        "amqsidecar_resent_total",
+        Kind.COUNTER,
+        ("destination",),
+        "Messages sent to their original destination again.",
+        "resent",
+    ),
+    MetricSpec(
+        "amqsidecar_outcomes_total",
+        Kind.COUNTER,
+        ("destination", "outcome"),
+        "What became of re-sends, once it is known or `outcomes.window_s` has passed twice: "
+        "consumed, came back, unknown (`outcomes.md`). Of a shared schedule each sidecar counts "
+        "all.",
+        "the watcher",
+    ),
+    MetricSpec(
+        "amqsidecar_duplicates_suppressed_total",
+        Kind.COUNTER,
+        (),
+        "Re-sends that the broker had already; they count as sent.",
+        "duplicate_suppressed",
+    ),
+    MetricSpec(
+        "amqsidecar_exhausted_total",
+        Kind.COUNTER,
+        (),
+        "Messages that the rules redeliver no further.",
+        "exhausted",
+    ),
+    MetricSpec(
+        "amqsidecar_discarded_total",
+        Kind.COUNTER,
+        (),
+        "Messages that the rules drop.",
+        "discarded",
+    ),
+    MetricSpec(
+        "amqsidecar_destinations_blocked_total",
+        Kind.COUNTER,
+        (),
+        "How often a destination was found unable to take re-sends; what is due there waits.",
+        "destination_blocked",
+    ),
+    MetricSpec(
+        "amqsidecar_gate_waits_total",
+        Kind.COUNTER,
+        ("gate",),
+        "How often a gate let a due message wait (`gates.md`).",
+        "the gates",
+    ),
+    MetricSpec(
+        "amqsidecar_gate_waiting",
+        Kind.GAUGE,
+        ("destination", "gate"),
+        "Messages that were due and that a gate lets wait until later (`gates.md`). They are part "
+        "of amqsidecar_waiting, and not overdue.",
+        "the store's rows",
+    ),
+    MetricSpec(
+        "amqsidecar_waiting",
+        Kind.GAUGE,
+        ("destination", "state"),
+        "Messages in the schedule, by where they will go and state: waiting, held or parked.",
+        "the store's tallies",
+    ),
+    MetricSpec(
+        "amqsidecar_new_causes",
+        Kind.GAUGE,
+        ("destination",),
+        "Groups of failures, by cause and destination, of which the first message ever died within "
+        "the last hour, as far as the history goes.",
+        "the store's groups",
+    ),
+    MetricSpec(
+        "amqsidecar_left_behind",
+        Kind.GAUGE,
+        ("destination", "reason"),
+        "Dead letters that stay in their queue (the label's destination). Reason, by what the "
+        "wire can't carry: body_type, property_types, group, not_carried, not_convertible; can't "
+        "accept: not_acknowledgeable; does not show: no_origin, no_name, not_amqp_made; or "
+        "not_listed (`run --observe` can't look at them), stuck_in_broker (handed out to nobody), "
+        "refused (the queue can't be read; 0 where it can't be counted). At least so many.",
+        "the link",
+    ),
+    MetricSpec(
+        "amqsidecar_oldest_overdue_seconds",
+        Kind.GAUGE,
+        (),
+        "How long the most overdue waiting message has been due; 0 = none is.",
+        "the store's next due time",
+    ),
+    MetricSpec(
+        "amqsidecar_lateness_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "How long after its due time a message was re-sent.",
+        "resent",
+        _LATENESS_BOUNDS,
+    ),
+    MetricSpec(
+        "amqsidecar_cycle_duration_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "How long a cycle took, from gathering to the broker's commit.",
+        "the engine",
+        _DURATION_BOUNDS,
+    ),
+    MetricSpec(
+        "amqsidecar_cycle_messages",
+        Kind.HISTOGRAM,
+        (),
+        "How many messages a cycle took and sent.",
+        "the engine",
+        _SIZE_BOUNDS,
+    ),
+    MetricSpec(
+        "amqsidecar_cycles_in_doubt_total",
+        Kind.COUNTER,
+        (),
+        "Cycles of which nobody could tell whether the broker committed them; copies are possible.",
+        "cycle_in_doubt",
+    ),
+    MetricSpec(
+        "amqsidecar_link_up",
+        Kind.GAUGE,
+        (),
+        "1 = connected to the broker, the token is ours, dead letters are read; 0 = not.",
+        "the service",
+    ),
+    MetricSpec(
+        "amqsidecar_token_awaited",
+        Kind.GAUGE,
+        (),
+        "1 = the broker is reached, but another process, or the broker for a dead one, still holds "
+        "the token of this instance; nothing is taken or sent until it is free.",
+        "the service",
+    ),
+    MetricSpec(
+        "amqsidecar_link_reconnects_total",
+        Kind.COUNTER,
+        (),
+        "How often a link that had been up was lost and came up again.",
+        "the service",
+    ),
+    MetricSpec(
+        "amqsidecar_takeovers_total",
+        Kind.COUNTER,
+        (),
+        "Sidecars that are gone for good, and whose last cycle this one settled by their token "
+        "(`shared-schedule.md`).",
+        "the takeover",
+    ),
+    MetricSpec(
+        "amqsidecar_store_size_bytes",
+        Kind.GAUGE,
+        (),
+        "Space that the store takes on its medium.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_store_available_bytes",
+        Kind.GAUGE,
+        (),
+        "Space left on the disk that the store's file is on; not there for a store in PostgreSQL.",
+        "the file system",
+        is_always_there=False,
+    ),
+    MetricSpec(
+        "amqsidecar_journal_lag_seconds",
+        Kind.GAUGE,
+        (),
+        "Age of the oldest event that is not in the journal yet; 0 = all are. Up to "
+        "`journal.segment_s` is normal.",
+        "the store's outbox",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_waiting_events",
+        Kind.GAUGE,
+        (),
+        "Events that are not in the journal yet; the store keeps them until they are.",
+        "the store's outbox",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_segments_total",
+        Kind.COUNTER,
+        (),
+        "Segments that were written into the journal.",
+        "the journal's writer",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_written_bytes_total",
+        Kind.COUNTER,
+        (),
+        "Bytes of these segments' files.",
+        "the journal's writer",
+    ),
+    MetricSpec(
+        "amqsidecar_journal_failures_total",
+        Kind.COUNTER,
+        (),
+        "Attempts to write the journal that failed; each has a line in the log, and is repeated.",
+        "the journal's writer",
+    ),
+    MetricSpec(
+        "amqsidecar_operations_running",
+        Kind.GAUGE,
+        (),
+        "Operations that operators began and that are going on now.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_operations_stopped",
+        Kind.GAUGE,
+        (),
+        "Of the latest 50 operations, those that stopped by themselves because too many messages "
+        "came back, until somebody resumes or cancels them.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_operation_messages_total",
+        Kind.COUNTER,
+        ("action",),
+        "Messages that operations changed since the service started, whoever carried them out. "
+        "Action: retry, redirect, cancel, discard, hold or release.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_operation_came_back_total",
+        Kind.COUNTER,
+        ("action",),
+        "Of these, messages that were sent and died again.",
+        "the store",
+    ),
+    MetricSpec(
+        "amqsidecar_build_info",
+        Kind.GAUGE,
+        ("version", "python"),
+        "Always 1; the labels tell the versions.",
+        "the program",
+    ),
+)
+"""The table. Alerts, dashboard and reference are checked against it."""
+
+
+def metrics_markdown() -> str:
+    """Return the table as a page."""
+    lines = [
+        "# Metrics",
+        "",
+        "Printed by `python -m amqsidecar.telemetry.metrics_table`; change the table there, not "
+        "this page.",
+        f"The label `destination` has at most {DESTINATION_LIMIT} values, first come first served; "
+        f"the rest share `{OTHER}`.",
+        "",
+        "| metric | kind | labels | meaning | from |",
+        "|---|---|---|---|---|",
+    ]
+    for spec in METRICS:
+        labels = ", ".join(f"`{label}`" for label in spec.labels)
+        lines.append(f"| `{spec.name}` | {spec.kind} | {labels} | {spec.help} | {spec.source} |")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_markdown())
