@@ -17,10 +17,13 @@ from amqsidecar.app_outcomes import watching
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
 from amqsidecar.brokers.kept_message import chosen_cause, chosen_properties
 from amqsidecar.clock import Clock, SystemClock
-from amqsidecar.config.schema import Backlog, Config, TopicPolicy
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.intake import Backlog
+from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.gates import Gates, GatesAt, described
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judge import PropertiesOf, no_properties
 from amqsidecar.engine.observation import Observation, Observed, Tally
@@ -32,12 +35,13 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.plugin import Decider, Plugin
-from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.plugin import Decider, Gate, Plugin
+from amqsidecar.plugin_loader import load_gate_plugins, load_plugins
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import StoredDeadLetters
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.policy_source.gates import GATES_KEY, read_gates
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
@@ -49,7 +53,7 @@ from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import SharedStore
-from amqsidecar.stores.open import open_shared_store, open_store
+from amqsidecar.stores.open import open_shared_store, open_store, store_folder
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
@@ -78,6 +82,22 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
     if config.policy.rules is not None:
         return load_policy(config.policy.rules, plugins)
     return None
+
+
+def load_gates(config: Config) -> Mapping[str, Gate]:
+    """Return the gates that the configuration names, by name; each has seen nothing yet.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if not config.policy.gates:
+        return {}
+    return read_gates(config.policy.gates, config.origin(GATES_KEY), load_gate_plugins())
+
+
+def _gates_at(config: Config) -> GatesAt:
+    """Return what tells people of the gates: others than those that the engine's thread asks."""
+    return described(load_gates(config))
 
 
 class _Rules:
@@ -223,13 +243,16 @@ class _Health(ServiceHealth):
     def link_up(self) -> None:
         self._health.link_up()
         self._metrics.set_link_up(True)
+        self._metrics.set_token_awaited(False)
 
     def link_down(self, reason: str) -> None:
         self._health.link_down(reason)
         self._metrics.set_link_up(False)
+        self._metrics.set_token_awaited(False)
 
     def token_awaited(self, reason: str) -> None:
         self._health.token_awaited(reason)
+        self._metrics.set_token_awaited(True)
 
     def store_ok(self) -> None:
         self._health.store_ok()
@@ -285,7 +308,12 @@ class _ObserverLog(ObserverLog):
         self._log.summary(tally)
 
 
-def _require_url(config: Config) -> None:
+def require_url(config: Config) -> None:
+    """See that a broker is named.
+
+    Raises:
+        ConfigError: none is.
+    """
     if not config.broker.url:
         what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
         raise ConfigError([Problem("broker.url", what)])
@@ -300,7 +328,7 @@ def run_observer(config: Config) -> int:
         ConfigError: the configuration or the policy can't be used.
         BrokerRefused: the broker refuses us for good at the first attempt.
     """
-    _require_url(config)
+    require_url(config)
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     rules = _Rules(config, clock)
@@ -327,12 +355,22 @@ def run_observer(config: Config) -> int:
             max_messages=config.observe.max_messages,
         ),
         health=_TokenlessHealth(health, metrics),
-        tell=_ObserverLog(metrics, LogObserved(clock, config.observe.max_log_lines)),
+        tell=_ObserverLog(
+            metrics, LogObserved(clock, config.observe.max_log_lines, gates_at=_gates_at(config))
+        ),
         true_origin=rules.true_origin(),
         cause_of=chosen_cause(config.intake.cause_properties),
     )
     with (
-        serving_http(config, clock, health, metrics, rules.acting, has_store=False) as address,
+        serving_http(
+            config,
+            clock,
+            health,
+            metrics,
+            rules.acting,
+            has_store=False,
+            gates_at=_gates_at(config),
+        ) as address,
         _signals(observer.stop),
     ):
         log.info("started", version=__version__, http=address, mode="observe")
@@ -406,13 +444,13 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         BrokerRefused: the broker refuses us for good at the first attempt.
         StoreError: the store can't be opened.
     """
-    _require_url(config)
+    require_url(config)
     give_large_blocks_back()
     give_way_soon()
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     crash_point = crash_point_of(environ)
-    rules = _Rules(config, clock)
+    rules, gates = _Rules(config, clock), load_gates(config)
     metrics, health, log_events = Metrics(), Health(), LogEvents(clock)
 
     def observe(events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
@@ -449,6 +487,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             true_origin=rules.true_origin(),
             properties_of=_properties_of(config),
             cause_of=chosen_cause(config.intake.cause_properties),
+            gates=Gates(gates, metrics.gate_waits) if gates else None,
         )
         housekeeping = Housekeeping(
             make_store=lambda: open_store(config, clock),
@@ -456,9 +495,18 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             gauges=metrics,
             keep_ms=config.history.keep_days * 86_400_000,
             max_events=config.history.max_events,
+            folder=store_folder(config),
         )
         with (
-            serving_http(config, clock, health, metrics, rules.acting, has_store=True) as address,
+            serving_http(
+                config,
+                clock,
+                health,
+                metrics,
+                rules.acting,
+                has_store=True,
+                gates_at=_gates_at(config),
+            ) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),
             nullcontext() if store is None else operating(config, clock, service.wake, metrics),

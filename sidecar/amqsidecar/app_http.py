@@ -8,7 +8,9 @@ from amqsidecar.brokers.kept_message import chosen_properties
 from amqsidecar.brokers.message_edit import edit_message
 from amqsidecar.brokers.message_view import view_message
 from amqsidecar.clock import Clock
-from amqsidecar.config.schema import Config, TopicPolicy, split_listen
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
@@ -19,6 +21,7 @@ from amqsidecar.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
+    from amqsidecar.engine.gates import GatesAt
     from amqsidecar.http.access_settings import AccessSettings
     from amqsidecar.http.desk import OpenStore
     from amqsidecar.operations.acting import FindRules
@@ -33,6 +36,7 @@ def serving_http(
     find_rules: "FindRules",
     *,
     has_store: bool,
+    gates_at: "GatesAt",
 ) -> Iterator[str]:
     """Serve while the block runs; gives the address, "" = off.
 
@@ -43,6 +47,7 @@ def serving_http(
         metrics: what scrapers are told.
         find_rules: returns those that act; any thread calls it.
         has_store: whether there is a schedule to look at.
+        gates_at: tells which gates act; any thread calls it.
 
     Raises:
         ConfigError: the address can't be listened on, or would be open to strangers.
@@ -85,6 +90,7 @@ def serving_http(
                 intake_queues=config.intake.queues,
                 final_suffix=config.redelivery.final_suffix,
                 parks_topics=config.policy.topics is TopicPolicy.PARK,
+                gates_at=gates_at,
             ),
             reports=config.http.reports,
             wellness=lambda: read_wellness(health, metrics),
@@ -96,7 +102,7 @@ def serving_http(
     routes: list[BaseRoute] = []
     if config.http.console:
         routes = [*api_routes(desk), *console_routes(console)]
-    entrance = set_up(_access_settings(config), clock, console.static.url("console.css"))
+    entrance = set_up(access_settings(config), clock, console.static.url("console.css"))
     routes += entrance.routes
     server = HttpServer(make_app(desk, entrance.access, routes, console.show_refusal))
     host, port = server.start(*split_listen(config.http.listen))
@@ -107,7 +113,12 @@ def serving_http(
         desk.close()
 
 
-def _access_settings(config: Config) -> "AccessSettings":
+def access_settings(config: Config) -> "AccessSettings":
+    """Return the ways in that the options name.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
     from amqsidecar.http.access_settings import AccessSettings, OidcSettings  # noqa: PLC0415
 
     options = config.http

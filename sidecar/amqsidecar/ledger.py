@@ -1,8 +1,9 @@
 """The ledger contract: what a store knows for operators besides the schedule.
 
 Counts of failures, operations with their progress and what became of their messages, originals of
-edited messages, and what was seen of destinations. Every store that keeps a schedule of its own is
-a ledger too (SQLite, PostgreSQL); where the broker keeps what waits there is none.
+edited messages, what was seen of destinations, and what people note. Every store that keeps a
+schedule of its own is a ledger too (SQLite, PostgreSQL); where the broker keeps what waits there is
+none.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +15,10 @@ import msgspec
 from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, FailureGroup, GroupTally
+from amqsidecar.model.note import GroupNote
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.model.schedule import GateTally, RowFilter, RowView
 
 
 class RowOrder(StrEnum):
@@ -123,6 +125,10 @@ class Ledger(Protocol):
         """Return how many rows there are by destination, state and cause group; scans no rows."""
         ...
 
+    def gate_tallies(self, now_ms: int) -> list[GateTally]:
+        """Return how many messages gates let wait beyond a time, the largest number first."""
+        ...
+
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
         ...
@@ -146,6 +152,13 @@ class Ledger(Protocol):
         ...
 
     # Operations.
+
+    def event_mark(self) -> int:
+        """Return a number; events of what people do from now on lie above it (`Operation.since`).
+
+        What a person's transaction does that is just being committed may lie above or below.
+        """
+        ...
 
     def add_operation(self, operation: Operation) -> Operation:
         """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
@@ -183,8 +196,9 @@ class Ledger(Protocol):
         """Apply an action to the next rows of a running operation; durable with its progress.
 
         One transaction: rows, events, `after_id`, `matched`, `changed`, and members; so a process
-        that dies leaves the step done or not done. In-flight rows are left as they are. Looks at a
-        bounded number of rows: a step that matched none need not be the last.
+        that dies leaves the step done or not done. In-flight rows are left as they are, and so are
+        those of `overtaken_rows`. Looks at a bounded number of rows: a step that matched none need
+        not be the last.
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
@@ -254,12 +268,26 @@ class Ledger(Protocol):
         """Return what was seen of a destination in [from, until), the oldest first."""
         ...
 
+    # Notes.
+
+    def add_note(self, note: GroupNote) -> None:
+        """Keep a note; of each group the latest `LATEST_KEPT`. Durable."""
+        ...
+
+    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
+        """Return the notes on a group, the latest first."""
+        ...
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
+        """Return the latest note of each group, the latest first, at most `limit`."""
+        ...
+
     # Retention.
 
     def forget_ledger(self, before_ms: int, hours_before_ms: int, limit: int) -> int:
         """Remove what is older than a time, and merge older counts to hours; returns how much.
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
-        that lie before are removed, at most `limit` of each.
+        that lie before are removed, at most `limit` of each; and such notes whose group is gone.
         """
         ...

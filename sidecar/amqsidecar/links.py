@@ -9,7 +9,8 @@ from amqsidecar.brokers.classic_room import Rooms
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
-from amqsidecar.config.schema import Config, Producers
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
 from amqsidecar.diagnosis.trials import ExaminedLink
 from amqsidecar.engine import crash_points

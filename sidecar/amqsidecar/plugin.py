@@ -1,7 +1,10 @@
-"""The plugin contract: what a link of the decision chain is, and the names it may use.
+"""The plugin contracts: links of the decision chain, gates, and the names that both may use.
 
 A package registers an object of type `Plugin` in the entry-point group `amqsidecar.plugins`. The
 chain asks the plugin listed last first, as the broker does; the first answer other than None wins.
+
+A package registers an object of type `GatePlugin` in the group `amqsidecar.gates`. Gates are beyond
+the broker's policies: they decide nothing, they let redeliveries that are due wait.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +14,7 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
+from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
     DeadLetterStrategy,
@@ -25,6 +29,7 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.discarding_decider import DiscardingDecider
+from amqsidecar.policy.gate_entries import EntryFinder, GateEntries, read_entries
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider
 from amqsidecar.policy.rule_source import RuleSource
@@ -68,6 +73,59 @@ class Plugin(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """What redeliveries pass when they are due; knows only what it is told, and forgets at exit.
+
+    One thread asks it. It keeps a bounded memory, whatever the number of destinations.
+    """
+
+    def describe(self, destination: Destination) -> str | None:
+        """Return what it does with redeliveries to a destination; None = nothing."""
+        ...
+
+    def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:
+        """Return until when a due message waits and why; None = it may go now.
+
+        Asked in the order of due times, at each message once per time that it is due. Who answers
+        with one time for many costs few writes.
+        """
+        ...
+
+    def passed(self, message: DueMessage, now_ms: int) -> None:
+        """No gate lets this message wait, or a person said that it goes: it is sent now."""
+        ...
+
+    def resent(self, destination: Destination, now_ms: int) -> None:
+        """The broker has a message that passed before."""
+        ...
+
+    def returned(self, destination: Destination, now_ms: int) -> None:
+        """A message that was re-sent there died again."""
+        ...
+
+
+class GatePlugin(Protocol):
+    """A kind of gate that can be put before the re-sends."""
+
+    name: str
+
+    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> object:
+        """Return the checked options of one use of this gate in `policy.gates`.
+
+        Raises:
+            ConfigError: with every problem found.
+        """
+        ...
+
+    def compile(self, options: object) -> Gate:
+        """Return a gate that has seen nothing yet.
+
+        Raises:
+            ConfigError: with every problem found.
+        """
+        ...
+
+
 __all__ = [
     "Chance",
     "ConfigError",
@@ -84,6 +142,11 @@ __all__ = [
     "DiscardingDeadLetterStrategy",
     "DiscardingDecider",
     "DiscardingRules",
+    "DueMessage",
+    "EntryFinder",
+    "Gate",
+    "GateEntries",
+    "GatePlugin",
     "IndividualDeadLetterStrategy",
     "OptionReader",
     "Plugin",
@@ -96,5 +159,7 @@ __all__ = [
     "RedeliveryRules",
     "RuleSource",
     "SharedDeadLetterStrategy",
+    "Wait",
     "parse_destination",
+    "read_entries",
 ]

@@ -1,16 +1,25 @@
 """Finds the plugins that are installed: entry points, by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.plugin import Plugin
+from amqsidecar.plugin import GatePlugin, Plugin
+
+P = TypeVar("P", Plugin, GatePlugin)
 
 GROUP = "amqsidecar.plugins"
 """The entry-point group, for ours and strangers' plugins alike."""
 
+GATE_GROUP = "amqsidecar.gates"
+"""That of gates."""
+
 BUILT_IN = ("redelivery", "discarding", "deadletter")
 """Plugins that every installation has."""
+
+BUILT_IN_GATES = ("pace", "breaker", "windows")
+"""Gates that every installation has."""
 
 
 def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plugin]:
@@ -23,10 +32,22 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plug
         ConfigError: a plugin can't be loaded, is not a plugin, has a name that is taken, or a
             built-in one is missing; with every problem found.
     """
-    plugins: dict[str, Plugin] = {}
+    return _load(entry_points(group=GROUP) if found is None else found, BUILT_IN, "plugin", {})
+
+
+def load_gate_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, GatePlugin]:
+    """Return every installed kind of gate by its name; see `load_plugins`."""
+    gates = entry_points(group=GATE_GROUP) if found is None else found
+    return _load(gates, BUILT_IN_GATES, "gate", {})
+
+
+def _load(
+    found: Iterable[EntryPoint], built_in: Sequence[str], kind: str, plugins: dict[str, P]
+) -> dict[str, P]:
+    """Return `plugins`, which is empty, with all that were found."""
     problems: list[Problem] = []
-    for entry_point in entry_points(group=GROUP) if found is None else found:
-        where = f"plugin {entry_point.name} ({entry_point.value})"
+    for entry_point in found:
+        where = f"{kind} {entry_point.name} ({entry_point.value})"
         try:
             plugin = entry_point.load()
         except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything
@@ -38,19 +59,19 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plug
             if not callable(getattr(plugin, name, None))
         ]
         if missing:
-            problems.append(Problem(where, f"is not a plugin: it lacks {' and '.join(missing)}"))
+            problems.append(Problem(where, f"is not a {kind}: it lacks {' and '.join(missing)}"))
         elif getattr(plugin, "name", None) != entry_point.name:
             problems.append(
                 Problem(where, f"calls itself {getattr(plugin, 'name', None)!r}; both must agree")
             )
         elif entry_point.name in plugins:
-            problems.append(Problem(where, "another installed plugin has this name"))
+            problems.append(Problem(where, f"another installed {kind} has this name"))
         else:
             plugins[entry_point.name] = plugin
     reported = {problem.where.split()[1] for problem in problems}
     problems.extend(
-        Problem(f"plugin {name}", "is missing; install amqsidecar again, it belongs to it")
-        for name in BUILT_IN
+        Problem(f"{kind} {name}", "is missing; install amqsidecar again, it belongs to it")
+        for name in built_in
         if name not in plugins and name not in reported
     )
     if problems:

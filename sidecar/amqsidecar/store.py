@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
+from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     DueRow,
@@ -73,8 +74,10 @@ class StoreTransaction(Protocol):
         """
         ...
 
-    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
-        """Give rows a later due time because their destination can't take them now."""
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
+    ) -> None:
+        """Give rows a later due time because a gate, or else their destination, makes them wait."""
         ...
 
     def park(self, ids: Sequence[int], reason: str) -> None:
@@ -177,47 +180,17 @@ class Store(Protocol):
         """Return all events of a message over all its deaths, oldest first."""
         ...
 
-    def retry(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Make rows due now, also held and parked ones, not those in flight; returns how many.
+    def act(self, row_filter: RowFilter, act: Act, progress: Progress = unwatched) -> int:
+        """Let a person's action change the rows that the filter hits; returns how many it changed.
 
-        Done in small steps, each durable with its events, that cycles of others go between;
-        interrupted, calling it again does the rest. Rows that come meanwhile are left alone.
-        """
-        ...
-
-    def cancel(
-        self,
-        row_filter: RowFilter,
-        now_ms: int,
-        actor: str,
-        suffix: str,
-        progress: Progress = unwatched,
-    ) -> int:
-        """Send rows to their final dead-letter queue now, in steps as `retry`; returns how many.
+        Rows in flight are left. Done in small steps, each durable with its events, that cycles of
+        others go between; interrupted, calling it again does the rest. Rows that come meanwhile are
+        left alone.
 
         Args:
-            row_filter: which rows; in-flight rows and final ones are left as they are.
-            now_ms: the new due time.
-            actor: who asked.
-            suffix: the final dead-letter queue is the source plus this.
+            row_filter: which rows.
+            act: what becomes of a row; None = it is left as it is. It may be asked again of a row.
             progress: told after each step.
-        """
-        ...
-
-    def hold(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Keep waiting rows until a person releases them, in steps as `retry`; returns how many."""
-        ...
-
-    def release(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Let held rows go at their due time, at once if it has passed; returns how many.
-
-        In steps as `retry`.
         """
         ...
 
@@ -259,4 +232,27 @@ class SharedStore(Store, Protocol):
 
     def instances(self) -> Sequence[InstanceView]:
         """Return all instances, the oldest first."""
+        ...
+
+
+class BrokerSchedule(Protocol):
+    """What can be done to messages that wait in a broker which keeps the schedule itself.
+
+    Done in small steps; interrupted, calling it again does the rest.
+    """
+
+    def retry(self, row_filter: RowFilter, progress: Progress) -> None:
+        """Let the broker deliver messages now; parked ones are left."""
+        ...
+
+    def cancel(self, row_filter: RowFilter, suffix: str, progress: Progress) -> None:
+        """Move messages to the final dead-letter queue of their address.
+
+        If the process dies inside, some are there and appear at their old time.
+
+        Args:
+            row_filter: which messages.
+            suffix: the final dead-letter queue is that of the address plus this.
+            progress: told after each step.
+        """
         ...

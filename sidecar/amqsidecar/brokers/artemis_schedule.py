@@ -21,7 +21,7 @@ from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.destination import Destination, DestinationKind, final_queue, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, StoreState, Tally
-from amqsidecar.store import Progress, unwatched
+from amqsidecar.store import Progress
 
 LISTED_MAX = 10_000
 """So many messages are listed at once: each is some hundred bytes of one answer."""
@@ -34,7 +34,7 @@ COMES_AGAIN = "its destination takes nothing for now; it comes again as a dead l
 
 
 class ArtemisSchedule:
-    """The part of `Store` that looks at what waits, retries and cancels it."""
+    """A `BrokerSchedule`, and the part of `Store` that looks at what waits."""
 
     def __init__(self, management: ArtemisQuestions, instance: str) -> None:
         self._management = management
@@ -142,30 +142,17 @@ class ArtemisSchedule:
 
     # ------------------------------------------------------------------ acting
 
-    def retry(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Let the broker deliver messages now; parked ones are left; returns how many."""
-        changed = 0
+    def retry(self, row_filter: RowFilter, progress: Progress) -> None:
+        """Let the broker deliver messages now; parked ones are left."""
         for place, names, rows in self._chunks(row_filter):
             self._do(f"queue.{place}", "deliverScheduledMessages", names)
-            changed += rows
             progress(rows, rows)
-        return changed
 
-    def cancel(
-        self,
-        row_filter: RowFilter,
-        now_ms: int,
-        actor: str,
-        suffix: str,
-        progress: Progress = unwatched,
-    ) -> int:
-        """Move messages to the final dead-letter queue of their address; returns how many.
+    def cancel(self, row_filter: RowFilter, suffix: str, progress: Progress) -> None:
+        """Move messages to the final dead-letter queue of their address.
 
         If the process dies inside, some are there and appear at their old time.
         """
-        changed = 0
         for place, names, rows in self._chunks(row_filter):
             if place == WAITING_QUEUE.name:
                 progress(rows, 0)
@@ -176,27 +163,7 @@ class ArtemisSchedule:
                 raise StoreUnavailable(f"queue {final.name} can't be made: {refused}")
             moved = int(self._do(f"queue.{place}", "moveMessages", names, final.name))
             self._do(f"queue.{final.name}", "deliverScheduledMessages", names)
-            changed += moved
             progress(rows, moved)
-        return changed
-
-    def hold(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Refuse: the broker delivers what waits when it is due.
-
-        Raises:
-            StoreUnavailable: always.
-        """
-        raise StoreUnavailable(
-            "the broker delivers what waits in it (store.url broker:) and can't hold it: cancel it"
-        )
-
-    def release(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        """Return 0: nothing is ever held."""
-        return 0
 
     def _chunks(self, row_filter: RowFilter) -> Iterator[tuple[str, str, int]]:
         """Yield the name of a queue, a filter for some messages in it, and how many they are."""

@@ -12,8 +12,8 @@ import typer
 
 from amqsidecar.cli.act_options import JUDGED, Asked, read_pace, read_selection
 from amqsidecar.cli.actor import cli_actor
-from amqsidecar.cli.opened import opened_ledger, opened_store
-from amqsidecar.cli.operations_command import tell_early_end, tell_progress, usage_errors
+from amqsidecar.cli.opened import opened_broker, opened_ledger, opened_store
+from amqsidecar.cli.operations_command import leave_unless_done, tell_progress, usage_errors
 from amqsidecar.cli.options import OutputFormat, check_of_broker, read_config, takes
 from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
 from amqsidecar.config.store_url import BROKER_HELD
@@ -36,8 +36,8 @@ _INTERRUPTED_WITHIN_S = 0.1
 def retry(asked: Asked) -> None:
     """Redeliver now, held and parked messages too.
 
-    JSON: {"action", "matched", "changed", "stopped"}; with --pace, --probe, --ramp, --stop-share,
-    --careful or --detach as `operation show`; with --dry-run the preview
+    JSON: {"action", "matched", "changed", "overtaken", "stopped"}; with --pace, --probe, --ramp,
+    --stop-share, --careful, --at or --detach as `operation show`; with --dry-run the preview
     """
     _act("retry", asked)
 
@@ -99,12 +99,13 @@ def _act(name: str, asked: Asked) -> None:
     from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import running_notes  # noqa: PLC0415 - as above
 
+    now_ms = SystemClock().now_ms()
     wish = Wish(
         action=Action(name),
-        selection=read_selection(asked, SystemClock().now_ms()),
+        selection=read_selection(asked, now_ms),
         actor=cli_actor(),
         reason=asked.reason,
-        pace=read_pace(asked),
+        pace=read_pace(asked, now_ms),
         target=asked.to or None,
     )
     with usage_errors():
@@ -204,7 +205,7 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
     from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
 
     clock = SystemClock()
-    runner = "" if asked.detach else f"{wish.actor}:{secrets.token_hex(8)}"
+    runner = "" if asked.detach or asked.at else f"{wish.actor}:{secrets.token_hex(8)}"
     operation = begin(store, wish, clock.now_ms(), runner)
     is_interrupted = False
     if runner:
@@ -223,12 +224,13 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
             action=operation.action,
             matched=operation.matched,
             changed=operation.changed,
+            overtaken=operation.overtaken,
             stopped=operation.state is not OperationState.DONE,
         )
         _tell(outcome, asked.output)
     if is_interrupted:
         _leave_interrupted()
-    tell_early_end(operation)
+    leave_unless_done(operation)
 
 
 def _carry_out(
@@ -269,7 +271,6 @@ def _carry_out(
 
 def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     """Act at once on what the broker keeps; nobody remembers what was done."""
-    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Pace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
         Outcome,
@@ -291,16 +292,15 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     outcome = Outcome(action=wish.action, matched=0, changed=0)
     if _is_wanted(asked, wish.action, count, is_whole=True):
         with (
-            opened_store(config, read_only=False) as (store, _),
+            opened_broker(config) as schedule,
             progress_bar(wish.action, count) as advance,
             _interruptible() as is_interrupted,
         ):
+            schedule.open()
             outcome = act_directly(
-                store,
+                schedule,
                 wish.action,
                 wish.selection.rows,
-                now_ms=SystemClock().now_ms(),
-                actor=wish.actor,
                 suffix=config.redelivery.final_suffix,
                 progress=advance,
                 is_stopped=is_interrupted,
@@ -324,9 +324,11 @@ def _tell(outcome: "Outcome", output: OutputFormat) -> None:
         return
     if not outcome.matched:
         say("nothing matched")
-    elif outcome.changed < outcome.matched:
-        left = outcome.matched - outcome.changed
+    left = outcome.matched - outcome.changed - outcome.overtaken
+    if left:
         say(f"{left} more were left as they are: they are being sent, or are final already")
+    if outcome.overtaken:
+        say(f"{outcome.overtaken} more were left: somebody changed them after this began")
 
 
 def _tell_preview(found: "Preview", output: OutputFormat) -> None:
@@ -342,6 +344,10 @@ def _tell_preview(found: "Preview", output: OutputFormat) -> None:
         print_line(f"left as they are  {left.count}: {left.reason}")
     if found.delayed:
         print_line(f"delayed           {found.delayed}: their destination takes nothing for now")
+    if found.gated:
+        print_line(
+            f"past gates        {found.gated}: gates let them wait; they go now all the same"
+        )
     if found.oldest_at_ms is not None and found.newest_at_ms is not None:
         print_line(f"taken             {clock_time(found.oldest_at_ms)}")
         print_line(f"             to   {clock_time(found.newest_at_ms)}")

@@ -16,6 +16,7 @@ from amqsidecar.cli.options import (
     read_filter,
     read_properties,
 )
+from amqsidecar.cli.times import next_time_ms
 
 if TYPE_CHECKING:
     from amqsidecar.model.operation import Pace, Selection
@@ -32,6 +33,15 @@ Reason = Annotated[
 ]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Leave it to the running service, and return at once.")
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Leave it to the running service, not before 06:00 (the next one, UTC) or "
+        "2026-11-01T06:00:00+01:00.",
+        show_default=False,
+    ),
 ]
 PerSecond = Annotated[
     float | None,
@@ -99,6 +109,7 @@ class Asked(Chosen):
     dry_run: DryRun = False
     reason: Reason = ""
     detach: Detach = False
+    at: At = None
     pace: PerSecond = None
     probe: Probe = None
     ramp: Ramp = False
@@ -132,7 +143,7 @@ def read_selection(asked: Asked, now_ms: int) -> "Selection":
     return chosen
 
 
-def read_pace(asked: Asked) -> "Pace":
+def read_pace(asked: Asked, now_ms: int) -> "Pace":
     """Return how carefully the options want it done."""
     import msgspec  # noqa: PLC0415 - keeps `--help` fast
 
@@ -144,6 +155,7 @@ def read_pace(asked: Asked) -> "Pace":
         "per_second": asked.pace,
         "ramp": asked.ramp or None,
         "stop_share": asked.stop_share,
+        "begin_at_ms": next_time_ms(asked.at, "--at", now_ms),
         "window_ms": None if window is None else duration_ms(window, "--window", least_ms=1),
     }
     return msgspec.structs.replace(

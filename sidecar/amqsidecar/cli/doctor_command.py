@@ -68,7 +68,7 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
     Raises:
         LinkLost: none does.
     """
-    from amqsidecar.app import load_rules  # noqa: PLC0415 - as above
+    from amqsidecar.app import load_gates, load_rules  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.doctor import Doctor  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.finding import (  # noqa: PLC0415 - as above
@@ -85,6 +85,7 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
 
     clock = SystemClock()
     rules = load_rules(config, load_plugins())
+    load_gates(config)
     classic = rules if isinstance(rules, ClassicRules) else None
     maker = LinkMaker(config, clock, rules=classic)
     away: list[Finding] = []
@@ -114,7 +115,7 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
 def _settings(
     config: "Config", url: "BrokerUrl", rules: "ClassicRules | ArtemisRules | None"
 ) -> "DoctorSettings":
-    from amqsidecar.config.schema import Backlog  # noqa: PLC0415 - as above
+    from amqsidecar.config.sections.intake import Backlog  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.settings import DoctorSettings  # noqa: PLC0415 - as above
     from amqsidecar.engine.dead_letter_names import (  # noqa: PLC0415 - as above
         DeadLetterNames,

@@ -11,7 +11,9 @@ import typer
 from amqsidecar.cli.options import ConfigFile, Sets
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.config.schema import TopicPolicy
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.policy import TopicPolicy
+from amqsidecar.engine.gates import GatesAt, described, no_gates
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.acting import policies_of
@@ -123,6 +125,7 @@ def explain(
         final_suffix=config.redelivery.final_suffix,
         parks_topics=config.policy.topics is TopicPolicy.PARK,
         chance=chance,
+        gates_at=_gates_at(config),
     ).explainer_of(rules)
     if batch:
         _explain_batch(explainer, is_artemis=isinstance(rules, ArtemisRules))
@@ -130,21 +133,30 @@ def explain(
     if isinstance(rules, ArtemisRules):
         if address is None:
             raise typer.BadParameter("this policy is for Artemis: give --address, or --batch")
-        answer = explainer.explain(_artemis(ArtemisCase(address, delivery_count, expired)))
+        dead_letter = _artemis(ArtemisCase(address, delivery_count, expired))
     else:
         if destination is None:
             raise typer.BadParameter("this policy is for Classic: give --destination, or --batch")
         try:
-            case = ClassicCase(destination, redelivery_count, persistent, expired)
-            answer = explainer.explain(_classic(case))
+            dead_letter = _classic(ClassicCase(destination, redelivery_count, persistent, expired))
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--destination") from error
+    answer = explainer.explain(dead_letter)
     if wants_json(output):
         print_json(answer)
     else:
         print_line(_as_text(answer))
         for warning in rules.warnings:
             say(f"warning: {warning}")
+
+
+def _gates_at(config: Config) -> GatesAt:
+    if not config.policy.gates:
+        return no_gates
+    # Why here: it is slow to import, and most configurations have no gates.
+    from amqsidecar.app import load_gates  # noqa: PLC0415
+
+    return described(load_gates(config))
 
 
 def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
@@ -175,6 +187,8 @@ def _as_text(answer: Answer) -> str:
         case action:
             lines = [action]
     lines.append(f"  rule:    {answer.rule}")
+    if answer.gates is not msgspec.UNSET:
+        lines.extend(f"  gate:    {gate}" for gate in answer.gates)
     if answer.differs is not msgspec.UNSET:
         lines.append(f"  differs: {answer.differs}")
     return "\n".join(lines)

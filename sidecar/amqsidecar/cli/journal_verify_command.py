@@ -93,4 +93,7 @@ def _print(facts: "JournalFacts") -> None:
         say(f"note: {remark}")
     for fault in facts.faults:
         say(f"fault: {fault}")
-    print_line("whole" if not facts.faults else f"{len(facts.faults)} faults")
+    if facts.faults:
+        print_line(f"{len(facts.faults)} faults")
+    else:
+        print_line("whole" if facts.streams else "nothing there that could be verified")

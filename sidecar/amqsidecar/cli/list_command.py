@@ -47,7 +47,7 @@ def list_rows(listed: Listed) -> None:
     \b
     JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
     "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
-    "received_at_ms", "encoding", "size_bytes", "reason", "in_flight"}],
+    "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate"}],
     "next_after": null | number}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(listed.config_file, listed.sets)
@@ -80,6 +80,8 @@ def list_rows(listed: Listed) -> None:
 
 def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
     when = due(row.due_at_ms, now_ms) if row.state.value == "waiting" else "-"
+    if row.gate is not None and row.due_at_ms > now_ms:
+        when = f"{when} ({one_line(row.gate, 30)})"
     return (
         str(row.id),
         row.state.value,

@@ -5,6 +5,7 @@
 """
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -28,6 +29,7 @@ COMMANDS: Final = {
     "import": ("import_command", "import_policy"),
     "status": ("status_command", "status"),
     "groups": ("groups_command", "list_groups"),
+    "note": ("note_command", "note"),
     "list": ("list_command", "list_rows"),
     "show": ("show_command", "show"),
     "edit": ("edit_command", "edit"),
@@ -40,6 +42,7 @@ COMMANDS: Final = {
     "operations": ("operations_command", "list_operations"),
     "operation": ("operations_command", "operation"),
     "redrive": ("redrive_command", "redrive"),
+    "backup": ("backup_command", "backup"),
     "access": ("access_command", "app"),
     "journal": ("journal_command", "app"),
     "pipeline": ("pipeline_command", "app"),
@@ -49,7 +52,6 @@ COMMANDS: Final = {
 app = typer.Typer(
     name="amqsidecar",
     cls=lazy_group(COMMANDS),
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -73,8 +75,8 @@ def amqsidecar(
 ) -> None:
     """Redelivers the dead letters of ActiveMQ Classic and Artemis by the broker's own rules.
 
-    Exit codes: 0 done, 2 wrong usage, 78 wrong configuration, 69 broker, store or journal not
-    reachable, 70 a fault of amqsidecar.
+    Exit codes: 0 done, 2 wrong usage, 78 wrong configuration, 69 not done for now (broker, store or
+    journal not reachable; too many messages came back), 70 a fault of amqsidecar.
     """
 
 
@@ -110,6 +112,9 @@ def _say(*lines: str) -> None:
 
 def main() -> None:
     """Run the command of this process and leave."""
+    if os.getpid() == 1:
+        # Why: from a container's first process the kernel keeps what it does not handle.
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     code = run_command_line()
     try:
         sys.stdout.flush()

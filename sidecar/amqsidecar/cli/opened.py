@@ -8,6 +8,7 @@ from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import StoreUnavailable
 
 if TYPE_CHECKING:
+    from amqsidecar.brokers.artemis_schedule import ArtemisSchedule
     from amqsidecar.config.schema import Config
     from amqsidecar.model.schedule import StoreState
     from amqsidecar.operations.operate import LedgerStore
@@ -26,8 +27,9 @@ def opened_store(
         LinkLost, BrokerRefused: the broker keeps what waits, and can't be asked.
     """
     if config.store.url == BROKER_HELD:
-        with _opened_broker(config) as store:
-            yield store, store.open()
+        with opened_broker(config) as schedule:
+            # Why a cast: commands ask for nothing of a store that it hasn't.
+            yield cast("Store", schedule), schedule.open()
         return
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
@@ -56,8 +58,13 @@ def opened_ledger(config: "Config", *, read_only: bool = True) -> Iterator["Ledg
 
 
 @contextmanager
-def _opened_broker(config: "Config") -> Iterator["Store"]:
-    """Ask the broker that keeps what waits."""
+def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
+    """Ask the broker that keeps what waits.
+
+    Raises:
+        LinkLost, BrokerRefused: it can't be asked.
+        ConfigError: no broker is named.
+    """
     from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.engine.kept_by_broker import NOT_KEPT  # noqa: PLC0415 - as above
@@ -72,7 +79,6 @@ def _opened_broker(config: "Config") -> Iterator["Store"]:
         link.open(None)
         if not isinstance(link, AmqpArtemisLink):
             raise BrokerRefused(NOT_KEPT[link.description.kind])
-        # Why a cast: commands ask for nothing of a store that it hasn't.
-        yield cast("Store", link.schedule())
+        yield link.schedule()
     finally:
         link.close()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from amqsidecar.model.operation import Operation
     from amqsidecar.operations.progress import MemberPage, Progress
 
+_EXIT_NOT_DONE = 69
+
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the operation.")]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
@@ -214,6 +216,8 @@ def tell_progress(
     print_line(f"state      {one.state}: {progress.doing}")
     expected = "" if one.expected is None else f", {one.expected} were expected"
     print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
+    if one.overtaken:
+        print_line(f"left       {one.overtaken}, somebody changed them after this began")
     if outcomes is not None:
         print_line(f"not sent   {outcomes.not_sent}")
         print_line(f"re-sent    {outcomes.resent} (they may still come back)")
@@ -227,8 +231,8 @@ def tell_progress(
         _print_members(members)
 
 
-def tell_early_end(operation: "Operation") -> None:
-    """Say why an operation ended before it was done, and how to go on."""
+def leave_unless_done(operation: "Operation") -> None:
+    """Where an operation ended before it was done say why and how to go on, and leave with 69."""
     from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
 
     if operation.state in (OperationState.RUNNING, OperationState.DONE):
@@ -246,6 +250,7 @@ def tell_early_end(operation: "Operation") -> None:
             say(f"operation {number} was paused by {why}; {go_on}, {end}")
         case _:
             say(f"operation {number} was cancelled by {why}; what is done stays done")
+    raise typer.Exit(_EXIT_NOT_DONE)
 
 
 def _print_members(page: "MemberPage") -> None:

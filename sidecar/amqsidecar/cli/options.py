@@ -25,6 +25,8 @@ class OutputFormat(StrEnum):
     """How a command prints data."""
 
     TEXT = "text"
+    TABLE = "table"
+    """Another word for text: what has rows is a table."""
     JSON = "json"
 
 
@@ -118,6 +120,15 @@ FilterYoung = Annotated[
         show_default=False,
     ),
 ]
+FilterAttempt = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Only what is at its N-th redelivery.",
+        show_default=False,
+    ),
+]
 FilterCount = Annotated[
     int | None,
     typer.Option(
@@ -141,6 +152,7 @@ class Chosen:
     source: FilterSource = None
     older_than: FilterAge = None
     newer_than: FilterYoung = None
+    attempt: FilterAttempt = None
     count_at_least: FilterCount = None
 
 
@@ -204,6 +216,7 @@ def read_filter(chosen: Chosen, now_ms: int) -> "RowFilter":
             None if newer_than is None else now_ms - duration_ms(newer_than, "--newer-than")
         ),
         received_before_ms=None if older_than is None else now_ms - duration_ms(older_than),
+        redelivery_count=chosen.attempt,
         count_at_least=chosen.count_at_least,
     )
 
@@ -235,6 +248,7 @@ def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True
         cause_group=None,
         source=None,
         received_from_ms=None,
+        redelivery_count=None,
         count_at_least=None,
     )
     if store_url == BROKER_HELD and not (is_simple and rows == known):

@@ -19,7 +19,7 @@ from amqsidecar.cli.printing import print_json, print_line, print_table
 from amqsidecar.operations.words import clock_time, due, one_line, size
 
 if TYPE_CHECKING:
-    from amqsidecar.model.schedule import InstanceView
+    from amqsidecar.model.schedule import GateTally, InstanceView
     from amqsidecar.operations.browse import Status
 
 
@@ -43,7 +43,8 @@ def status(wanted: Wanted) -> None:
     "total", "waiting": [{"destination", "state", "count"}], "next_due_at_ms": null | number,
     "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold},
     "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
-    null | number}] (on a shared schedule)}
+    null | number}] (on a shared schedule), "gates": [{"destination", "gate", "count",
+    "next_due_at_ms", "last_due_at_ms"}] (what gates let wait)}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(wanted.config_file, wanted.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
@@ -78,6 +79,15 @@ def _print_instances(instances: "list[InstanceView]") -> None:
         print_line(f"instance     {one.instance}, {seen}, last cycle {one.cycle}{cycle}")
 
 
+def _gate_line(one: "GateTally", now_ms: int) -> str:
+    first, last = one.next_due_at_ms, one.last_due_at_ms
+    until = clock_time(last) if first == last else f"{clock_time(first)} to {clock_time(last)}"
+    return (
+        f"{one.count} due for {one_line(one.destination)} wait for {one.gate} until {until} "
+        f"({due(first, now_ms)})"
+    )
+
+
 def _print(found: "Status", now_ms: int) -> None:
     if found.instances:
         _print_instances(found.instances)
@@ -89,6 +99,8 @@ def _print(found: "Status", now_ms: int) -> None:
         print_line(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")
     for source, count in found.backlog.items():
         print_line(f"backlog      the next {count} dead letters of {source} will be held")
+    for one in found.gates:
+        print_line(f"gate         {_gate_line(one, now_ms)}")
     print_line(f"messages     {found.total}")
     if found.waiting:
         print_line()

@@ -1,8 +1,23 @@
 """Times that people write."""
 
+import re
 from datetime import UTC, datetime
 
 import typer
+
+
+def next_time_ms(text: str | None, option: str, now_ms: int) -> int | None:
+    """Return a time as `time_ms` does; a time of day is the next such one, in UTC.
+
+    Example:
+        >>> next_time_ms("06:00", "--at", 8 * 3_600_000) // 3_600_000
+        30
+    """
+    if text is None or not re.fullmatch(r"[0-2][0-9]:[0-5][0-9]", text):
+        return time_ms(text, option)
+    day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    at_ms = time_ms(f"{day}T{text}", option)
+    return at_ms if at_ms is None or at_ms > now_ms else at_ms + 24 * 3_600_000
 
 
 def time_ms(text: str | None, option: str) -> int | None:

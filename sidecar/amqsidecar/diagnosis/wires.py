@@ -39,11 +39,6 @@ def version_finding(
         yield _finding(Check.BROKER, Severity.NOTE, place, what)
 
 
-def best_wire(kind: BrokerKind) -> str:
-    """Return the scheme that carries all that a product has."""
-    return _BEST[kind]
-
-
 def wire_findings(
     kind: BrokerKind, scheme: str, place: str, allowed: Collection[Loss] = ()
 ) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.dispatch import Dispatch, parked
+from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recovery import Recovery
@@ -105,6 +106,7 @@ class CycleEngine:
         observe: Observer,
         blockages: Blockages | None = None,
         losses: Losses | None = None,
+        gates: Gates | None = None,
         wake_at: Callable[[int], None] | None = None,
         crash_point: CrashPoint = no_crash,
     ) -> None:
@@ -117,6 +119,7 @@ class CycleEngine:
         self._observe = observe
         self._blockages = blockages if blockages is not None else Blockages()
         self._losses = losses if losses is not None else Losses()
+        self._gates = gates
         self._crash_point = crash_point
         self._wake_at = wake_at
         self._recovery = Recovery(link, store, clock, observe)
@@ -257,6 +260,8 @@ class CycleEngine:
                     tx, due, now_ms, cycle.blocked, hides_others=is_full
                 )
                 cycle.sent = sendable[:send_limit]
+                if self._gates is not None:
+                    cycle.sent = self._gates.choose(tx, cycle.sent, now_ms, cycle.blocked)
                 cycle.resends = [self._resend(row) for row in cycle.sent]
                 if cycle.resends:
                     self._link.begin_sends(cycle.resends)
@@ -432,6 +437,8 @@ class CycleEngine:
         self._cycle = cycle.number
         self._owes = ("finish", cycle.number)
         self._backlog.commit()
+        if self._gates is not None:
+            self._gates.observe(cycle.events)
         if len(self._blockages) or self._refusals:
             for row in cycle.sent:
                 self._blockages.clear(row.destination)

@@ -8,12 +8,22 @@ import msgspec
 from amqsidecar.broker import Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.telling import Observer
+from amqsidecar.ledger import Ledger
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
-from amqsidecar.model.schedule import StoreState
-from amqsidecar.store import Store, StoreTransaction
+from amqsidecar.model.operation import paused
+from amqsidecar.model.schedule import RowFilter, RowState, StoreState
+from amqsidecar.store import SharedStore, Store, StoreTransaction
 
 TOKEN_QUEUE_PREFIX = "amqsidecar.token."  # noqa: S105 - the name of a queue
 """Followed by the name of an instance."""
+
+
+NOT_OF_ONE_TIME = "store and broker are not of one time"
+HOLDER = f"the service: {NOT_OF_ONE_TIME}"
+"""Who holds what may have been sent since the store, or the broker, was set back."""
+
+_WAITING = RowFilter(state=RowState.WAITING)
 
 
 class TokenVerdict(Enum):
@@ -81,9 +91,12 @@ class Recovery:
         now_ms = self._clock.now_ms()
         events: list[AnyEvent] = []
         self._uid = state.uid
+        held_count = 0
+        if state.token_created and token is not None:
+            held_count = self._hold_if_set_back(state, token, now_ms)
         with self._store.transaction() as tx:
             if state.token_created:
-                cycle = self._settle(tx, state, token, now_ms, events)
+                cycle = self._settle(tx, state, token, now_ms, events, held_count)
             else:
                 cycle = self._leap(token or 0)
         if events:
@@ -123,6 +136,34 @@ class Recovery:
         """
         return cycle + 2 + crc32(self._uid.encode())
 
+    def _hold_if_set_back(self, state: StoreState, token: int, now_ms: int) -> int:
+        """Hold all that waits where store and broker are not of one time; return how many rows.
+
+        A store that was brought back has rows that were sent since; a broker that was has dead
+        letters that were taken since. Nobody but a person can tell which.
+
+        Promise: what isn't held yet is held at the next start, for the token says the same until
+        `_settle` is durable.
+        """
+        if judge_token(state, token) is not TokenVerdict.IN_DOUBT:
+            return 0
+        if state.unfinished is not None:
+            with self._store.transaction() as tx:
+                tx.settle_in_doubt(state.unfinished.cycle)
+        if isinstance(self._store, Ledger):
+            for operation in self._store.open_operations():
+                self._store.change_operation(
+                    operation.id, lambda one: paused(one, now_ms, "service", NOT_OF_ONE_TIME)
+                )
+
+        def live_on(_matched: int, _changed: int) -> None:
+            # Why: millions take minutes; a broker ends a link that says nothing, a lease runs out.
+            self._link.wait(0.001)
+            if isinstance(self._store, SharedStore):
+                self._store.keep()
+
+        return self._store.act(_WAITING, acts.hold(now_ms, HOLDER), live_on)
+
     def _settle(
         self,
         tx: StoreTransaction,
@@ -130,6 +171,7 @@ class Recovery:
         token: int | None,
         now_ms: int,
         events: list[AnyEvent],
+        held_count: int,
     ) -> int:
         """Finish, undo or doubt the store's last cycle; return the number to go on from."""
         verdict = judge_token(state, token)
@@ -137,16 +179,20 @@ class Recovery:
         cycle = max(state.cycle, token or 0)
         if verdict is TokenVerdict.IN_DOUBT:
             if unfinished is not None:
-                tx.settle_in_doubt(unfinished.cycle)
+                if token is None:
+                    tx.settle_in_doubt(unfinished.cycle)
                 cycle = max(cycle, unfinished.cycle)
             said = "the token is missing" if token is None else f"the token says {token}"
+            after = (
+                "" if token is None else f"; {NOT_OF_ONE_TIME}, {held_count} that waited are held"
+            )
             events.append(
                 CycleInDoubt(
                     at_ms=now_ms,
                     cycle=state.cycle if unfinished is None else unfinished.cycle,
                     taken_count=0 if unfinished is None else unfinished.taken_count,
                     sent_count=0 if unfinished is None else unfinished.sent_count,
-                    reason=f"{said}, the store's last finished cycle is {state.cycle}",
+                    reason=f"{said}, the store's last finished cycle is {state.cycle}{after}",
                 )
             )
             # Why: perhaps an older state of the store was brought back; the broker's duplicate

@@ -8,7 +8,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from amqsidecar.http.api_act import Acting
+from amqsidecar.http.api_export import Exporting
 from amqsidecar.http.api_look import Looking
+from amqsidecar.http.api_notes import Noting
 from amqsidecar.http.api_rules import Ruling
 from amqsidecar.http.api_table import Call, Endpoint, routes_of
 from amqsidecar.http.desk import Desk
@@ -34,6 +36,8 @@ def endpoints(desk: Desk) -> list[Endpoint]:
         *Looking(desk).endpoints(),
         *Acting(desk).endpoints(),
         *Ruling(desk).endpoints(),
+        *Noting(desk).endpoints(),
+        *Exporting(desk).endpoints(),
         Endpoint(
             method="GET",
             path="/events",

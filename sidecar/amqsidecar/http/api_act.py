@@ -39,6 +39,8 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         filter: which messages.
         everything: has to be true where the filter has no condition.
         expected: the count of the preview; if it is far off by now, nothing is done (409).
+        since: as the preview says; what others did to messages after it keeps this off them. None =
+            what they do from now on.
         reason: why, in your words.
         target: redirect: where to.
         pace: how carefully.
@@ -47,6 +49,7 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     action: Action
     filter: Filter
     expected: Annotated[int, Meta(ge=0)]
+    since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     everything: bool = False
     reason: str = ""
     target: str | None = None
@@ -219,6 +222,7 @@ class Acting:
                 pace=wanted.pace,
                 target=wanted.target,
                 expected=wanted.expected,
+                since=wanted.since,
             )
             try:
                 return operate.begin(store, wish, now_ms)

@@ -16,8 +16,10 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.operations.explain import Forecast
 from amqsidecar.operations.policies import (
     Effect,
+    MessageEffect,
     PolicyView,
     effect_of,
+    effect_on,
     policy_view,
 )
 
@@ -40,6 +42,18 @@ class OtherRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         rules: a policy in YAML.
     """
 
+    rules: str
+
+
+class MessageRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message, and rules to compare with those that act.
+
+    Attributes:
+        message: row number or redelivery id.
+        rules: a policy in YAML.
+    """
+
+    message: str
     rules: str
 
 
@@ -66,6 +80,15 @@ class Ruling:
                 run=self._explain,
                 answer=Forecast,
                 query=CaseQuery,
+            ),
+            Endpoint(
+                method="POST",
+                path="/policies/explain",
+                summary="What other rules would make of a message; nothing is changed.",
+                run=self._explain_message,
+                answer=MessageEffect,
+                body=MessageRules,
+                problems={404: "Where it died can't be told."},
             ),
             Endpoint(
                 method="POST",
@@ -101,4 +124,22 @@ class Ruling:
                 lambda store, _state, now_ms: effect_of(store, store, policies, text, now_ms)
             )
         except ConfigError as error:
-            raise Refused(400, "; ".join(str(problem) for problem in error.problems)) from error
+            raise _unusable(error) from error
+
+    async def _explain_message(self, call: Call) -> MessageEffect:
+        policies, asked = self._desk.tools.policies, call.body
+        try:
+            found = await self._desk.ask(
+                lambda store, state, _now_ms: effect_on(
+                    store, policies, asked.message, state.uid, asked.rules
+                )
+            )
+        except ConfigError as error:
+            raise _unusable(error) from error
+        if found is None:
+            raise Refused(404, f"of {asked.message} it is not known where it died")
+        return found
+
+
+def _unusable(error: ConfigError) -> Refused:
+    return Refused(400, "; ".join(str(problem) for problem in error.problems))

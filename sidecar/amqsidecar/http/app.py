@@ -13,7 +13,7 @@ from amqsidecar.errors import StoreError
 from amqsidecar.http.access import Access, Refused
 from amqsidecar.http.answers import API, JSON, lead_on, login_url, show_refusal
 from amqsidecar.http.desk import Desk, DeskBusy, NoStore
-from amqsidecar.http.guard import Guard
+from amqsidecar.http.guard import Guard, fault
 from amqsidecar.telemetry.health import HealthAnswer
 
 Show = Callable[[Request, Refused], Response]
@@ -42,11 +42,16 @@ def make_app(
     async def show_error(request: Request, error: Exception) -> Response:
         return show(request, _refusal(request, error))
 
+    async def show_fault(request: Request, _error: Exception) -> Response:
+        """Answer by what is served otherwise, too; the guard tells the log of the fault."""
+        return show(request, fault())
+
     app = Starlette(
         routes=[*_probes(desk), *pages],
-        exception_handlers=dict.fromkeys(
-            (HTTPException, Refused, NoStore, DeskBusy, StoreError), show_error
-        ),
+        exception_handlers={
+            **dict.fromkeys((HTTPException, Refused, NoStore, DeskBusy, StoreError), show_error),
+            Exception: show_fault,
+        },
     )
     app.router.redirect_slashes = False
     return Guard(app, access, show)

@@ -63,6 +63,11 @@ def caller_of(request: HTTPConnection) -> Caller:
     return caller
 
 
+def fault() -> Refused:
+    """Return what is said where amqsidecar itself failed."""
+    return Refused(500, "a fault of amqsidecar; its log says more")
+
+
 class Guard:
     """Lets through who may, with a body of bounded size; sees that every answer is safe to show."""
 
@@ -99,8 +104,7 @@ class Guard:
         except Exception:
             log.exception("request_failed", method=request.method, path=quote(scope["path"]))
             if not status:
-                failed = Refused(500, "a fault of amqsidecar; its log says more")
-                await self._show(request, failed)(scope, receive, send_safe)
+                await self._show(request, fault())(scope, receive, send_safe)
         finally:
             _tell(request, status)
 

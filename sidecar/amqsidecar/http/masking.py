@@ -1,6 +1,7 @@
 """What of messages is shown to whom, and with what blacked out."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -20,13 +21,22 @@ HIDDEN: Final = "what messages carry is not shown to this role (http.bodies)"
 
 _TIMEOUT_S: Final = 0.2
 
+_REMEMBERED: Final = 4_096
+_REMEMBERED_LENGTH: Final = 1_024
+"""Of longer texts there are few on a page."""
+
 
 class Masking:
-    """The rules; what answers hold of messages goes through them first."""
+    """The rules; what answers hold of messages goes through them first.
+
+    Any thread may ask, but that of the server: a pattern may take its time.
+    """
 
     def __init__(self, bodies: Bodies = Bodies.OPERATORS, patterns: Sequence[str] = ()) -> None:
         self._bodies = bodies
         self._patterns = [regex.compile(pattern) for pattern in patterns]
+        # Why: lists show the same causes again and again, also those that take all of the time.
+        self._remembered = lru_cache(_REMEMBERED)(self._masked)
 
     def may_see(self, role: Role) -> bool:
         """Whether somebody sees what messages carry."""
@@ -43,6 +53,12 @@ class Masking:
 
         Of a text that is cut, an end that a pattern may begin with is blacked out, too.
         """
+        if not self._patterns:
+            return text
+        mask = self._remembered if len(text) <= _REMEMBERED_LENGTH else self._masked
+        return mask(text, is_cut)
+
+    def _masked(self, text: str, is_cut: bool) -> str:
         try:
             for pattern in self._patterns:
                 text = pattern.sub(MASK, text, timeout=_TIMEOUT_S)

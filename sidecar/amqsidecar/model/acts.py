@@ -22,6 +22,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_removed: the row goes, and its message with it; the other fields say nothing then.
+        passes_gates: a person says that it goes now; true until it is sent, or acted on again.
     """
 
     state: RowState
@@ -32,6 +33,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     event: AnyEvent
     is_removed: bool = False
+    passes_gates: bool = False
 
 
 Act = Callable[[RowView], Change | None]
@@ -41,7 +43,7 @@ Act = Callable[[RowView], Change | None]
 def retry(now_ms: int, actor: str) -> Act:
     """Make rows due now, also held and parked ones."""
 
-    def change(row: RowView) -> Change:
+    def make_due(row: RowView) -> Change:
         event = Retried(
             at_ms=now_ms,
             id=row.id,
@@ -50,9 +52,10 @@ def retry(now_ms: int, actor: str) -> Act:
             actor=actor,
         )
         due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
-        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+        change = _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+        return msgspec.structs.replace(change, passes_gates=True)
 
-    return change
+    return make_due
 
 
 def cancel(now_ms: int, actor: str, suffix: str) -> Act:
@@ -168,6 +171,7 @@ def _sent_to(
         redelivery_count=row.redelivery_count + row.is_final - is_final,
         reason=None,
         event=event,
+        passes_gates=not is_final,
     )
 
 

@@ -9,9 +9,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-GROUPING_VERSION: Final = 1
-"""Raised whenever a text may get another group than before."""
-
 TEXT_MAX: Final = 65_536
 """Characters of a cause that are looked at; a stack trace of 600 frames fits."""
 

@@ -161,7 +161,10 @@ class Edited(Event, frozen=True, gc=False, kw_only=True, tag="edited"):
 
 
 class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_doubt"):
-    """The token is gone: what the cycle took counts as taken, what it sent counts as not sent."""
+    """The token is gone or of another time: what the cycle took and sent counts as waiting.
+
+    Where it is of another time, all that waits was held.
+    """
 
     cycle: int
     taken_count: int

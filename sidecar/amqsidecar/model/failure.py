@@ -195,21 +195,6 @@ def _by_bucket(
     return Failures(totals, groups)
 
 
-def counts_of(events: Iterable[AnyEvent]) -> Counter[CountKey]:
-    """Return what events add to the counts."""
-    counts = Counter[CountKey]()
-    for (bucket_ms, kind, destination, group, attempt), count in failures_of(events).counts.items():
-        key = CountKey(
-            bucket_ms=bucket_ms,
-            kind=kind,
-            destination=destination,
-            cause_group=group,
-            attempt=attempt,
-        )
-        counts[key] = count
-    return counts
-
-
 class GroupTally(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows there are of one cause at one destination in one state; see `Tally`.
 

@@ -76,6 +76,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         stop_share: stop by itself when more than this share came back; None = never, but for
             portions.
         window_ms: so long after its re-send a message counts as one that may still come back.
+        begin_at_ms: no step before this; None = at once.
     """
 
     probe: int = 0
@@ -83,6 +84,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     ramp: bool = False
     stop_share: float | None = None
     window_ms: int = 60_000
+    begin_at_ms: int | None = None
 
 
 CAREFUL: Final = Pace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)
@@ -123,7 +125,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         state_reason: why it is paused, stopped or cancelled.
         until_id: the newest row when it began: later ones are left alone.
         after_id: rows up to this were looked at.
+        since: the events before its person looked end here; what others do to a row after that
+            keeps it off the row. None = an older version began it, which took no notice of others.
+        beside: actions and actors of those that ran when it began: it has the last word over these.
         matched: rows that the selection hit; those in flight or final may have been left.
+        overtaken: rows of these that were left because somebody did something else to them since.
         changed: rows that were changed.
         resent: of the changed ones so many were sent since; of several rows of one message all but
             one count at once.
@@ -151,7 +157,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     state_reason: str = ""
     ended_at_ms: int | None = None
     after_id: int = 0
+    since: int | None = None
+    beside: tuple[tuple[Action, str], ...] = ()
     matched: int = 0
+    overtaken: int = 0
     changed: int = 0
     resent: int = 0
     came_back: int = 0
@@ -224,8 +233,9 @@ def next_step(operation: Operation, now_ms: int) -> Step | Wait | Stop | Finishe
         return Stop(reason)
     if operation.after_id >= operation.until_id:
         return Finished()
-    if 0 < operation.not_before_ms - now_ms <= _longest_gap_ms(operation.pace):
-        return Wait(operation.not_before_ms)
+    until_ms = _waits_until(operation, now_ms)
+    if until_ms > now_ms:
+        return Wait(until_ms)
     limit = STEP_MAX
     if operation.portion:
         limit = min(limit, operation.portion - _changed_since_mark(operation))
@@ -363,6 +373,13 @@ def _next_portion(operation: Operation) -> int:
         return 0
     is_small = pace.per_second is None or portion <= pace.per_second * pace.window_ms / 1000
     return portion if is_small else 0
+
+
+def _waits_until(operation: Operation, now_ms: int) -> int:
+    """Return before when there is no step, a time that has passed if there is one now."""
+    begin_ms, next_ms = operation.pace.begin_at_ms or 0, operation.not_before_ms
+    is_near = next_ms - now_ms <= _longest_gap_ms(operation.pace)
+    return max(begin_ms, next_ms if is_near else 0)
 
 
 def _longest_gap_ms(pace: Pace) -> float:

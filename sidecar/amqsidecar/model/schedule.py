@@ -66,7 +66,11 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A row whose time has come, with what a send needs; see `TakenRow`."""
+    """A row whose time has come, with what a send needs; see `TakenRow`.
+
+    Attributes:
+        passes_gates: a person said that it goes now (`acts.Change`).
+    """
 
     id: int
     due_at_ms: int
@@ -78,6 +82,7 @@ class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     expiration_ms: int
     encoding: str
     message: bytes
+    passes_gates: bool = False
 
 
 class RowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +93,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: it is in the cycle that runs now; nobody else may change it.
         size_bytes: size of the encoded message.
         cause_group: see `RowFilter`.
+        gate: the gate that lets it wait; None = none does.
     """
 
     id: int
@@ -108,6 +114,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     in_flight: bool = False
     cause_group: str = ""
+    gate: str | None = None
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +156,21 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     state: RowState
     count: int
+
+
+class GateTally(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages of a destination a gate lets wait.
+
+    Attributes:
+        next_due_at_ms: when the first of them asks it again.
+        last_due_at_ms: when the last of them does.
+    """
+
+    destination: str
+    gate: str
+    count: int
+    next_due_at_ms: int
+    last_due_at_ms: int
 
 
 class UnfinishedCycle(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,12 +5,12 @@ from typing import assert_never
 
 import msgspec
 
-from amqsidecar.errors import SidecarError
+from amqsidecar.errors import SidecarError, StoreUnavailable
 from amqsidecar.model import acts
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.select import narrow
-from amqsidecar.store import Store
+from amqsidecar.store import BrokerSchedule
 
 
 class Refused(SidecarError):
@@ -23,12 +23,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         matched: rows that were selected.
         changed: rows that were changed; the others were just being sent, or final already.
+        overtaken: rows that were left because somebody did something else to them meanwhile.
         stopped: it was ended before all rows were done; doing it again does the rest.
     """
 
     action: Action
     matched: int
     changed: int
+    overtaken: int = 0
     stopped: bool = False
 
 
@@ -77,12 +79,10 @@ class _Stopped(Exception):
 
 
 def act_directly(
-    store: Store,
+    schedule: BrokerSchedule,
     action: Action,
     row_filter: RowFilter,
     *,
-    now_ms: int,
-    actor: str,
     suffix: str,
     progress: Callable[[int], None] = lambda _count: None,
     is_stopped: Callable[[], bool] = lambda: False,
@@ -90,11 +90,9 @@ def act_directly(
     """Do it at once to what waits in the broker, where that keeps the schedule.
 
     Args:
-        store: an open store that is no ledger.
+        schedule: of the broker.
         action: what to do.
         row_filter: which rows.
-        now_ms: the time of the action.
-        actor: who asked.
         suffix: of final dead-letter queues, for cancelling.
         progress: called with the number of rows done since the last call.
         is_stopped: asked after each step; True = leave the rest.
@@ -103,6 +101,7 @@ def act_directly(
 
     Raises:
         Refused: this needs a store of the sidecar's own.
+        StoreUnavailable: the broker can't do it now.
     """
     row_filter = narrow(action, row_filter)
     matched = changed = 0
@@ -118,13 +117,16 @@ def act_directly(
     try:
         match action:
             case Action.RETRY:
-                store.retry(row_filter, now_ms, actor, step)
+                schedule.retry(row_filter, step)
             case Action.CANCEL:
-                store.cancel(row_filter, now_ms, actor, suffix, step)
+                schedule.cancel(row_filter, suffix, step)
             case Action.HOLD:
-                store.hold(row_filter, now_ms, actor, step)
+                raise StoreUnavailable(
+                    "the broker delivers what waits in it (store.url broker:) and can't hold it: "
+                    "cancel it"
+                )
             case Action.RELEASE:
-                store.release(row_filter, now_ms, actor, step)
+                pass  # Nothing is ever held there.
             case Action.REDIRECT | Action.DISCARD:
                 check_direct(action)
             case _:

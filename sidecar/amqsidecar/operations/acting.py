@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import Destination, queue
@@ -100,6 +101,7 @@ def policies_of(
     final_suffix: str,
     parks_topics: bool,
     chance: Chance | None = None,
+    gates_at: GatesAt = no_gates,
 ) -> Policies:
     """Return the policies of a sidecar.
 
@@ -110,6 +112,7 @@ def policies_of(
         final_suffix: of final dead-letter queues.
         parks_topics: messages of Classic's topics are parked.
         chance: varies delays; None = they are as without collision avoidance.
+        gates_at: tells which gates act.
     """
 
     def explainer_of(asked: Rules, read_by: Rules) -> Explainer:
@@ -119,6 +122,7 @@ def policies_of(
             final_suffix=final_suffix,
             parks_topics=parks_topics and isinstance(asked, ClassicRules),
             chance=chance,
+            gates_at=gates_at,
         )
 
     last: tuple[Rules | LiveSettings | None, Acting] | None = None

@@ -4,9 +4,10 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.ledger import Select
+from amqsidecar.ledger import Ledger, Select
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
+    GateTally,
     InstanceView,
     RowFilter,
     RowView,
@@ -40,6 +41,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         store_size_bytes: space that the store takes.
         backlog: dead-letter queue to how many more of its dead letters will be held as backlog.
         instances: on a shared schedule all that there are.
+        gates: what gates let wait, the largest number first; its time is theirs, so none of it is
+            overdue.
     """
 
     instance: str
@@ -52,6 +55,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     store_size_bytes: int
     backlog: dict[str, int]
     instances: list[InstanceView]
+    gates: list[GateTally]
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +113,7 @@ def read_status(
         store_size_bytes=store.size_bytes(),
         backlog={source: count for source, count in store.holds().items() if count},
         instances=_instances(store),
+        gates=store.gate_tallies(now_ms) if isinstance(store, Ledger) else [],
     )
 
 

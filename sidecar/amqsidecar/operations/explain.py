@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.judge import ADVISORY_PREFIX
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
@@ -33,6 +34,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rule: the rule that decides, with file and line.
         differs: what the sidecar does otherwise than the rules say.
         max_delivery_attempts, dead_letter_address, redelivery_delay_ms: Artemis: of the address.
+        gates: redeliver: what it passes when it is due, where there is anything.
     """
 
     action: str
@@ -45,6 +47,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_delivery_attempts: int | UnsetType = UNSET
     dead_letter_address: str | UnsetType | None = UNSET
     redelivery_delay_ms: int | UnsetType = UNSET
+    gates: tuple[str, ...] | UnsetType = UNSET
 
     @property
     def is_parked(self) -> bool:
@@ -94,6 +97,7 @@ class Explainer:
         final_suffix: str,
         parks_topics: bool,
         chance: Chance | None = None,
+        gates_at: GatesAt = no_gates,
     ) -> None:
         """Ask a policy.
 
@@ -103,8 +107,10 @@ class Explainer:
             final_suffix: of final dead-letter queues.
             parks_topics: messages of topics are parked.
             chance: varies delays; None = they are as without collision avoidance.
+            gates_at: tells which gates act.
         """
         self._decider = decider
+        self._gates_memo = lru_cache(8192)(gates_at)
         self._chance = chance
         self._suffix = final_suffix
         self._parks_topics = parks_topics
@@ -152,13 +158,15 @@ class Explainer:
     def _answer(self, origin: Destination, decision: Decision | None) -> Answer:
         match decision:
             case Redeliver(delay_ms, redelivery_count, rule):
-                return Answer(
+                answer = Answer(
                     action="redeliver",
                     delay_ms=delay_ms,
                     redelivery_count=redelivery_count,
                     rule=rule,
                     differs=self._differs_memo(origin, None, delay_ms < 0),
                 )
+                gates = () if answer.is_parked else self._gates_memo(origin)
+                return msgspec.structs.replace(answer, gates=gates) if gates else answer
             case DeadLetterTo(destination, expiration_ms, rule):
                 return Answer(
                     action="dead_letter",

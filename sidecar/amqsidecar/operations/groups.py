@@ -9,6 +9,7 @@ import msgspec
 
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureGroup
+from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState
 
 DAY_MS: Final = 24 * 3_600_000
@@ -47,6 +48,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         held: messages that wait for a person.
         parked: messages that can't be sent as things are.
         example_id: redelivery id of the last one that died.
+        note: the latest that somebody wrote down about it.
     """
 
     destination: str
@@ -61,6 +63,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     held: int
     parked: int
     example_id: str
+    note: GroupNote | None
 
 
 def trend(recent: int, day_before: int, *, is_new: bool) -> Trend:
@@ -130,6 +133,7 @@ def _told(
     rows = Counter[tuple[str, RowState, str]]()
     for tally in ledger.group_tallies():
         rows[tally.destination, tally.state, tally.cause_group] += tally.count
+    notes = {(n.destination, n.cause_group): n for n in ledger.latest_notes(_GROUPS_MAX)}
     groups = []
     for group in found:
         place = group.destination, group.cause_group
@@ -148,6 +152,7 @@ def _told(
                 held=rows[group.destination, RowState.HELD, group.cause_group],
                 parked=rows[group.destination, RowState.PARKED, group.cause_group],
                 example_id=group.example_id,
+                note=notes.get(place),
             )
         )
     return sorted(groups, key=lambda group: (-group.recent, -group.last_at_ms))

@@ -30,6 +30,7 @@ from amqsidecar.store import Store
 
 LONGEST_REASON: Final = 500
 LONGEST_WINDOW_MS: Final = 30 * 24 * 3_600_000
+LATEST_BEGIN_MS: Final = LONGEST_WINDOW_MS
 SLOWEST_PER_SECOND: Final = 1 / 3_600
 
 _WILDCARDS = frozenset("*>#")
@@ -40,7 +41,11 @@ class LedgerStore(Store, Ledger, Protocol):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for; see `Operation`."""
+    """What a person asks for; see `Operation`.
+
+    Attributes:
+        since: `event_mark` of the preview that the person saw; None = there was none.
+    """
 
     action: Action
     selection: Selection
@@ -49,6 +54,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
     target: str | None = None
     expected: int | None = None
+    since: int | None = None
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,9 +153,12 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
         Refused: it makes no sense.
     """
     wish = checked(wish)
+    if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
+        raise Refused("an operation begins within 30 days")
     if wish.target is not None:
         _check_no_circle(ledger, parse_destination(wish.target))
     position = ledger.tail()
+    running = [one for one in ledger.open_operations() if _runs(one)]
     operation = ledger.add_operation(
         Operation(
             id=0,
@@ -162,6 +171,8 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
             pace=wish.pace,
             target=wish.target,
             expected=wish.expected,
+            since=ledger.event_mark() if wish.since is None else wish.since,
+            beside=tuple({(one.action, one.actor): None for one in running}),
             runner=runner,
             runner_until_ms=now_ms + LEASE_MS if runner else 0,
         )

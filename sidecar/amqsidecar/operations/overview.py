@@ -8,7 +8,7 @@ import msgspec
 
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import CountKind
-from amqsidecar.model.schedule import RowState
+from amqsidecar.model.schedule import GateTally, RowState
 from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Group, read_groups
 from amqsidecar.operations.shares import Share, share
 from amqsidecar.operations.wellness import Wellness
@@ -39,6 +39,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         total: messages altogether.
         next_due_at_ms: when the next one is due, may lie in the past; None = nothing is.
+        gates: what gates let wait, the largest number first; its time is theirs, so none of it is
+            overdue.
         overdue: waiting messages whose time has passed.
         overdue_ms: for how long the first of them has been due; 0 = none is.
         soon: due within five minutes.
@@ -57,6 +59,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     day: int
     later: int
     by_destination: list[DestinationWaiting]
+    gates: list[GateTally]
 
 
 class Verdict(StrEnum):
@@ -71,6 +74,8 @@ class Verdict(StrEnum):
     HOLDS = "hardly comes back"
     """At most a fifth of them comes back, for sure."""
     UNCLEAR = "too few to tell"
+    LIES = "lies in its queue"
+    """None came back, and as many lie there as were re-sent: nobody seems to take them."""
 
 
 class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +163,7 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
         day=day,
         later=max(0, waiting - overdue - soon - hour - day),
         by_destination=by_destination,
+        gates=ledger.gate_tallies(now_ms),
     )
 
 
@@ -183,7 +189,10 @@ def _with_depth(ledger: Ledger, one: DestinationRecovery, now_ms: int) -> Destin
     if not seen:
         return one
     last = seen[-1]
-    return msgspec.structs.replace(one, depth=last.depth, depth_at_ms=last.at_ms)
+    share_back, verdict = one.came_back, one.verdict
+    if not share_back.part and last.depth is not None and last.depth >= share_back.whole:
+        verdict = Verdict.LIES
+    return msgspec.structs.replace(one, verdict=verdict, depth=last.depth, depth_at_ms=last.at_ms)
 
 
 def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
@@ -192,6 +201,6 @@ def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
         verdict = Verdict.FAILS
     elif came_back.high <= _HOLDS_UP_TO:
         verdict = Verdict.HOLDS
-    elif came_back.high - came_back.low > _WIDEST:
+    elif not came_back.part or came_back.high - came_back.low > _WIDEST:
         verdict = Verdict.UNCLEAR
     return DestinationRecovery(destination=destination, came_back=came_back, verdict=verdict)

@@ -12,8 +12,9 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.acting import Acting, Policies
-from amqsidecar.operations.explain import Answer, Explainer, Forecast
+from amqsidecar.operations.acting import Acting, Policies, Rules
+from amqsidecar.operations.browse import tell_story
+from amqsidecar.operations.explain import Answer, Explainer, Forecast, last_death
 from amqsidecar.policy_source.load import parse_policy
 from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 from amqsidecar.store import Store
@@ -77,7 +78,7 @@ def policy_view(ledger: Ledger, policies: Policies, now_ms: int) -> PolicyView:
     return PolicyView(
         source=acting.source,
         warnings=[] if rules is None else list(rules.warnings),
-        yaml="" if rules is None else write_yaml(rules),
+        yaml=acting_yaml(policies),
         destinations=[
             ActingPolicy(
                 destination=destination,
@@ -90,6 +91,12 @@ def policy_view(ledger: Ledger, policies: Policies, now_ms: int) -> PolicyView:
         ],
         left_out=known.left_out,
     )
+
+
+def acting_yaml(policies: Policies) -> str:
+    """Return the rules that act as a policy in YAML; "" = read live, or none are known."""
+    rules = policies.acting().rules
+    return "" if rules is None else write_yaml(rules)
 
 
 class _Known:
@@ -206,11 +213,7 @@ def effect_of(store: Store, ledger: Ledger, policies: Policies, text: str, now_m
     Raises:
         ConfigError: the rules can't be used; with every problem found.
     """
-    data = text.encode(errors="replace")
-    if len(data) > RULES_BYTES_MAX:
-        what = f"they have {len(data)} bytes; at most {RULES_BYTES_MAX} are read here"
-        raise ConfigError([Problem("rules", what)])
-    rules = parse_policy("rules.yaml", data, policies.plugins, {})
+    rules = _read_rules(policies, text)
     after = policies.explainer_of(rules)
     acting = policies.acting()
     known = _Known(ledger, now_ms, acting)
@@ -235,6 +238,55 @@ def effect_of(store: Store, ledger: Ledger, policies: Policies, text: str, now_m
         yaml=write_yaml(rules),
         helm=write_helm_values(rules),
     )
+
+
+class MessageEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """What other rules would make of the latest death of one message.
+
+    Attributes:
+        before: by the rules as they are; None = none are known.
+        after: by the other rules.
+        warnings: of the other rules, a sentence each.
+    """
+
+    before: Forecast | None
+    after: Forecast
+    warnings: list[str]
+
+
+def effect_on(
+    store: Store, policies: Policies, reference: str, uid: str, text: str
+) -> MessageEffect | None:
+    """Return what other rules would make of a message; None = where it died can't be told.
+
+    Args:
+        store: an open store.
+        policies: of the sidecar.
+        reference: a row number or a redelivery id.
+        uid: of the store; see `StoreState`.
+        text: the other rules, a policy in YAML.
+
+    Raises:
+        ConfigError: the rules can't be used; with every problem found.
+    """
+    rules = _read_rules(policies, text)
+    story = tell_story(store, reference, uid)
+    death = None if story is None else last_death(story.history)
+    if death is None:
+        return None
+    return MessageEffect(
+        before=policies.acting().forecast(death),
+        after=policies.explainer_of(rules).forecast(death),
+        warnings=list(rules.warnings),
+    )
+
+
+def _read_rules(policies: Policies, text: str) -> Rules:
+    data = text.encode(errors="replace")
+    if len(data) > RULES_BYTES_MAX:
+        what = f"they have {len(data)} bytes; at most {RULES_BYTES_MAX} are read here"
+        raise ConfigError([Problem("rules", what)])
+    return parse_policy("rules.yaml", data, policies.plugins, {})
 
 
 def _effect_at(

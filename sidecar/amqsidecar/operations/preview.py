@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Ledger, RowKey, RowOrder, Select
+from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import act_of
@@ -22,7 +23,7 @@ MESSAGES_MAX: Final = 1_000
 _TOLERATED = 10
 _TOLERATED_SHARE = 0.1
 
-PAGES_MAX: Final = 50
+PAGES_MAX: Final = 20
 _PAGE_ROWS = 500
 
 BEING_SENT: Final = "being sent just now"
@@ -46,9 +47,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         parts: the count by destination and state, the largest first.
         left: what would be left as it is.
         delayed: of the count, rows whose destination took nothing when they were due.
+        gated: of the count, rows that gates let wait, and that go past them.
         notes: what can't be known before, as sentences.
         oldest_at_ms, newest_at_ms: when the first and the last of these rows was taken.
         example: the newest of them.
+        since: give it with the action: what others do to these rows from now on keeps it off them.
         next_after: give it as `after` to look at the rest; None = there is none.
     """
 
@@ -59,10 +62,12 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[Tally]
     left: list[Left]
     delayed: int
+    gated: int
     notes: list[str]
     oldest_at_ms: int | None
     newest_at_ms: int | None
     example: RowView | None
+    since: int
     next_after: RowKey | None = None
 
 
@@ -89,10 +94,11 @@ def preview(
         after: `next_after` of the preview before, to look at what it didn't.
     """
     selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
+    since = ledger.event_mark()
     if after is None and is_tallied(selection):
         parts = _tallied(ledger, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
-            return _by_tallies(store, ledger, action, selection.rows, parts)
+            return _by_tallies(store, ledger, action, selection.rows, parts, since)
     look = _Look(action, store, selector(selection, properties_of))
     pages = 0
     while pages < PAGES_MAX and look.has_room:
@@ -110,10 +116,12 @@ def preview(
         parts=_listed(look.parts),
         left=[Left(reason, count) for reason, count in look.left.most_common()],
         delayed=look.delayed,
-        notes=_notes(ledger, action),
+        gated=look.gated,
+        notes=_notes(ledger, action, look.expired, look.final),
         oldest_at_ms=look.oldest_at_ms,
         newest_at_ms=look.newest_at_ms,
         example=look.example,
+        since=since,
         next_after=after,
     )
 
@@ -149,6 +157,9 @@ class _Look:
         self.parts = Counter[tuple[str, RowState]]()
         self.left = Counter[str]()
         self.delayed = 0
+        self.gated = 0
+        self.expired = 0
+        self.final = 0
         self.oldest_at_ms: int | None = None
         self.newest_at_ms: int | None = None
         self.example: RowView | None = None
@@ -175,7 +186,12 @@ class _Look:
             self.left[FINAL if row.is_final else row.state.value] += 1
             return
         self.parts[row.destination, row.state] += 1
-        self.delayed += self._is_send and row.state is RowState.WAITING and bool(row.reason)
+        if self._is_send and row.gate is not None:
+            self.gated += 1
+        elif self._is_send and row.state is RowState.WAITING and row.reason:
+            self.delayed += 1
+        self.expired += row.cause_group == EXPIRED
+        self.final += row.is_final
         at_ms = row.received_at_ms
         self.oldest_at_ms = min(at_ms, self.oldest_at_ms or at_ms)
         self.newest_at_ms = max(at_ms, self.newest_at_ms or at_ms)
@@ -200,9 +216,14 @@ def _by_tallies(
     action: Action,
     rows: RowFilter,
     parts: Counter[tuple[str, RowState]],
+    since: int,
 ) -> Preview:
     newest = ledger.page_rows(rows, RowOrder.NEWEST, 1).rows
     oldest = store.list_rows(rows, 1)
+    expired = 0
+    if rows.cause_group in (None, EXPIRED):
+        of_expired = msgspec.structs.replace(rows, cause_group=EXPIRED)
+        expired = sum(_tallied(ledger, of_expired).values())
     return Preview(
         action=action,
         count=sum(parts.values()),
@@ -211,10 +232,20 @@ def _by_tallies(
         parts=_listed(parts),
         left=[],
         delayed=0,
-        notes=[_NOT_LOOKED, *_notes(ledger, action)],
+        gated=_gated(ledger, action, rows),
+        notes=[_NOT_LOOKED, *_notes(ledger, action, expired)],
         oldest_at_ms=oldest[0].received_at_ms if oldest else None,
         newest_at_ms=newest[0].received_at_ms if newest else None,
         example=newest[0] if newest else None,
+        since=since,
+    )
+
+
+def _gated(ledger: Ledger, action: Action, rows: RowFilter) -> int:
+    if action not in SENDS or rows.cause_group is not None:
+        return 0
+    return sum(
+        one.count for one in ledger.gate_tallies(0) if rows.destination in (None, one.destination)
     )
 
 
@@ -227,17 +258,26 @@ _NOT_LOOKED = (
 def running_notes(ledger: Ledger) -> list[str]:
     """Return what to say of operations that run while another is about to begin."""
     return [
-        f"operation {one.id} ({one.action} by {one.actor}) runs, and may change the same messages "
-        "after you: pause or cancel it if it shall not"
+        f"operation {one.id} ({one.action} by {one.actor}) runs: it leaves alone what you change, "
+        "and goes on with the rest; pause or cancel it if it shall not"
         for one in ledger.open_operations()
         if one.state is OperationState.RUNNING
     ]
 
 
-def _notes(ledger: Ledger, action: Action) -> list[str]:
+def _notes(ledger: Ledger, action: Action, expired: int = 0, final: int = 0) -> list[str]:
     notes = running_notes(ledger)
     if action not in SENDS:
         return notes
+    if expired:
+        notes.append(
+            f"{expired} of them died because their time to live was over: ask whether anybody "
+            "still wants them"
+        )
+    if final and action is Action.RETRY:
+        notes.append(
+            f"{final} of them are on their way to the final dead-letter queue, and go there now"
+        )
     return [
         *notes,
         "whether the broker has a route to the destination, and takes the message, shows only when "

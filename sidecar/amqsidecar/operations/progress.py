@@ -114,6 +114,10 @@ def doing(operation: Operation, now_ms: int) -> str:
     match operation.state:
         case OperationState.DONE:
             return "every message was looked at"
+        case OperationState.RUNNING if now_ms < min(
+            begins_ms := operation.pace.begin_at_ms or 0, operation.runner_until_ms
+        ):
+            return f"it begins at {clock_time(begins_ms)}"
         case OperationState.RUNNING:
             return _running(operation, now_ms)
         case _:

@@ -3,9 +3,9 @@
 from functools import reduce
 from typing import Final, NamedTuple
 
+import pyarrow
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
 
 from amqsidecar.model.cause import GROUP_MAX, cause_group
 from amqsidecar.pipeline.similar_causes import similar_causes
@@ -31,8 +31,8 @@ DAY_MS: Final = 24 * HOUR_MS
 
 _DEATHS = ("received", "returned")
 _CELL = ("cause_text", "is_expired", "origin", "hour")
-_GROUPS_OF_TEXTS = StructType(
-    [StructField(name, StringType()) for name in ("cause_text", "cause_group")]
+_GROUPS_OF_TEXTS: Final = pyarrow.schema(
+    [(name, pyarrow.string()) for name in ("cause_text", "cause_group")]
 )
 
 
@@ -126,8 +126,9 @@ def merge_texts(spark: SparkSession, cells: DataFrame, similarity: float) -> Dat
         name = normal[row["cause_text"]]
         first_ms[name] = min(row["first_ms"], first_ms.get(name, row["first_ms"]))
     groups = similar_causes(first_ms, similarity)
-    rows = [(text, groups[name]) for text, name in normal.items()]
-    return spark.createDataFrame(rows, _GROUPS_OF_TEXTS)
+    columns = [list(normal), [groups[name] for name in normal.values()]]
+    # Why by Arrow: from rows Spark would make it in Python processes of its own.
+    return spark.createDataFrame(pyarrow.table(columns, schema=_GROUPS_OF_TEXTS))
 
 
 def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:

@@ -38,7 +38,9 @@ can't tell. Lower and upper are what is possible there, the number between them 
 messages of the same destination and cause.
 Beyond the last re-send that history made, nothing is known: the likely number counts no recovery \
 there, the upper one counts all. Where the two lie far apart, try a policy with longer delays on \
-a few messages and ask again."""
+a few messages and ask again.
+Gates (`policy.gates`) are not played: a policy that is tried re-sends when its rules say, \
+whatever pace, breaker or window would let it wait."""
 
 
 def write_report(

@@ -60,7 +60,7 @@ def write_helm_values(rules: ClassicRules | ArtemisRules, head: str = "") -> str
         rules: the policy.
         head: comments before it.
     """
-    return f"policy:\n  rules:\n{indent(head + write_yaml(rules), '    ')}"
+    return f"config:\n  policy:\n    rules:\n{indent(head + write_yaml(rules), ' ' * 6)}"
 
 
 def to_mapping(rules: ClassicRules | ArtemisRules) -> dict[str, object]:

@@ -1,8 +1,11 @@
 """Recurring work beside the cycle: gauges of the schedule, and bounded history."""
 
+import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -10,16 +13,20 @@ import structlog
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.schedule import Tally
+from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
 
 GAUGES_EVERY_S = 5.0
+LEDGER_EVERY_S = 30.0
 RETENTION_EVERY_S = 15.0
 FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
 LEDGER_FORGOTTEN_AT_ONCE = 500
 """Rows of each kind of what a ledger keeps removed in one transaction."""
+NEW_MS = 3_600_000
+"""A cause is new for so long."""
+GROUPS_AT_ONCE = 2_000
 HOURS_AFTER_MS = 2 * 24 * 3_600_000
 """Counts of failures that are older are kept by the hour."""
 WORK_S = 10.0
@@ -35,12 +42,24 @@ class Gauges(Protocol):
         """Show how many rows there are by destination and state."""
         ...
 
+    def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
+        """Show how many rows gates let wait."""
+        ...
+
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
         """Show how long the oldest row is overdue."""
         ...
 
     def set_store_size(self, size_bytes: int) -> None:
         """Show the space that the store takes."""
+        ...
+
+    def set_store_available(self, available_bytes: int) -> None:
+        """Show the space that is left for it."""
+        ...
+
+    def set_new_causes(self, found: Mapping[str, int]) -> None:
+        """Show how many causes are new, by destination."""
         ...
 
 
@@ -55,6 +74,7 @@ class Housekeeping:
         gauges: Gauges,
         keep_ms: int,
         max_events: int,
+        folder: Path | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._make_store = make_store
@@ -62,11 +82,13 @@ class Housekeeping:
         self._gauges = gauges
         self._keep_ms = keep_ms
         self._max_events = max_events
+        self._folder = folder
         self._sleep = sleep
 
     def plan(self, service_clock: ServiceClock) -> None:
         """Do the work at its times from now on."""
         service_clock.every(GAUGES_EVERY_S, "gauges", self.show)
+        service_clock.every(LEDGER_EVERY_S, "ledger_gauges", self.show_ledger)
         service_clock.every(RETENTION_EVERY_S, "retention", self.forget)
 
     def show(self) -> None:
@@ -76,6 +98,19 @@ class Housekeeping:
                 self._gauges.set_waiting(store.tallies())
                 self._gauges.set_next_due(store.next_due_ms(), self._clock.now_ms())
                 self._gauges.set_store_size(store.size_bytes())
+            if self._folder is not None:
+                self._gauges.set_store_available(shutil.disk_usage(self._folder).free)
+        except (ConfigError, OSError, StoreError) as error:
+            log.warning("gauges_failed", reason=str(error))
+
+    def show_ledger(self) -> None:
+        """Show how many causes are new, and what gates let wait."""
+        now_ms = self._clock.now_ms()
+        try:
+            with self._opened() as store:
+                if isinstance(store, Ledger):
+                    self._gauges.set_new_causes(_new_causes(store, now_ms - NEW_MS))
+                    self._gauges.set_gate_waiting(store.gate_tallies(now_ms))
         except (ConfigError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))
 
@@ -129,3 +164,9 @@ class Housekeeping:
                 return done
             # Why: a lock that is free for a moment only is hardly ever got by a cycle.
             self._sleep(max(0.03, now_s - began_s))
+
+
+def _new_causes(ledger: Ledger, since_ms: int) -> Counter[str]:
+    """Return how many groups began since, by destination."""
+    groups = ledger.failure_groups(since_ms, GROUPS_AT_ONCE)
+    return Counter(group.destination for group in groups if group.first_at_ms > since_ms)

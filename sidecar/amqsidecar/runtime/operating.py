@@ -43,6 +43,10 @@ class OperationGauges(Protocol):
         """Show how many run."""
         ...
 
+    def set_operations_stopped(self, count: int) -> None:
+        """Show how many stopped by themselves and still stand so."""
+        ...
+
     def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
         """Count messages that were changed, and that came back, since the last call."""
         ...
@@ -163,8 +167,10 @@ class Operating:
                 judge(store, operation, self._clock.now_ms())
 
     def _count(self, store: LedgerStore) -> None:
-        """Count what operations did since the last time, whoever carried them out."""
+        """Count what operations did since the last time, and those that stopped by themselves."""
         now = {one.id: one for one in store.operations(_COUNTED)}
+        stopped = [one for one in now.values() if one.state is OperationState.STOPPED]
+        self._gauges.set_operations_stopped(len(stopped))
         counts = {number: (one.changed, one.came_back) for number, one in now.items()}
         if self._counted is not None:
             for number, (changed, came_back) in counts.items():

@@ -22,6 +22,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import (
     CauseOf,
@@ -155,6 +156,7 @@ class Service:
         properties_of: PropertiesOf = no_properties,
         cause_of: CauseOf = no_cause,
         candidates: Candidates | None = None,
+        gates: Gates | None = None,
     ) -> None:
         self._make_link = make_link
         self._make_decider = make_decider
@@ -169,6 +171,7 @@ class Service:
         self._true_origin = true_origin
         self._properties_of = properties_of
         self._cause_of = cause_of
+        self._gates = gates
         self._stop = Flag()
         self._look_again = Flag()
         self._link: Link | None = None
@@ -282,7 +285,7 @@ class Service:
     def _begin(self, link: Link, store: Store, state: StoreState) -> _Begun | None:
         """Open the link and wait until the instance is ours; None = told to stop before."""
         link.open(TOKEN_QUEUE_PREFIX + state.instance)
-        engine, names, backlog = self._make_engine(link, store)
+        engine, names, backlog = self._make_engine(link, store, self._gates)
         is_waiting_told = False
         while not engine.recover(state, TOKEN_WAIT_S):
             if self._stop.is_set():
@@ -363,7 +366,7 @@ class Service:
         return link.preferred_batch if isinstance(link, PrefersSmallCycles) else MAX_MESSAGES
 
     def _make_engine(
-        self, link: Link, store: Store
+        self, link: Link, store: Store, gates: Gates | None = None
     ) -> tuple[CycleEngine, IntakeNames, BacklogGate]:
         settings = self._settings
         is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -386,6 +389,7 @@ class Service:
             observe=self._observe,
             blockages=self._blockages,
             losses=self._losses,
+            gates=gates,
             wake_at=self.service_clock.wake_at,
             crash_point=self._crash_point,
         )

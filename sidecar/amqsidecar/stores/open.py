@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from amqsidecar.clock import Clock
@@ -83,6 +84,12 @@ def open_store(
         instance_name=options.instance or None,
         read_only=read_only,
     )
+
+
+def store_folder(config: HasStoreOptions) -> Path | None:
+    """Return the folder that the store's file lies in; None = the store is no file."""
+    url = config.store.url
+    return path_of_url(url).parent if url.startswith("sqlite:") else None
 
 
 def open_shared_store(

@@ -2,12 +2,14 @@
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
+from amqsidecar.model.note import GroupNote
+from amqsidecar.model.schedule import GateTally
 
 PLAIN, DEFLATED = 0, 1
 
@@ -91,6 +93,14 @@ def storable(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def read_note(row: Sequence[Any]) -> GroupNote:
+    """Return a note as the queries read it."""
+    destination, cause_group, at_ms, author, text = row
+    return GroupNote(
+        destination=destination, cause_group=cause_group, at_ms=at_ms, author=author, text=text
+    )
 
 
 def _storable_event(event: AnyEvent) -> AnyEvent:
@@ -191,3 +201,18 @@ def pack_holds(holds: dict[str, int]) -> bytes:
 def unpack_holds(body: bytes) -> dict[str, int]:
     """Return what `pack_holds` packed."""
     return _decode_holds(body)
+
+
+def gate_tallies(rows: Iterable[tuple[Any, ...]]) -> list[GateTally]:
+    """Return rows of a query for what gates let wait, the largest number first."""
+    found = [
+        GateTally(
+            destination=destination,
+            gate=gate,
+            count=count,
+            next_due_at_ms=next_due_ms,
+            last_due_at_ms=last_due_ms,
+        )
+        for destination, gate, count, next_due_ms, last_due_ms in rows
+    ]
+    return sorted(found, key=lambda one: (-one.count, one.destination, one.gate))

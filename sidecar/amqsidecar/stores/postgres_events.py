@@ -33,6 +33,15 @@ def read_block(database: PostgresDatabase, block: int) -> list[AnyEvent]:
     return unpack_events(packing, body)
 
 
+def read_since(
+    database: PostgresDatabase, redelivery_ids: Iterable[str], since: int
+) -> list[AnyEvent]:
+    """Return the events of the blocks above a number that tell of some messages."""
+    keys = sorted({event_key(one) for one in redelivery_ids})
+    blocks = database.query("blocks_about", keys=keys, since=since)
+    return [event for packing, body in blocks for event in unpack_events(packing, body)]
+
+
 def rewrite_block(
     database: PostgresDatabase, block: int, events: Sequence[AnyEvent], left: Sequence[AnyEvent]
 ) -> int:

@@ -19,13 +19,14 @@ from amqsidecar.model.failure import (
     FailureGroup,
     GroupTally,
 )
+from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import GateTally, RowFilter
 from amqsidecar.stores.outbox import whole_blocks
-from amqsidecar.stores.packing import pack_struct, unpack_events
+from amqsidecar.stores.packing import gate_tallies, pack_struct, read_note, unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, Rows
 from amqsidecar.stores.postgres_pages import page_of_rows
-from amqsidecar.stores.postgres_rows import STATES, grouped_name
+from amqsidecar.stores.postgres_rows import STATES, group_name, grouped_name, pg_text
 
 _MINUTE_MS = 60_000
 
@@ -105,6 +106,10 @@ class PostgresLooking:
             )
             for destination, state, cause_group, count in self._database.query("group_tallies")
         ]
+
+    def gate_tallies(self, now_ms: int) -> list[GateTally]:
+        """Return how many messages gates let wait beyond a time, the largest number first."""
+        return gate_tallies(self._database.query("gate_tallies", now_ms=now_ms))
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
@@ -198,6 +203,30 @@ class PostgresLooking:
                 until_minute=until_ms // _MINUTE_MS,
             )
         ]
+
+    def add_note(self, note: GroupNote) -> None:
+        """Keep a note; of each group the latest `LATEST_KEPT`. Durable.
+
+        Where two people write at once, one more may stay until the next is written.
+        """
+        self._database.query(
+            "add_note",
+            destination=grouped_name(note.destination),
+            cause_group=group_name(note.cause_group),
+            at_ms=note.at_ms,
+            author=pg_text(note.author),
+            text=pg_text(note.text),
+            kept=LATEST_KEPT,
+        )
+
+    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
+        """Return the notes on a group, the latest first."""
+        place = {"destination": grouped_name(destination), "cause_group": group_name(cause_group)}
+        return [read_note(row) for row in self._database.query("read_notes", **place)]
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
+        """Return the latest note of each group, the latest first, at most `limit`."""
+        return [read_note(row) for row in self._database.query("latest_notes", limit=limit)]
 
 
 def _encode(position: _Position) -> str:

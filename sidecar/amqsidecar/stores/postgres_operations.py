@@ -17,10 +17,11 @@ from amqsidecar.ledger import Original, Select, Sighting, Verdict
 from amqsidecar.model.acts import Act, Change
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.stores.packing import pack_struct
 from amqsidecar.stores.postgres_database import PostgresDatabase, Rows
-from amqsidecar.stores.postgres_events import event_key
+from amqsidecar.stores.postgres_events import event_key, read_since
 from amqsidecar.stores.postgres_free_rows import lock_free
 from amqsidecar.stores.postgres_pages import next_window
 from amqsidecar.stores.postgres_rows import LAST_ID, conditions_of, pg_text
@@ -46,6 +47,14 @@ class PostgresOperations:
     _database: PostgresDatabase
     _schema: Schema
     _written_as_nobody: Callable[[], AbstractContextManager[PostgresTransaction]]
+
+    def event_mark(self) -> int:
+        """Return a number; events of what people do from now on lie above it.
+
+        People's transactions come one after the other, so their numbers rise.
+        """
+        ((number,),) = self._database.query("event_mark")
+        return int(number)
 
     def add_operation(self, operation: Operation) -> Operation:
         """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
@@ -290,6 +299,7 @@ class PostgresOperations:
                     "forget_members",
                     "forget_operations",
                     "forget_originals",
+                    "forget_notes",
                 )
             )
             before_minute = before_ms // _MINUTE_MS
@@ -341,7 +351,12 @@ class _Step:
             end = free.skipped[0] - 1
         done = self._done_before(chosen)
         views = [view for view in free.views if view.id <= end and view.id not in done]
-        changes = [(view, made) for view in views if (made := act(view)) is not None]
+        left = self._left_to_others(views)
+        changes = [
+            (view, made)
+            for view in views
+            if view.id not in left and (made := act(view)) is not None
+        ]
         doubled = 0
         if changes:
             self._transaction.change(changes)
@@ -351,9 +366,19 @@ class _Step:
             operation,
             after_id=end,
             matched=operation.matched + len(views) + len(in_flight),
+            overtaken=operation.overtaken + len(left),
             changed=operation.changed + len(changes),
             resent=operation.resent + doubled,
         )
+
+    def _left_to_others(self, views: Sequence[RowView]) -> set[int]:
+        """Return which of the rows people did something else to since the operation began."""
+        operation = self._operation
+        if operation.since is None or not views:
+            return set()
+        messages = [view.redelivery_id for view in views]
+        later = overtaken_rows(operation, read_since(self._database, messages, operation.since))
+        return later.intersection(view.id for view in views)
 
     def _selected(self, views: Sequence[RowView], select: Select) -> list[RowView]:
         found = self._database.query("read_messages", ids=[view.id for view in views])

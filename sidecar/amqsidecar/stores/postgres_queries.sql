@@ -20,7 +20,7 @@ SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
 -- fragment: view_columns
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_group
+rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_group, gate
 
 -- fragment: row_conditions
 -- All conditions of a filter.
@@ -260,7 +260,7 @@ SELECT setval('row_number', nextval('row_number') + %(far)s);
 -- name: claim_due
 -- Waiting rows that are due, locked; see PostgresTransaction.claim_due.
 SELECT id, due_at_ms, destination, is_final, redelivery_id, redelivery_count, delay_ms,
-    expiration_ms, encoding, size_bytes, cause_group
+    expiration_ms, encoding, size_bytes, cause_group, passes_gates
 FROM redelivery
 WHERE state = 0 AND due_at_ms <= %(now_ms)s AND id NOT IN ({in_flight})
 ORDER BY due_at_ms, id LIMIT %(limit)s
@@ -402,12 +402,13 @@ DO UPDATE SET count = t.count + excluded.count;
 
 -- name: postpone_rows
 -- A later due time for waiting rows.
-UPDATE redelivery SET due_at_ms = %(due_at_ms)s, reason = %(reason)s
+UPDATE redelivery SET due_at_ms = %(due_at_ms)s, reason = %(reason)s, gate = %(gate)s
 WHERE id = ANY (%(ids)s::bigint[]) AND state = 0;
 
 -- name: park_rows
 -- Keep rows for a person.
-UPDATE redelivery SET state = 2, reason = %(reason)s WHERE id = ANY (%(ids)s::bigint[]);
+UPDATE redelivery SET state = 2, reason = %(reason)s, gate = NULL
+WHERE id = ANY (%(ids)s::bigint[]);
 
 -- name: delete_rows
 -- These rows.
@@ -420,11 +421,12 @@ DELETE FROM message WHERE id = ANY (%(ids)s::bigint[]);
 -- name: change_rows
 -- What an operator's action makes of rows.
 UPDATE redelivery AS r SET state = c.state, due_at_ms = c.due_at_ms, destination = c.destination,
-is_final = c.is_final, redelivery_count = c.redelivery_count, reason = c.reason
+is_final = c.is_final, redelivery_count = c.redelivery_count, reason = c.reason,
+passes_gates = c.passes_gates, gate = NULL
 FROM unnest(
     %(ids)s::bigint[], %(states)s::smallint[], %(dues)s::bigint[], %(destinations)s::text[],
-    %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[]
-) AS c (id, state, due_at_ms, destination, is_final, redelivery_count, reason)
+    %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[], %(passes)s::boolean[]
+) AS c (id, state, due_at_ms, destination, is_final, redelivery_count, reason, passes_gates)
 WHERE r.id = c.id;
 
 -- name: add_tallies
@@ -619,6 +621,11 @@ SELECT due_at_ms, id FROM redelivery
 WHERE state = %(kept)s AND state <> 0
     AND (due_at_ms, id) > (%(after_ms)s::bigint, %(after_id)s::bigint)
 ORDER BY state, due_at_ms, id OFFSET %(look)s - 1 LIMIT 1;
+
+-- name: gate_tallies
+-- What gates let wait.
+SELECT left(destination, 200), gate, count(*), min(due_at_ms), max(due_at_ms) FROM redelivery
+WHERE gate IS NOT NULL AND state = 0 AND due_at_ms > %(now_ms)s GROUP BY 1, 2;
 
 -- name: due_counts
 -- How many waiting rows are due between which bounds.
@@ -882,6 +889,16 @@ SELECT xid::text, seq, event_count FROM (
 ) AS b
 ORDER BY xid, seq LIMIT %(limit)s;
 
+-- name: blocks_about
+-- Blocks above a number that tell of some messages.
+SELECT packing, body FROM event_block WHERE seq IN (
+    SELECT block FROM event_key WHERE key = ANY (%(keys)s::text[]) AND block > %(since)s
+) ORDER BY seq;
+
+-- name: event_mark
+-- The newest block of events.
+SELECT coalesce(max(seq), 0) FROM event_block;
+
 -- name: add_operation
 -- Keep an operation.
 INSERT INTO operation (state, body) VALUES (%(state)s, %(body)s) RETURNING id;
@@ -1017,6 +1034,29 @@ WHERE destination = %(destination)s AND minute >= %(from_minute)s AND minute <= 
     AND at_ms >= %(from_ms)s AND at_ms < %(until_ms)s
 ORDER BY minute;
 
+-- name: add_note
+-- A note on a group; those before the latest ones go.
+WITH added AS (
+    INSERT INTO group_note (destination, cause_group, at_ms, author, text)
+    VALUES (%(destination)s, %(cause_group)s, %(at_ms)s, %(author)s, %(text)s)
+)
+DELETE FROM group_note WHERE id IN (
+    SELECT id FROM group_note
+    WHERE destination = %(destination)s AND cause_group = %(cause_group)s
+    ORDER BY id DESC OFFSET %(kept)s - 1
+);
+
+-- name: read_notes
+-- The notes on a group, the latest first.
+SELECT destination, cause_group, at_ms, author, text FROM group_note
+WHERE destination = %(destination)s AND cause_group = %(cause_group)s ORDER BY id DESC;
+
+-- name: latest_notes
+-- The latest note of each group, the latest first.
+SELECT destination, cause_group, at_ms, author, text FROM group_note
+WHERE id IN (SELECT max(id) FROM group_note GROUP BY destination, cause_group)
+ORDER BY id DESC LIMIT %(limit)s;
+
 -- name: forget_counts
 -- Counts from before a time.
 DELETE FROM failure_count AS f USING (
@@ -1103,6 +1143,16 @@ DELETE FROM operation WHERE id IN (
 -- Originals of messages that were edited before a time.
 DELETE FROM original WHERE id IN (
     SELECT id FROM original WHERE edited_at_ms < %(before_ms)s ORDER BY edited_at_ms LIMIT %(limit)s
+);
+
+-- name: forget_notes
+-- Notes from before a time on what nobody knows of any more.
+DELETE FROM group_note WHERE id IN (
+    SELECT id FROM group_note AS n WHERE at_ms < %(before_ms)s AND NOT EXISTS (
+        SELECT 1 FROM failure_group AS f
+        WHERE f.destination = n.destination AND f.cause_group = n.cause_group
+    )
+    ORDER BY at_ms LIMIT %(limit)s
 );
 
 -- name: forget_observations

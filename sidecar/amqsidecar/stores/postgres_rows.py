@@ -98,7 +98,8 @@ def view_row(row: tuple[Any, ...]) -> RowView:
         size_bytes=row[14],
         reason=row[15],
         cause_group=row[16] or "",
-        in_flight=row[17],
+        gate=row[17],
+        in_flight=row[18],
     )
 
 

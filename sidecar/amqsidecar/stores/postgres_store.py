@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.model import acts
+from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     InstanceView,
@@ -24,8 +24,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import Progress
-from amqsidecar.stores.acting import ActingStore
+from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres_database import PostgresDatabase, checked_dsn
 from amqsidecar.stores.postgres_events import event_key, forget_events
@@ -57,7 +56,7 @@ _BLOCK_IDS = 16_384  # As the sequence steps.
 _NOBODY = 0  # The instance of those who are none.
 
 
-class PostgresStore(ActingStore, PostgresLooking, PostgresOperations, PostgresOutbox):
+class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
     """A `SharedStore` and `Ledger` in one schema of one database, and the `Outbox` of a journal.
 
     Args:
@@ -299,22 +298,28 @@ class PostgresStore(ActingStore, PostgresLooking, PostgresOperations, PostgresOu
         """Return how much space the tables take with all that belongs to them."""
         return int(self._database.query("size_bytes")[0][0])
 
-    # What operators do (`ActingStore`).
+    # What people do.
 
-    def _act(self, row_filter: RowFilter, action: acts.Act, progress: Progress) -> int:
-        """Change rows chunk by chunk; those that a cycle is just looking at are tried again."""
+    def act(self, row_filter: RowFilter, act: Act, progress: Progress = unwatched) -> int:
+        """Let a person's action change rows, chunk by chunk; returns how many.
+
+        Those that a cycle is just looking at are tried again.
+
+        Promise: each chunk is durable with its events; if the process dies between two, calling it
+        again does the rest.
+        """
         until_id = self._database.query("newest_id")[0][0]
         total = 0
         for part in _parts(row_filter):
             after_id = 0
             while rows := filtered(self._database, part, CHUNK_ROWS, after_id, until_id):
                 after_id = rows[-1].id
-                changed = self._act_on([row.id for row in rows], part, action)
+                changed = self._act_on([row.id for row in rows], part, act)
                 progress(len(rows), changed)
                 total += changed
         return total
 
-    def _act_on(self, ids: list[int], row_filter: RowFilter, action: acts.Act) -> int:
+    def _act_on(self, ids: list[int], row_filter: RowFilter, act: Act) -> int:
         conditions = conditions_of(row_filter)
         total = 0
         for attempt in range(ATTEMPTS):
@@ -322,7 +327,7 @@ class PostgresStore(ActingStore, PostgresLooking, PostgresOperations, PostgresOu
                 time.sleep(PAUSE_S)
             with self._written_as_nobody() as transaction:
                 free = lock_free(self._database, ids, conditions)
-                changes = [(view, made) for view in free.views if (made := action(view))]
+                changes = [(view, made) for view in free.views if (made := act(view))]
                 if changes:
                     transaction.change(changes)
             total += len(changes)

@@ -171,6 +171,7 @@ class PostgresTransaction:
                 expiration_ms=row[7],
                 encoding=row[8],
                 message=messages[row[0]],
+                passes_gates=row[11],
             )
             for row in rows[:count]
         ]
@@ -242,10 +243,18 @@ class PostgresTransaction:
 
     # Single rows.
 
-    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
-        """Give rows a later due time because their destination can't take them now."""
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
+    ) -> None:
+        """Give rows a later due time because a gate, or else their destination, makes them wait."""
         self._lock_at_rest(ids)
-        self._queue("postpone_rows", ids=list(ids), due_at_ms=due_at_ms, reason=pg_text(reason))
+        self._queue(
+            "postpone_rows",
+            ids=list(ids),
+            due_at_ms=due_at_ms,
+            reason=pg_text(reason),
+            gate=pg_text_or_none(gate),
+        )
 
     def park(self, ids: Sequence[int], reason: str) -> None:
         """Keep rows for a person."""
@@ -284,6 +293,7 @@ class PostgresTransaction:
                 finals=[made.is_final for _, made in kept],
                 counts=[made.redelivery_count for _, made in kept],
                 reasons=[pg_text_or_none(made.reason) for _, made in kept],
+                passes=[made.passes_gates for _, made in kept],
             )
         if len(kept) < len(changes):
             removed = [view.id for view, made in changes if made.is_removed]

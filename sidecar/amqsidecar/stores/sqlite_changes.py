@@ -124,6 +124,7 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
                 "is_final": made.is_final,
                 "reason": made.reason,
                 "redelivery_count": made.redelivery_count,
+                "passes_gates": made.passes_gates,
             }
             for view, made in kept
         ],

@@ -14,15 +14,19 @@ from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 7
 QUERIES = read_queries("sqlite_queries.sql", "sqlite_ledger_queries.sql")
 
 _OUTBOX = read_sql("sqlite_outbox.sql").split(";\n")
 _LEDGER = read_sql("sqlite_ledger.sql").split(";\n")
+_NOTES = read_sql("sqlite_notes.sql").split(";\n")
+_GATES = read_sql("sqlite_gates.sql").split(";\n")
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
     2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
     3: _OUTBOX,
     4: _LEDGER,
+    5: _NOTES,
+    6: _GATES,
 }
 """What makes the next version of a file of this one. Older files than these are refused."""
 
@@ -186,7 +190,8 @@ class SqliteDatabase:
         try:
             # Invariant: of two processes that create the file at once, the second finds it made.
             if self._schema_version() is None:
-                for statement in (*read_sql("sqlite_schema.sql").split(";\n"), *_OUTBOX, *_LEDGER):
+                schema = read_sql("sqlite_schema.sql").split(";\n")
+                for statement in (*schema, *_OUTBOX, *_LEDGER, *_NOTES, *_GATES):
                     self.run(statement)
                 values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
                 self.query("create_meta", values)
@@ -305,6 +310,10 @@ class SqliteDatabase:
         """Give so many free pages back to the disk, in a transaction of its own."""
         # Why a script: it steps to the end, where `execute` stops after the first page.
         self._connected().executescript(f"PRAGMA incremental_vacuum({pages})")
+
+    def copy_into(self, other: sqlite3.Connection) -> None:
+        """Copy the whole file as it is at one moment; others may write meanwhile."""
+        self._connected().backup(other)
 
     def query(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a named query."""

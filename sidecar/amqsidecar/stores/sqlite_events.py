@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.stores.packing import pack_events, storable, unpack_events
 from amqsidecar.stores.sqlite_database import SqliteDatabase
@@ -24,6 +26,15 @@ def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | N
 def read_block(database: SqliteDatabase, block: int) -> list[AnyEvent]:
     """Return the events of a block."""
     return unpack_events(*database.query("read_block", (block,)).fetchone())
+
+
+def read_since(
+    database: SqliteDatabase, redelivery_ids: Iterable[str], since: int
+) -> list[AnyEvent]:
+    """Return the events of the blocks above a number that tell of some messages."""
+    names = msgspec.json.encode([storable(one) for one in redelivery_ids]).decode()
+    blocks = database.query("blocks_about", {"since": since, "redelivery_ids": names}).fetchall()
+    return [event for (block,) in sorted(blocks) for event in read_block(database, block)]
 
 
 def rewrite_block(

@@ -25,11 +25,18 @@ from amqsidecar.model.failure import (
     FailureGroup,
     GroupTally,
 )
+from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import GateTally, RowFilter
 from amqsidecar.stores.outbox import whole_blocks
-from amqsidecar.stores.packing import pack_message, pack_struct, storable, unpack_message
+from amqsidecar.stores.packing import (
+    pack_message,
+    pack_struct,
+    read_note,
+    storable,
+    unpack_message,
+)
 from amqsidecar.stores.sqlite_changes import change_rows
 from amqsidecar.stores.sqlite_counts import (
     forget_counts,
@@ -44,6 +51,7 @@ from amqsidecar.stores.sqlite_operations import (
     count_members,
     due_members,
     forget_operations,
+    left_to_others,
     next_rows,
     note_sightings,
     open_numbers,
@@ -54,7 +62,7 @@ from amqsidecar.stores.sqlite_operations import (
     write_verdicts,
 )
 from amqsidecar.stores.sqlite_outbox import hidden_block
-from amqsidecar.stores.sqlite_pages import count_due, page_rows
+from amqsidecar.stores.sqlite_pages import count_due, page_rows, read_gate_tallies
 from amqsidecar.stores.sqlite_rows import (
     LAST_ID,
     STATES,
@@ -102,6 +110,10 @@ class SqliteLedger:
                 for destination, state, group, count in database.query("read_group_tallies")
             ]
 
+    def gate_tallies(self, now_ms: int) -> list[GateTally]:
+        """Return how many messages gates let wait beyond a time, the largest number first."""
+        return read_gate_tallies(self._database, now_ms)
+
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
         return count_due(self._database, bounds_ms)
@@ -136,6 +148,11 @@ class SqliteLedger:
             return Tail(events, _position(max([last, *chosen]), hidden))
 
     # Operations.
+
+    def event_mark(self) -> int:
+        """Return a number; events of what people do from now on lie above it."""
+        with self._database.mapped("be read"):
+            return int(self._database.query("last_block").fetchone()[0])
 
     def add_operation(self, operation: Operation) -> Operation:
         """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
@@ -208,13 +225,16 @@ class SqliteLedger:
             if operation.state is not OperationState.RUNNING:
                 return operation
             portion = next_rows(database, operation, select, limit)
-            matched, changes = change_rows(database, portion.rows, act)
+            left = left_to_others(database, operation, portion)
+            free = [row for row in portion.rows if row[0] not in left]
+            matched, changes = change_rows(database, free, act)
             record_events(database, [made.event for _, made in changes])
             doubled = add_members(database, number, changes) if is_followed else 0
             after = msgspec.structs.replace(
                 operation,
                 after_id=portion.until_id,
-                matched=operation.matched + matched,
+                matched=operation.matched + matched + len(left),
+                overtaken=operation.overtaken + len(left),
                 changed=operation.changed + len(changes),
                 resent=operation.resent + doubled,
             )
@@ -344,19 +364,40 @@ class SqliteLedger:
             found = self._database.query("read_observations", values)
             return [_decode_observation(body) for (body,) in found]
 
+    # Notes.
+
+    def add_note(self, note: GroupNote) -> None:
+        """Keep a note; of each group the latest `LATEST_KEPT`. Durable."""
+        place = storable(note.destination), storable(note.cause_group)
+        with self._database.transaction(), self._database.mapped("be written"):
+            texts = storable(note.author), storable(note.text)
+            self._database.query("add_note", (*place, note.at_ms, *texts))
+            self._database.query("drop_notes", (*place, LATEST_KEPT))
+
+    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
+        """Return the notes on a group, the latest first."""
+        place = storable(destination), storable(cause_group)
+        with self._database.mapped("be read"):
+            return [read_note(row) for row in self._database.query("read_notes", place)]
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
+        """Return the latest note of each group, the latest first, at most `limit`."""
+        with self._database.mapped("be read"):
+            return [read_note(row) for row in self._database.query("latest_notes", (limit,))]
+
     # Retention.
 
     def forget_ledger(self, before_ms: int, hours_before_ms: int, limit: int) -> int:
         """Remove what is older than a time, and merge older counts to hours; returns how much.
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
-        that lie before are removed, at most `limit` of each.
+        that lie before are removed, at most `limit` of each; and such notes whose group is gone.
         """
         database = self._database
         with database.transaction(), database.mapped("be written"):
             removed = forget_counts(database, before_ms, hours_before_ms, limit)
             removed += forget_operations(database, before_ms, limit)
-            for query in ("forget_originals", "forget_observations"):
+            for query in ("forget_originals", "forget_observations", "forget_notes"):
                 removed += len(database.query(query, (before_ms, limit)).fetchall())
         return removed
 

@@ -101,6 +101,12 @@ SELECT {view_columns} {by_redelivery_id} {due_page};
 -- A page of named rows in order of due times.
 SELECT {view_columns} {by_ids} {due_page};
 
+-- name: read_gate_tallies
+-- What gates let wait.
+SELECT destination, gate, count(*), min(due_at_ms), max(due_at_ms)
+FROM redelivery INDEXED BY redelivery_gated
+WHERE gate IS NOT NULL AND due_at_ms > ? GROUP BY destination, gate;
+
 -- name: count_due
 -- How many rows wait for a time in a range.
 SELECT count(*) FROM redelivery INDEXED BY redelivery_due
@@ -330,6 +336,45 @@ DELETE FROM queue_observation WHERE (destination, minute) IN (
     WHERE at_ms < ? ORDER BY at_ms LIMIT ?
 ) RETURNING 1;
 
+-- name: add_note
+-- A note on a group.
+INSERT INTO group_note (destination, cause_group, at_ms, author, text) VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_notes
+-- The notes on a group before the latest ones.
+DELETE FROM group_note WHERE id IN (
+    SELECT id FROM group_note INDEXED BY group_note_by_group
+    WHERE destination = ? AND cause_group = ? ORDER BY id DESC LIMIT -1 OFFSET ?
+);
+
+-- name: read_notes
+-- The notes on a group, the latest first.
+SELECT destination, cause_group, at_ms, author, text
+FROM group_note INDEXED BY group_note_by_group
+WHERE destination = ? AND cause_group = ? ORDER BY id DESC;
+
+-- name: latest_notes
+-- The latest note of each group, the latest first.
+SELECT destination, cause_group, at_ms, author, text FROM group_note WHERE id IN (
+    SELECT max(id) FROM group_note INDEXED BY group_note_by_group GROUP BY destination, cause_group
+) ORDER BY id DESC LIMIT ?;
+
+-- name: forget_notes
+-- Old notes on what nobody knows of any more.
+DELETE FROM group_note WHERE id IN (
+    SELECT id FROM group_note AS n INDEXED BY group_note_by_age
+    WHERE at_ms < ? AND NOT EXISTS (
+        SELECT 1 FROM failure_group AS f
+        WHERE f.destination = n.destination AND f.cause_group = n.cause_group
+    )
+    ORDER BY at_ms LIMIT ?
+) RETURNING 1;
+
 -- name: last_block
 -- The highest number that a block ever had.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'event_block';
+
+-- name: blocks_about
+-- Blocks above a number that tell of some messages.
+SELECT DISTINCT block FROM json_each(:redelivery_ids)
+CROSS JOIN event_key ON redelivery_id = json_each.value AND block > :since;

@@ -9,10 +9,12 @@ import msgspec
 from amqsidecar.ledger import Select, Sighting, Verdict
 from amqsidecar.model.acts import Change
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.schedule import RowView
 from amqsidecar.stores.packing import pack_struct, storable, unpack_message
 from amqsidecar.stores.sightings import seen
 from amqsidecar.stores.sqlite_database import SqliteDatabase
+from amqsidecar.stores.sqlite_events import read_since
 from amqsidecar.stores.sqlite_rows import (
     filtered,
     read_in_flight,
@@ -91,6 +93,15 @@ def next_rows(
     if select is None:
         return Portion(rows, until_id)
     return _selected(database, Portion(rows, until_id), select, limit)
+
+
+def left_to_others(database: SqliteDatabase, operation: Operation, portion: Portion) -> set[int]:
+    """Return which of the rows people did something else to since an operation began."""
+    if operation.since is None or not portion.rows:
+        return set()
+    messages = {view_row(database, row).redelivery_id for row in portion.rows}
+    later = overtaken_rows(operation, read_since(database, messages, operation.since))
+    return later.intersection(row[0] for row in portion.rows)
 
 
 def _selected(database: SqliteDatabase, portion: Portion, select: Select, limit: int) -> Portion:

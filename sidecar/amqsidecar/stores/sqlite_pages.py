@@ -5,7 +5,8 @@ from itertools import pairwise
 from typing import Any
 
 from amqsidecar.ledger import RowKey, RowOrder, RowPage
-from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.schedule import GateTally, RowFilter, RowState
+from amqsidecar.stores.packing import gate_tallies
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_rows import (
     LAST_ID,
@@ -139,3 +140,10 @@ def count_due(database: SqliteDatabase, bounds_ms: Sequence[int]) -> list[int]:
             - sum(begin_ms <= due_ms < end_ms for due_ms in hidden)
             for begin_ms, end_ms in pairwise(bounds_ms)
         ]
+
+
+def read_gate_tallies(database: SqliteDatabase, now_ms: int) -> list[GateTally]:
+    """Return how many messages gates let wait beyond a time, the largest number first."""
+    with database.snapshot():
+        rows = database.query("read_gate_tallies", (now_ms,)).fetchall()
+        return gate_tallies((database.word(row[0]), *row[1:]) for row in rows)

@@ -5,7 +5,7 @@
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
 rule, cause, message_id, received_at_ms, encoding, size_bytes, reason,
-cause_group
+cause_group, gate
 
 -- fragment: row_conditions
 -- All conditions of a filter, beside the one that chose the index.
@@ -131,7 +131,7 @@ DELETE FROM unfinished_cycle;
 -- name: claim_due
 -- Waiting rows that are due, by due time, then number.
 SELECT r.id, r.due_at_ms, r.destination, r.is_final, r.redelivery_id, r.redelivery_count,
-    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body
+    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body, r.passes_gates
 FROM redelivery AS r INDEXED BY redelivery_due
 CROSS JOIN message AS m ON m.id = r.id
 WHERE r.state = 0 AND r.due_at_ms <= ?
@@ -166,12 +166,12 @@ DELETE FROM message WHERE id BETWEEN ? AND ?;
 
 -- name: postpone_rows
 -- A later due time for waiting rows.
-UPDATE redelivery NOT INDEXED SET due_at_ms = :due_at_ms, reason = :reason
+UPDATE redelivery NOT INDEXED SET due_at_ms = :due_at_ms, reason = :reason, gate = :gate
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 0;
 
 -- name: park_rows
 -- Keep rows for a person.
-UPDATE redelivery SET state = 2, reason = :reason
+UPDATE redelivery SET state = 2, reason = :reason, gate = NULL
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: tally_of_ids
@@ -183,7 +183,8 @@ GROUP BY destination, cause_group, state;
 -- name: change_row
 -- What an operator's action changes.
 UPDATE redelivery SET state = :state, due_at_ms = :due_at_ms, destination = :destination,
-is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count
+is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count,
+passes_gates = :passes_gates, gate = NULL
 WHERE id = :id;
 
 -- name: add_tally

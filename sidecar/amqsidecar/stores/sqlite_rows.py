@@ -115,6 +115,7 @@ def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = F
         cause_group=database.word(row[16]) if row[16] else "",
         size_bytes=row[14],
         in_flight=in_flight,
+        gate=row[17],
     )
 
 

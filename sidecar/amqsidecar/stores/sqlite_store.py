@@ -18,11 +18,10 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
-from amqsidecar.model import acts
+from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowView, StoreState, Tally, UnfinishedCycle
-from amqsidecar.store import Progress
-from amqsidecar.stores.acting import ActingStore
+from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores.packing import storable, unpack_events, unpack_message
 from amqsidecar.stores.service_lock import ServiceLock
 from amqsidecar.stores.sqlite_checkpoints import Checkpoints
@@ -72,7 +71,7 @@ def path_of_url(url: str) -> Path:
     return Path("/" + path.lstrip("/")) if path.startswith("/") else Path(path)
 
 
-class SqliteStore(ActingStore, SqliteOutbox, SqliteLedger):
+class SqliteStore(SqliteOutbox, SqliteLedger):
     """A `Store` in one file, its `Ledger`, and the `Outbox` of a journal.
 
     Args:
@@ -314,10 +313,16 @@ class SqliteStore(ActingStore, SqliteOutbox, SqliteLedger):
                 continue
         return total
 
-    # What operators do (`ActingStore`).
+    # What people do.
 
-    def _act(self, row_filter: RowFilter, action: acts.Act, progress: Progress) -> int:
-        """Change rows chunk by chunk, leaving the write lock to others in between."""
+    def act(self, row_filter: RowFilter, act: Act, progress: Progress = unwatched) -> int:
+        """Let a person's action change rows, chunk by chunk; returns how many.
+
+        The write lock is left to others in between.
+
+        Promise: each chunk is durable with its events; if the process dies between two, calling it
+        again does the rest.
+        """
         total, pause_s = 0, 0.0
         for ids in chunks_of_ids(self._database, row_filter, CHUNK_ROWS):
             if not ids:
@@ -329,7 +334,7 @@ class SqliteStore(ActingStore, SqliteOutbox, SqliteLedger):
                 # Why the whole filter again: they were read outside of this transaction.
                 chunk = msgspec.structs.replace(row_filter, ids=ids)
                 rows = filtered(self._database, chunk, CHUNK_ROWS, 0, LAST_ID)
-                matched, changes = transaction.change_rows(rows, action)
+                matched, changes = transaction.change_rows(rows, act)
             # Why: SQLite's lock is not fair; others get it for as long as we had it, and for longer
             # than they wait before they ask again.
             pause_s = max(0.03, min(1.0, self._clock.monotonic_s() - began_s))

@@ -39,6 +39,7 @@ from amqsidecar.stores.sqlite_rows import (
     json_ids,
     read_in_flight,
     read_unfinished,
+    storable_or_none,
 )
 
 CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
@@ -122,6 +123,7 @@ class SqliteTransaction:
                             expiration_ms=row[7],
                             encoding=database.word(row[8]),
                             message=unpack_message(row[10], row[9]),
+                            passes_gates=bool(row[11]),
                         )
                     )
         return claimed
@@ -184,11 +186,18 @@ class SqliteTransaction:
 
     # Single rows.
 
-    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
-        """Give rows a later due time because their destination can't take them now."""
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
+    ) -> None:
+        """Give rows a later due time because a gate, or else their destination, makes them wait."""
         with self._database.mapped("be written"):
             self._expect_at_rest(ids)
-            values = {"ids": json_ids(ids), "due_at_ms": due_at_ms, "reason": storable(reason)}
+            values = {
+                "ids": json_ids(ids),
+                "due_at_ms": due_at_ms,
+                "reason": storable(reason),
+                "gate": storable_or_none(gate),
+            }
             self._database.query("postpone_rows", values)
 
     def park(self, ids: Sequence[int], reason: str) -> None:

@@ -1,6 +1,7 @@
 """Pages of actions: what one would do, its pace and its reason, and then the confirmation."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from starlette.requests import Request
@@ -41,7 +42,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         found = await desk.ask(read)
         if form is None:
             form = _careful() if action in SENDS and found.count > FEW else {}
-        return console.page(
+        return await console.page(
             request,
             "action.html",
             422 if problem else 200,
@@ -105,7 +106,7 @@ def _careful() -> dict[str, str]:
 
 
 def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: str) -> Wish:
-    expected = _number(form, "expected")
+    expected, since = _number(form, "expected"), form.get("since", "")
     return Wish(
         action=action,
         selection=selection,
@@ -114,6 +115,7 @@ def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: 
         pace=_pace(form),
         target=form.get("target", "").strip() or None,
         expected=None if expected is None else int(expected),
+        since=int(since) if since.isascii() and since.isdecimal() and len(since) < 18 else None,
     )
 
 
@@ -125,7 +127,22 @@ def _pace(form: Mapping[str, str]) -> Pace:
         ramp=form.get("ramp") == "yes",
         stop_share=None if stop is None else stop / 100,
         window_ms=Pace().window_ms if window_s is None else int(window_s * 1000),
+        begin_at_ms=_moment(form, "begin"),
     )
+
+
+def _moment(form: Mapping[str, str], name: str) -> int | None:
+    text = form.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return int(found.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise QueryError(
+            f"{name}: expected a time such as 2026-11-01T08:00, found {text!r}"
+        ) from error
 
 
 def _number(form: Mapping[str, str], name: str) -> float | None:

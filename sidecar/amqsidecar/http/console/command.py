@@ -4,7 +4,10 @@ import re
 import shlex
 from typing import Final
 
+import msgspec
+
 from amqsidecar.http.console.shown import shown
+from amqsidecar.http.console.templating import iso
 from amqsidecar.model.operation import Action, Pace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 
@@ -28,6 +31,7 @@ def command_of(
     state = None if rows.state is _IMPLIED.get(action) else rows.state
     if not _has_options(rows) or (state is not None and action in _IMPLIED):
         return None
+    is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == Pace()
     words = ["amqsidecar", action.value, *map(str, rows.ids or ())]
     options: list[tuple[str, object]] = [
         ("--destination", rows.destination),
@@ -37,13 +41,15 @@ def command_of(
         ("--source", rows.source),
         ("--newer-than", _age(rows.received_from_ms, now_ms)),
         ("--older-than", _age(rows.received_before_ms, now_ms)),
+        ("--attempt", rows.redelivery_count),
         ("--count-at-least", rows.count_at_least),
         *(("--property", f"{name}={value}") for name, value in selection.properties),
         ("--to", target),
         ("--probe", pace.probe or None),
         ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),
         ("--stop-share", None if pace.stop_share is None else f"{pace.stop_share:g}"),
-        ("--window", None if pace == Pace() else f"{max(1, pace.window_ms // 1000)}s"),
+        ("--window", None if is_at_once else f"{max(1, pace.window_ms // 1000)}s"),
+        ("--at", None if pace.begin_at_ms is None else iso(pace.begin_at_ms)),
         ("--reason", reason or None),
     ]
     for name, value in options:
@@ -58,8 +64,7 @@ def command_of(
 
 def _has_options(rows: RowFilter) -> bool:
     """Whether the command line has an option for each condition."""
-    conditions = (rows.redelivery_id, rows.redelivery_count, rows.due_before_ms)
-    return all(condition is None for condition in conditions)
+    return rows.redelivery_id is None and rows.due_before_ms is None
 
 
 def _age(at_ms: int | None, now_ms: int) -> str | None:

@@ -1,5 +1,6 @@
 """What all pages share: the frame, who looks, the time, and pages that say what went wrong."""
 
+import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable
@@ -80,14 +81,19 @@ class Console:
         self.desk.masking.check_selection(query.selection, caller_of(request).role)
         return query
 
-    def page(
+    async def page(
         self, request: Request, template: str, status: int = 200, /, **values: Any
     ) -> HTMLResponse:
-        """Return a page."""
+        """Return a page; nobody else waits while it is rendered and what it says is masked."""
+        return HTMLResponse(
+            await asyncio.to_thread(self._rendered, request, template, values), status
+        )
+
+    def _rendered(self, request: Request, template: str, values: dict[str, Any]) -> str:
         # Why perhaps nobody: also who is not let in is told so by a page.
         caller: Caller | None = request.scope.get("amqsidecar.caller")
         path = request.scope["path"]
-        text = self._environment.get_template(template).render(
+        return self._environment.get_template(template).render(
             now_ms=values.pop("now_ms", None) or self.desk.clock.now_ms(),
             server_zone=_server_zone(),
             path=path,
@@ -99,15 +105,13 @@ class Console:
             csrf=request.scope.get("amqsidecar.csrf", ""),
             **values,
         )
-        return HTMLResponse(text, status)
 
     def problem(
         self, request: Request, status: int, title: str, what: str, next_step: str = ""
     ) -> HTMLResponse:
         """Return a page that says what went wrong, and what to do."""
-        return self.page(
-            request, "problem.html", status, title=title, what=what, next_step=next_step
-        )
+        values = {"title": title, "what": what, "next_step": next_step}
+        return HTMLResponse(self._rendered(request, "problem.html", values), status)
 
     def show_refusal(self, request: Request, refused: Refused) -> Response:
         """Return the answer of a refusal: a page for a browser, a line for a program."""

@@ -53,7 +53,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of this page."""
     desk = console.desk
 
-    def show(
+    async def show(
         request: Request,
         page: MessagePage,
         form: Mapping[str, str] | None = None,
@@ -61,7 +61,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         problem: str = "",
     ) -> Response:
         assert page.view is not None  # noqa: S101 - `_read_page` made sure
-        return console.page(
+        return await console.page(
             request,
             "edit.html",
             422 if problem else 200,
@@ -77,7 +77,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def look(request: Request) -> Response:
-        return show(request, await _read_page(desk, request))
+        return await show(request, await _read_page(desk, request))
 
     async def edit(request: Request) -> Response:
         page = await _read_page(desk, request)
@@ -112,12 +112,12 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         try:
             change = read_edit(form, view)
             if form.get("step") != "send":
-                return show(request, page, form, await desk.ask(try_it))
+                return await show(request, page, form, await desk.ask(try_it))
             operation = await desk.ask(send)
         except _Changed as error:
-            return show(request, await _read_page(desk, request), problem=str(error))
+            return await show(request, await _read_page(desk, request), problem=str(error))
         except (EditRefused, Refused) as error:
-            return show(request, page, form, problem=str(error))
+            return await show(request, page, form, problem=str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)
 
     yield console.route("/messages/edit", look)

@@ -1,6 +1,6 @@
 """Pages of messages: a list by any filter, and one message with all that happened to it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from amqsidecar.errors import ConfigError
 from amqsidecar.http.access import Refused
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import describe
@@ -20,13 +21,14 @@ from amqsidecar.model.schedule import RowState, StoreState
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Listing, list_messages
 from amqsidecar.operations.message import MessagePage, original_message
+from amqsidecar.operations.policies import MessageEffect, acting_yaml, effect_on
 
 LIMIT = 50
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
-    return [_list_route(console), _message_route(console), _download_route(console)]
+    return [_list_route(console), *_message_routes(console), _download_route(console)]
 
 
 def _list_route(console: Console) -> BaseRoute:
@@ -57,7 +59,7 @@ def _list_route(console: Console) -> BaseRoute:
         if listing is not None and listing.next_after is not None:
             sort, row_id = listing.next_after
             next_page = query.address("/messages", after=f"{sort}.{row_id}")
-        return console.page(
+        return await console.page(
             request,
             "messages.html",
             400 if problem else 200,
@@ -75,10 +77,15 @@ def _list_route(console: Console) -> BaseRoute:
     return console.route("/messages", messages)
 
 
-def _message_route(console: Console) -> BaseRoute:
-    desk, masking = console.desk, console.desk.masking
+def _message_routes(console: Console) -> Iterable[BaseRoute]:
+    desk, masking, policies = console.desk, console.desk.masking, console.desk.tools.policies
 
-    async def message(request: Request) -> Response:
+    async def show(
+        request: Request,
+        written: str | None = None,
+        effect: MessageEffect | None = None,
+        problems: Sequence[str] = (),
+    ) -> Response:
         reference = request.query_params.get("id", "")
         role = caller_of(request).role
 
@@ -91,15 +98,35 @@ def _message_route(console: Console) -> BaseRoute:
                 f"Nothing is known of the message {reference!r}: it never was here, or its history "
                 "was removed after history.keep_days."
             )
-        return console.page(
+        return await console.page(
             request,
             "message.html",
+            422 if problems else 200,
             page=found,
             query=None if found.row is None else message_query(found.row.id),
             may_download=masking.may_see(role),
+            written=acting_yaml(policies) if written is None else written,
+            effect=effect,
+            problems=problems,
         )
 
-    return console.route("/messages/one", message)
+    async def message(request: Request) -> Response:
+        return await show(request)
+
+    async def try_rules(request: Request) -> Response:
+        text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
+        reference = request.query_params.get("id", "")
+
+        def read(store: OpenStore, state: StoreState, _now_ms: int) -> MessageEffect | None:
+            return effect_on(store, policies, reference, state.uid, text)
+
+        try:
+            return await show(request, text, await desk.ask(read))
+        except ConfigError as error:
+            return await show(request, text, problems=[str(one) for one in error.problems])
+
+    yield console.route("/messages/one", message)
+    yield console.route("/messages/one", try_rules, "POST")
 
 
 def _download_route(console: Console) -> BaseRoute:

@@ -49,13 +49,13 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     desk = console.desk
 
     async def operations(request: Request) -> Response:
-        before = _whole(request.query_params.get("before"))
+        before = whole_number(request.query_params.get("before"))
 
         def read(store: OpenStore, _state: StoreState, _now_ms: int) -> list[Operation]:
             return store.operations(LIMIT + 1, before)
 
         found = await desk.ask(read)
-        return console.page(
+        return await console.page(
             request,
             "operations.html",
             operations=found[:LIMIT],
@@ -65,8 +65,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def show(request: Request, problem: str = "") -> Response:
-        number = _whole(request.path_params["number"])
-        outcome = _outcome(request.query_params.get("outcome"))
+        number = whole_number(request.path_params["number"])
+        outcome = outcome_of(request.query_params.get("outcome"))
         after = request.query_params.get("after", "")
 
         def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Told | None:
@@ -83,7 +83,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         if told is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
         operation = told.operation
-        return console.page(
+        return await console.page(
             request,
             "operation.html",
             422 if problem else 200,
@@ -118,7 +118,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         return await show(request)
 
     async def change(request: Request) -> Response:
-        number = _whole(request.path_params["number"])
+        number = whole_number(request.path_params["number"])
         how: Callable[[Ledger, int, int, str, str], Operation] | None = CHANGES.get(
             request.path_params["change"]
         )
@@ -150,12 +150,14 @@ def _share_done(operation: Operation) -> float:
     return operation.after_id / operation.until_id if operation.until_id else 0.0
 
 
-def _whole(text: str | None) -> int | None:
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a text is; None = it is none of an operation."""
     is_whole = text is not None and text.isascii() and text.isdecimal() and len(text) <= 18
     return int(text) if text is not None and is_whole else None
 
 
-def _outcome(text: str | None) -> OutcomeKind | None:
+def outcome_of(text: str | None) -> OutcomeKind | None:
+    """Return the outcome that a text names; None = any."""
     try:
         return OutcomeKind(text) if text else None
     except ValueError:

@@ -27,7 +27,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             return policy_view(store, policies, now_ms)
 
         view = await desk.ask(read)
-        return console.page(
+        return await console.page(
             request,
             "policies.html",
             422 if problems else 200,

@@ -28,7 +28,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             found = await asyncio.to_thread(list_reports, folder)
         except OSError as error:
             raise PageMissing(f"The reports can't be listed: {error.strerror}.") from error
-        return console.page(request, "reports.html", reports=found)
+        return await console.page(request, "reports.html", reports=found)
 
     async def report(request: Request) -> Response:
         name = request.query_params.get("name", "")

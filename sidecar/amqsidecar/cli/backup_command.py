@@ -1,0 +1,45 @@
+"""`amqsidecar backup`: a copy of the schedule's file while the service runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.operations.words import size
+
+
+def backup(
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The copy; it must not be there yet.")
+    ],
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Copy the schedule, as it is at one moment, into a file; the service may run.
+
+    What is taken or sent after that moment is not in it: read deploy/guides/backup.md before you
+    restore one.
+
+    \b
+    JSON: {"file", "size_bytes"}
+    """  # noqa: D301 - the backspace tells the library to keep the lines
+    config = read_config(config_file, sets)
+    if not config.store.url.startswith("sqlite:"):
+        raise typer.BadParameter(
+            f"only a schedule in SQLite is a file; this one is in {config.store.url.split(':')[0]}"
+            ": back that up by its own means, such as pg_dump"
+        )
+    from amqsidecar.stores.sqlite_backup import (  # noqa: PLC0415 - keeps `--help` fast
+        copy_schedule,
+    )
+    from amqsidecar.stores.sqlite_store import path_of_url  # noqa: PLC0415 - as above
+
+    copy_schedule(path_of_url(config.store.url), target)
+    size_bytes = target.stat().st_size
+    if output is OutputFormat.JSON:
+        print_json({"file": str(target), "size_bytes": size_bytes})
+        return
+    print_line(f"{target}: {size(size_bytes)}")

@@ -1,0 +1,64 @@
+"""`amqsidecar note`: what a person leaves on a group of failures for the next one."""
+
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.actor import cli_actor
+from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.options import (
+    ConfigFile,
+    Output,
+    OutputFormat,
+    Sets,
+    canonical,
+    read_config,
+)
+from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.operations.words import clock_time, one_line
+
+
+def note(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What to write down; none = only read.", show_default=False
+        ),
+    ] = None,
+    *,
+    destination: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Where the group died; a plain name is a queue."),
+    ],
+    cause_group: Annotated[str, typer.Option(metavar="TEXT", help="Its cause, as groups name it.")],
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Write a note on a group of failures, and print its notes, the latest first.
+
+    \b
+    JSON: [{"destination", "cause_group", "at_ms", "author", "text"}]
+    """  # noqa: D301 - the backspace tells the library to keep the lines
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.operations.act import Refused  # noqa: PLC0415 - as above
+    from amqsidecar.operations.notes import write_note  # noqa: PLC0415 - as above
+
+    name = canonical(destination, "--destination")
+    assert name is not None  # noqa: S101 - it is required
+    with opened_ledger(config, read_only=text is None) as store:
+        if text is not None:
+            try:
+                now_ms = SystemClock().now_ms()
+                write_note(store, (name, cause_group), text, cli_actor(), now_ms)
+            except Refused as error:
+                raise typer.BadParameter(str(error)) from error
+        notes = store.notes(name, cause_group)
+    if output is OutputFormat.JSON:
+        print_json(notes)
+        return
+    if not notes:
+        say("no notes on this group")
+    for one in notes:
+        print_line(f"{clock_time(one.at_ms)}  {one_line(one.author)}: {one_line(one.text)}")
