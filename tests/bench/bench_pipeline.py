@@ -31,7 +31,7 @@ from pyspark.sql import functions as f
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.session import open_session
-from bench.journal_generator import plan_for, write_journal
+from bench.journal_generator import plan_for, policy_xml, write_journal
 
 MASTER = "local[2]"
 CONF = ("spark.driver.memory=2g", "spark.sql.shuffle.partitions=16")
@@ -45,7 +45,6 @@ COLUMNS = (
 """What the jobs read of an event, and so the plain queries."""
 JOBS = ("recovery", "causes")
 JOBS_OF_THE_SMALLEST = ("whatif", "redrive")
-OPTIONS: dict[str, tuple[str, ...]] = {}
 
 
 class Run(NamedTuple):
@@ -124,8 +123,12 @@ def run_inside(job: str, journal: Path, out: Path, events: int) -> tuple[float, 
     elif job in QUERIES:
         QUERIES[job](read_events(spark, str(journal)).select(*COLUMNS)).collect()
     else:
-        folders = ("--events", str(journal), "--output-folder", str(out))
-        code = run_command_line(["pipeline", job, *folders, *OPTIONS.get(job, ())])
+        folders: tuple[str, ...] = ("--events", str(journal), "--output-folder", str(out / job))
+        if job == "whatif":
+            policy = out / "activemq.xml"
+            policy.write_text(policy_xml(), encoding="utf-8")
+            folders += ("--policy", f"today={policy}")
+        code = run_command_line(["pipeline", job, *folders])
         if code:
             sys.exit(code)
     return time.monotonic() - began_s, tree_cpu_s(os.getpid()) - worked_s

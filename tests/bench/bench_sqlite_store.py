@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.schedule import RowFilter, TakenRow
@@ -168,12 +169,12 @@ def bench_actions(store: Store, rows: int, body: bytes) -> None:
     store.open()
     fill(store, rows, body)
     for name, act in {
-        "hold": store.hold,
-        "release": store.release,
-        "retry": store.retry,
+        "hold": acts.hold(FAR_MS, "bench"),
+        "release": acts.release(FAR_MS, "bench"),
+        "retry": acts.retry(FAR_MS, "bench"),
     }.items():
         began = time.perf_counter()
-        changed = act(RowFilter(), FAR_MS, "bench")
+        changed = store.act(RowFilter(), act)
         seconds = time.perf_counter() - began
         print(
             f"{name:>9} {changed} rows: {seconds:.2f} s, {seconds / changed * 1e6:.1f} µs per row"

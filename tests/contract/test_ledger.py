@@ -22,6 +22,7 @@ from amqsidecar.model.failure import (
     GroupTally,
     failure_cause,
 )
+from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import (
     Action,
     Member,
@@ -203,8 +204,8 @@ def test_rows_by_destination_state_and_cause_group_whatever_becomes_of_them(
 ) -> None:
     rows = [grouped_row(number, cause=f"a.{'BC'[number % 2]}: x") for number in range(1, 9)]
     take(store, *rows, taken_row(9))
-    store.hold(RowFilter(cause_group="a.B: x"), 5, "ann")
-    store.cancel(RowFilter(ids=(1,)), 5, "ann", ".final")
+    store.act(RowFilter(cause_group="a.B: x"), acts.hold(5, "ann"))
+    store.act(RowFilter(ids=(1,)), acts.cancel(5, "ann", ".final"))
     with store.transaction() as tx:
         tx.park([3], "no route")
         tx.remove([5])
@@ -337,6 +338,41 @@ def test_waiting_rows_that_are_due_in_ranges(store: LedgerStore) -> None:
     begin(store, [grouped_row(9, due_at_ms=15)])
     assert store.due_counts([10, 20, 30, 40]) == [2, 1, 1]
     assert store.due_counts([10]) == []
+
+
+def test_what_gates_let_wait_by_destination_and_gate(store: LedgerStore) -> None:
+    assert store.gate_tallies(0) == []
+    take(store, *(grouped_row(number) for number in range(1, 6)))
+    take(store, grouped_row(6, destination="queue://b"), grouped_row(7))
+    with store.transaction() as tx:
+        tx.postpone([1, 2], 9_000, "full", "pace")
+        tx.postpone([3], 9_500, "full", "pace")
+        tx.postpone([4, 6], 8_000, "closed", "windows")
+        tx.postpone([7], 8_000, "no route")
+    found = [
+        tuple(getattr(one, name) for name in one.__struct_fields__)
+        for one in store.gate_tallies(7_999)
+    ]
+    assert found[0] == ("queue://orders", "pace", 3, 9_000, 9_500)
+    assert sorted(found[1:]) == [
+        ("queue://b", "windows", 1, 8_000, 8_000),
+        ("queue://orders", "windows", 1, 8_000, 8_000),
+    ]
+    # What is due again is not let wait by them: they are asked anew.
+    assert [one.count for one in store.gate_tallies(9_000)] == [1]
+    # A person's word takes it out at once.
+    store.act(ALL, acts.retry(7_000, "ann"))
+    assert store.gate_tallies(0) == []
+
+
+def test_what_a_person_sends_elsewhere_passes_gates_too(store: LedgerStore) -> None:
+    take(store, grouped_row(1), grouped_row(2, is_final=True))
+    operation = store.add_operation(new_operation())
+    store.step_operation(
+        operation.id, acts.redirect(5_000, "ann", "queue://b"), None, 9, lambda one: one, False
+    )
+    with store.transaction() as tx:
+        assert [row.passes_gates for row in tx.claim_due(FAR_MS, 9)] == [True, True]
 
 
 # Events in the order in which they became visible.
@@ -634,6 +670,78 @@ def test_rows_that_an_action_removes_are_gone_with_their_messages(store: LedgerS
     assert isinstance(store.history("test-000000000001")[-1], Discarded)
 
 
+def edit(store: LedgerStore, number: int) -> None:
+    row = store.list_rows(RowFilter(ids=(number,)), 1)[0]
+    message = store.message(number)
+    event = Edited(
+        at_ms=7, id=number, redelivery_id=row.redelivery_id, destination=row.destination, actor="b"
+    )
+    assert message is not None
+    assert store.replace_message(number, message, message + b"!", event, "b")
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        acts.retry(50, "ann"),
+        acts.redirect(50, "ann", "queue://new"),
+        acts.cancel(50, "ann", ".x"),
+        acts.discard(50, "ann"),
+        acts.hold(50, "ann"),
+    ],
+)
+@pytest.mark.parametrize("is_selected", [False, True])
+def test_rows_that_people_changed_since_are_left_to_them(
+    store: LedgerStore, act: acts.Act, is_selected: bool
+) -> None:
+    """Held stays held, whatever runs; and what was done before is no reason to leave a row."""
+    take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 11)))
+    store.act(RowFilter(ids=(1, 2, 3)), acts.hold(4, "ben"))
+    store.act(RowFilter(ids=(2, 3)), acts.release(4, "ben"))
+    operation = store.add_operation(new_operation(since=store.event_mark()))
+    select = (lambda _row, _message: True) if is_selected else None
+    first = store.step_operation(operation.id, act, select, 3, as_it_is, True)
+    assert (first.after_id, first.matched, first.overtaken) == (3, 3, 0)
+
+    store.act(RowFilter(ids=(4, 5)), acts.hold(6, "ben"))
+    store.act(RowFilter(ids=(5,)), acts.release(6, "ben"))
+    edit(store, 6)
+    store.act(RowFilter(ids=(7,)), acts.retry(6, "ben"))
+    redirect = store.add_operation(new_operation(selection=Selection(rows=RowFilter(ids=(8,)))))
+    run(store, redirect, acts.redirect(6, "ben", "queue://repair"))
+    cycle = send(store, 10)
+    others = {row.id: row for row in store.list_rows(RowFilter(ids=(4, 5, 6, 7, 8, 10)), 9)}
+
+    done = run(store, first, act, 2, select=select)
+    assert (done.matched, done.overtaken) == (10, 5)
+    assert done.changed == first.changed + 1
+    assert {row.id: row for row in store.list_rows(RowFilter(ids=tuple(others)), 9)} == others
+    finish(store, cycle)
+
+
+def test_of_two_operations_the_one_that_began_last_has_the_last_word(store: LedgerStore) -> None:
+    take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 5)))
+    first = store.add_operation(new_operation(since=store.event_mark()))
+    beside = ((Action.RETRY, "ann"),)
+    last = store.add_operation(
+        new_operation(action=Action.HOLD, since=store.event_mark(), beside=beside)
+    )
+    run_two = store.step_operation(first.id, acts.retry(50, "ann"), None, 2, as_it_is, True)
+    held = run(store, last, acts.hold(60, "ben"))
+    done = run(store, run_two, acts.retry(70, "ann"))
+    assert (held.changed, held.overtaken, done.changed, done.overtaken) == (4, 0, 2, 2)
+    assert {row.state for row in store.list_rows(ALL, 9)} == {RowState.HELD}
+
+
+def test_only_the_row_of_a_message_that_was_changed_is_left(store: LedgerStore) -> None:
+    take(store, *(grouped_row(number, redelivery_id="twice") for number in (1, 2)))
+    operation = store.add_operation(new_operation(since=store.event_mark()))
+    store.act(RowFilter(ids=(1,)), acts.hold(6, "ben"))
+    done = run(store, operation, acts.retry(50, "ann"))
+    assert (done.changed, done.overtaken) == (1, 1)
+    assert [row.state for row in store.list_rows(ALL, 9)] == [RowState.HELD, RowState.WAITING]
+
+
 # Members.
 
 
@@ -909,6 +1017,52 @@ def test_what_is_older_than_a_time_is_removed(store: LedgerStore) -> None:
     assert [one.id for one in store.operations(9)] == [late.id]
 
 
+def note(text: str, **fields: Any) -> GroupNote:
+    there = {"destination": "queue://a", "cause_group": "a.B: x", "at_ms": 5, "author": "ann"}
+    return GroupNote(**(there | {"text": text} | fields))
+
+
+def test_notes_on_a_group_the_latest_first_and_of_each_group_the_latest(
+    open_store: MakeStore,
+) -> None:
+    first, second, other = note("1"), note("2", author="bob"), note("3", destination="queue://b")
+    elsewhere = note("4", cause_group="a.C: x")
+    store = open_store()
+    for one in (first, second, other, elsewhere):
+        store.add_note(one)
+    again = open_store()
+    assert again.notes("queue://a", "a.B: x") == [second, first]
+    assert again.notes("queue://none", "a.B: x") == []
+    assert again.latest_notes(9) == [elsewhere, other, second]
+    assert again.latest_notes(2) == [elsewhere, other]
+
+
+def test_of_each_group_the_latest_notes_are_kept(store: LedgerStore) -> None:
+    store.add_note(note("other", cause_group="a.C: x"))
+    for number in range(LATEST_KEPT + 3):
+        store.add_note(note(str(number)))
+    kept = [int(one.text) for one in store.notes("queue://a", "a.B: x")]
+    assert kept == list(range(LATEST_KEPT + 2, 2, -1))
+    assert len(store.notes("queue://a", "a.C: x")) == 1
+
+
+def test_notes_are_kept_as_long_as_their_group(store: LedgerStore) -> None:
+    record(store, died(HOUR_MS, cause="a.B: x"))
+    for cause_group, at_ms in (("a.B: x", 5), ("gone", 5), ("late", 11 * HOUR_MS)):
+        store.add_note(note("n", cause_group=cause_group, at_ms=at_ms))
+    [group] = store.failure_groups(0, 9)
+    kept = note("n", destination=group.destination, cause_group=group.cause_group)
+    store.add_note(kept)
+    while store.forget_ledger(HOUR_MS, 0, 2):
+        pass
+    assert kept in store.latest_notes(9)
+    assert store.notes("queue://a", "gone") == []
+    assert len(store.notes("queue://a", "late")) == 1
+    while store.forget_ledger(10 * HOUR_MS, 0, 2):
+        pass
+    assert [one.cause_group for one in store.latest_notes(9)] == ["late"]
+
+
 def test_an_operation_that_goes_on_is_kept(store: LedgerStore) -> None:
     operation = followed(store, 2)
     assert store.forget_ledger(10**12, 10**12, 100) > 0
@@ -928,6 +1082,10 @@ def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
     assert operation.changed == len(hostile)
     assert len(store.members(operation.id, None, 9)) == len(hostile)
     assert sum(group.total for group in store.failure_groups(0, 9)) == len(hostile)
+    for text in hostile:
+        place = {"destination": f"queue://{text}", "cause_group": text}
+        store.add_note(note(text, **place, author=text))
+        assert len(store.notes(**place)) == 1
     for group, text in itertools.product(store.group_tallies(), hostile):
         assert group.count == 1
         store.add_observations([observed(chance.randrange(10**6), f"queue://{text}")])

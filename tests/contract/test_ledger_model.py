@@ -25,10 +25,11 @@ from hypothesis.stateful import (
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Parked, Received, Resent, Returned
-from amqsidecar.model.failure import CountKind, counts_of, failure_cause, failures_of
+from amqsidecar.model.failure import CountKind, failure_cause, failures_of
 from amqsidecar.model.operation import Action, Operation, OutcomeKind, Selection
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.operations.follow import follow
+from support.failure_counts import counts_of
 from support.postgres_schedule import EmptiedStore, empty
 from support.postgres_server import PostgresServer
 from support.schedule_rows import resent, taken_row, took
@@ -151,7 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(action=st.sampled_from(["retry", "hold", "release"]), row_filter=FILTERS)
     def act(self, action: str, row_filter: RowFilter) -> None:
-        getattr(self.store, action)(row_filter, self.tick(), "ann")
+        self.store.act(row_filter, getattr(acts, action)(self.tick(), "ann"))
 
     @rule(row_filter=FILTERS, is_parked=st.booleans())
     def park_or_remove(self, row_filter: RowFilter, is_parked: bool) -> None:

@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
+from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import (
     DueRow,
     RowFilter,
@@ -21,11 +23,12 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
+from amqsidecar.operations.act import act_of
 from amqsidecar.store import SharedStore, Store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.memory_store import Medium, MemoryStore
 from support.postgres_schedule import EmptiedStore, empty
-from support.schedule_rows import resent, scheduled, taken_row, took
+from support.schedule_rows import due_row, resent, scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
@@ -390,8 +393,7 @@ def test_a_claim_holds_what_a_send_needs(store: Store) -> None:
         7, is_final=True, expiration_ms=5, destination="topic://t", encoding="o", message=b"\0" * 9
     )
     take(store, row)
-    fields = {name: getattr(row, name) for name in DueRow.__struct_fields__}
-    assert claim(store) == [DueRow(**fields)]
+    assert claim(store) == [due_row(row)]
 
 
 def test_a_claim_reads_only(store: Store) -> None:
@@ -435,6 +437,52 @@ def test_a_postponed_row_is_due_later(store: Store) -> None:
     assert [row.id for row in claim(store, now_ms=20_000)] == [2, 1]
     assert [row.due_at_ms for row in store.list_rows(ALL, 9)] == [20_000, 1_000, 1_000]
     assert store.list_rows(ALL, 1)[0].rule == "policy.yaml:3"
+
+
+def test_what_a_gate_lets_wait_says_so_until_something_else_becomes_of_it(store: Store) -> None:
+    take(store, *(taken_row(number) for number in range(1, 8)))
+
+    def gates() -> list[str | None]:
+        return [row.gate for row in store.list_rows(ALL, 9)]
+
+    with store.transaction() as tx:
+        tx.postpone(range(1, 7), 20_000, "closed", "windows")
+    assert gates() == ["windows"] * 6 + [None]
+    with store.transaction() as tx:
+        tx.postpone([2], 30_000, "no route")
+        tx.postpone([3], 30_000, "too fast", "pace")
+        tx.park([4], "refused")
+    store.act(RowFilter(ids=(5,)), acts.hold(5_000, "ann"))
+    store.act(RowFilter(ids=(6,)), acts.retry(5_000, "ann"))
+    assert gates() == ["windows", None, "pace", None, None, None, None]
+
+
+def test_what_a_person_retries_passes_gates_until_it_is_sent_or_acted_on_again(
+    store: Store,
+) -> None:
+    states = [RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.WAITING]
+    take(store, *(taken_row(number, state=state) for number, state in enumerate(states, 1)))
+
+    def passing() -> list[int]:
+        return [row.id for row in claim(store, now_ms=10**6) if row.passes_gates]
+
+    assert passing() == []
+    store.act(RowFilter(ids=(1, 2, 3)), acts.retry(5_000, "ann"))
+    assert passing() == [1, 2, 3]
+    with store.transaction() as tx:
+        tx.postpone([1], 30_000, "no route")
+    cycle = send(store, 2)
+    with store.transaction() as tx:
+        tx.undo_cycle(cycle)
+    assert passing() == [2, 3, 1]
+    store.act(RowFilter(ids=(1,)), acts.hold(6_000, "ann"))
+    store.act(RowFilter(ids=(1,)), acts.release(6_000, "ann"))
+    assert passing() == [2, 3]
+    cycle = send(store, 2)
+    finish(store, cycle)
+    assert passing() == [3]
+    take(store, taken_row(9, redelivery_id="test-000000000002", redelivery_count=2))
+    assert passing() == [3]
 
 
 def test_a_parked_row_is_kept_with_its_reason(store: Store) -> None:
@@ -644,7 +692,7 @@ def test_history_tells_all_events_of_a_message_over_all_its_deaths(store: Store)
         scheduled(rows[0]),
         took(rows[1]),
         scheduled(rows[1]),
-        resent(DueRow(**{name: getattr(rows[0], name) for name in DueRow.__struct_fields__})),
+        resent(due_row(rows[0])),
         parked,
     ]
     assert store.history("other") == []
@@ -746,7 +794,7 @@ def last_events(store: Store) -> dict[int, AnyEvent]:
 
 def test_retry_makes_rows_due_now_also_held_and_parked_ones(store: Store) -> None:
     taken_in_all_states(store)
-    assert store.retry(ALL, 100, "ann") == 6
+    assert store.act(ALL, acts.retry(100, "ann")) == 6
     waiting = RowState.WAITING
     assert dues(store) == {
         1: (waiting, 50),
@@ -775,13 +823,13 @@ def test_a_retried_row_tells_its_rule_again(store: Store) -> None:
     take(store, taken_row(1))
     with store.transaction() as tx:
         tx.park([1], "refused")
-    store.retry(ALL, 100, "ann")
+    store.act(ALL, acts.retry(100, "ann"))
     assert store.list_rows(ALL, 1)[0].rule == "policy.yaml:3"
 
 
 def test_cancel_sends_rows_to_their_final_dead_letter_queue_now(store: Store) -> None:
     taken_in_all_states(store)
-    assert store.cancel(ALL, 100, "ann", ".exhausted") == 5
+    assert store.act(ALL, acts.cancel(100, "ann", ".exhausted")) == 5
     rows = {row.id: row for row in store.list_rows(ALL, 100)}
     for number in range(1, 6):
         row = rows[number]
@@ -800,20 +848,24 @@ def test_cancel_sends_rows_to_their_final_dead_letter_queue_now(store: Store) ->
         destination="queue://DLQ.exhausted",
         actor="ann",
     )
-    assert store.cancel(ALL, 100, "ann", ".exhausted") == 0
+    assert store.act(ALL, acts.cancel(100, "ann", ".exhausted")) == 0
     assert_tallies(store)
 
 
 def test_hold_keeps_waiting_rows_until_a_person_releases_them(store: Store) -> None:
     taken_in_all_states(store)
-    assert store.hold(ALL, 100, "ann") == 3
+    assert store.act(ALL, acts.hold(100, "ann")) == 3
     held, parked, waiting = RowState.HELD, RowState.PARKED, RowState.WAITING
     assert [state for state, _ in dues(store).values()] == [
         held, held, held, held, parked, held, waiting,
     ]  # fmt: skip
     assert isinstance(last_events(store)[2], Held)
     assert store.next_due_ms() is None
-    assert store.hold(ALL, 100, "ann") == store.hold(RowFilter(state=parked), 100, "ann") == 0
+    assert (
+        store.act(ALL, acts.hold(100, "ann"))
+        == store.act(RowFilter(state=parked), acts.hold(100, "ann"))
+        == 0
+    )
     assert_tallies(store)
 
 
@@ -821,8 +873,8 @@ def test_release_lets_held_rows_go_at_their_due_time_at_once_if_it_has_passed(
     store: Store,
 ) -> None:
     taken_in_all_states(store)
-    assert store.release(RowFilter(state=RowState.WAITING), 100, "ann") == 0
-    assert store.release(ALL, 100, "ann") == 2
+    assert store.act(RowFilter(state=RowState.WAITING), acts.release(100, "ann")) == 0
+    assert store.act(ALL, acts.release(100, "ann")) == 2
     assert dues(store)[3] == (RowState.WAITING, 100)
     assert dues(store)[4] == (RowState.WAITING, 6_000)
     event = last_events(store)[4]
@@ -831,15 +883,15 @@ def test_release_lets_held_rows_go_at_their_due_time_at_once_if_it_has_passed(
     assert_tallies(store)
 
 
-@pytest.mark.parametrize("action", ["retry", "cancel", "hold", "release"])
-def test_actions_leave_rows_of_an_unfinished_cycle(store: Store, action: str) -> None:
-    held = RowState.HELD if action == "release" else RowState.WAITING
+@pytest.mark.parametrize("action", [Action.RETRY, Action.CANCEL, Action.HOLD, Action.RELEASE])
+def test_actions_leave_rows_of_an_unfinished_cycle(store: Store, action: Action) -> None:
+    held = RowState.HELD if action is Action.RELEASE else RowState.WAITING
     take(store, taken_row(1))
     cycle = begin(store, [taken_row(2, state=held)], claim(store))
-    suffix = [".final"] if action == "cancel" else []
-    assert getattr(store, action)(ALL, 100, "ann", *suffix) == 0
+    act = act_of(action, 100, "ann", ".final", None)
+    assert store.act(ALL, act) == 0
     finish(store, cycle)
-    assert getattr(store, action)(ALL, 100, "ann", *suffix) == 1
+    assert store.act(ALL, act) == 1
     assert_tallies(store)
 
 
@@ -848,9 +900,9 @@ def test_an_action_on_many_rows_reaches_each_once(store: Store, by_ids: bool) ->
     count = 2_500
     take(store, *(taken_row(number) for number in range(1, count + 1)))
     row_filter = RowFilter(ids=(*range(count, 0, -1), 1, 9_999)) if by_ids else ALL
-    assert store.hold(row_filter, 100, "ann") == count
-    assert store.release(RowFilter(destination="queue://orders"), 100, "ann") == count
-    assert store.retry(RowFilter(received_before_ms=10**9), 100, "ann") == count
+    assert store.act(row_filter, acts.hold(100, "ann")) == count
+    assert store.act(RowFilter(destination="queue://orders"), acts.release(100, "ann")) == count
+    assert store.act(RowFilter(received_before_ms=10**9), acts.retry(100, "ann")) == count
     assert len(store.history("test-000000002400")) == 5
     assert_tallies(store)
 
@@ -858,14 +910,14 @@ def test_an_action_on_many_rows_reaches_each_once(store: Store, by_ids: bool) ->
 def test_an_action_tells_of_each_step_and_ends_where_it_is_told_to(store: Store) -> None:
     taken_in_all_states(store)
     told: list[tuple[int, int]] = []
-    store.cancel(ALL, 100, "ann", ".exhausted", lambda *counts: told.append(counts))
+    store.act(ALL, acts.cancel(100, "ann", ".exhausted"), lambda *counts: told.append(counts))
     assert [sum(counts) for counts in zip(*told, strict=True)] == [7, 5]
 
     def stop(_matched: int, _changed: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.hold(ALL, 100, "ann", stop)
+        store.act(ALL, acts.hold(100, "ann"), stop)
     assert RowState.HELD in {row.state for row in store.list_rows(ALL, 100)}
     assert_tallies(store)
 
@@ -875,6 +927,6 @@ def test_actions_only_reach_what_the_filter_hits(store: Store) -> None:
     take(store, *rows)
     row_filter = RowFilter(destination="queue://1", state=RowState.PARKED)
     hit = [row.id for row in rows if matches(row, row_filter)]
-    assert store.retry(row_filter, 100, "ann") == len(hit) > 0
+    assert store.act(row_filter, acts.retry(100, "ann")) == len(hit) > 0
     changed = [row.id for row in store.list_rows(ALL, 100) if row.due_at_ms == 100]
     assert changed == hit

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction
@@ -235,7 +236,7 @@ class StoreMachine(RuleBasedStateMachine):
     def retry(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = self.hit(row_filter)
-        assert self.store.retry(row_filter, now_ms, "ann") == len(hit)
+        assert self.store.act(row_filter, acts.retry(now_ms, "ann")) == len(hit)
         for row in hit:
             due = min(row.due_at_ms, now_ms) if row.state is WAITING else now_ms
             self.change(row, state=WAITING, due_at_ms=due)
@@ -245,7 +246,7 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if not row.is_final]
-        assert self.store.cancel(row_filter, now_ms, "ann", ".final") == len(hit)
+        assert self.store.act(row_filter, acts.cancel(now_ms, "ann", ".final")) == len(hit)
         for row in hit:
             final = row.source + ".final"
             self.change(row, state=WAITING, due_at_ms=now_ms, destination=final, is_final=True)
@@ -255,7 +256,7 @@ class StoreMachine(RuleBasedStateMachine):
     def hold(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.state is WAITING]
-        assert self.store.hold(row_filter, now_ms, "ann") == len(hit)
+        assert self.store.act(row_filter, acts.hold(now_ms, "ann")) == len(hit)
         for row in hit:
             self.change(row, state=HELD)
             self.acted[row.id] += 1
@@ -264,7 +265,7 @@ class StoreMachine(RuleBasedStateMachine):
     def release(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.state is HELD]
-        assert self.store.release(row_filter, now_ms, "ann") == len(hit)
+        assert self.store.act(row_filter, acts.release(now_ms, "ann")) == len(hit)
         for row in hit:
             self.change(row, state=WAITING, due_at_ms=max(row.due_at_ms, now_ms))
             self.acted[row.id] += 1

@@ -85,7 +85,11 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
     ("read_messages", IDS, "using message_pkey"),
     ("read_message", {"id": 5}, "using message_pkey"),
     ("lock_rows", IDS, "using redelivery_pkey"),
-    ("postpone_rows", {**IDS, "due_at_ms": 1, "reason": "r"}, "using redelivery_pkey"),
+    (
+        "postpone_rows",
+        {**IDS, "due_at_ms": 1, "reason": "r", "gate": "pace"},
+        "using redelivery_pkey",
+    ),
     ("park_rows", {**IDS, "reason": "r"}, "using redelivery_pkey"),
     ("delete_sent_rows", {"instance": 1}, "redelivery_pkey"),
     ("delete_sent_messages", {"instance": 1}, "message_pkey"),
@@ -121,6 +125,7 @@ PLANS: list[tuple[str, dict[str, Any], str]] = [
     ("until_waiting", DUE, "Index Only Scan using redelivery_due"),
     ("due_kept", conditions_of(RowFilter()) | DUE, "redelivery_kept_due"),
     ("until_kept", DUE, "Index Only Scan using redelivery_kept_due"),
+    ("gate_tallies", {"now_ms": 5}, "redelivery_gated"),
     ("due_counts", {"bounds": [5, 9, 20], "from_ms": 5, "until_ms": 200}, "redelivery_due"),
     # Following, and what operations do to their members.
     (

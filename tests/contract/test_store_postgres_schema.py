@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.model import acts
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores import postgres_database
 from amqsidecar.stores.postgres_schema import MIGRATIONS
@@ -18,7 +19,7 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 3
+VERSION = 5
 OLDEST = 3  # Rows are counted by cause groups as soon as nobody is an instance that can't.
 NEWER = VERSION + 1
 
@@ -73,9 +74,9 @@ def run_cycle(store: PostgresStore, row_id: int) -> None:
     with store.transaction() as tx:
         tx.record_cycle(cycle, [taken_row(row_id)], [], [])
         tx.finish_cycle(cycle)
-    assert store.hold(RowFilter(ids=(row_id,)), 5, "ann") == 1
+    assert store.act(RowFilter(ids=(row_id,)), acts.hold(5, "ann")) == 1
     assert store.list_rows(RowFilter(ids=(row_id,)), 1)[0].reason == "held by ann"
-    assert store.release(RowFilter(ids=(row_id,)), 5, "ann") == 1
+    assert store.act(RowFilter(ids=(row_id,)), acts.release(5, "ann")) == 1
     with store.transaction() as tx:
         assert row_id in [row.id for row in tx.claim_due(10_000, 9)]
 

@@ -12,8 +12,9 @@ from amqsidecar.broker import Link
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.model import acts
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
-from amqsidecar.model.schedule import RowState
+from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres_store import PostgresStore
@@ -187,6 +188,8 @@ def test_a_database_that_lost_commits_is_found_out_and_used_on(
         world.url = postgres.url(past)
         world.start()
         assert [type(event) for event in world.events].count(CycleInDoubt) == 1
+        assert world.waiting() == 0
+        assert world.store.act(RowFilter(), acts.release(world.clock.now_ms(), "ann")) == 1
         world.die("after")
         world.run()
         assert sorted(world.bodies("orders")) == ["after", "before"]

@@ -7,6 +7,10 @@ from typing import Final, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from amqsidecar.model.event import Resent
+from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.outcome import Observation
+from amqsidecar.operations.operate import Wish, begin
 from support.brokers import ArtemisBroker
 from support.chromium import barriers, opened_page, running_chromium
 from support.console_site import running_console
@@ -31,22 +35,24 @@ def browser() -> Iterator[Browser]:
 
 
 class Site:
-    """Two queues whose dead letters a sidecar holds, and its console."""
+    """Two queues whose dead letters a sidecar holds, one whose messages die later; its console."""
 
-    def __init__(self, broker: ArtemisBroker, queues: tuple[str, str]) -> None:
-        self.by_mouse, self.by_keyboard = queues
+    def __init__(self, broker: ArtemisBroker, queues: tuple[str, str, str]) -> None:
+        self.by_mouse, self.by_keyboard, self.story = queues
         self.peer = JmsPeer.of(broker, "qpid")
         self.address = ""
+        self.sidecar: SidecarProcess | None = None
 
 
 @pytest.fixture(scope="module")
 def site(artemis: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    queues = ("e2e.late.mouse", "e2e.late.keyboard")
+    queues = ("e2e.late.mouse", "e2e.late.keyboard", "e2e.late.story")
     site = Site(artemis, queues)
     for queue in queues:
         harness = AmqpArtemisHarness(artemis, queue)
         harness.set_address(f"{queue}.#", deadLetterAddress=f"{queue}.DLQ", maxDeliveryAttempts=1)
         harness.close()
+    for queue in queues[:2]:
         site.peer.fill(queue, MESSAGES, size=10, properties={"failures": 0})
         site.peer.fail(queue, "reject", messages=MESSAGES, deliveries=1, quiet_ms=0)
     names = ",".join(f"{queue}.DLQ" for queue in queues)
@@ -67,7 +73,7 @@ def site(artemis: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory) -> It
             what="all are held",
         )
         [started] = [line for line in sidecar.log_lines() if line.get("event") == "started"]
-        site.address = f"http://{started['http']}"
+        site.address, site.sidecar = f"http://{started['http']}", sidecar
         yield site
 
 
@@ -162,6 +168,71 @@ def test_by_keyboard_alone_on_a_phone(site: Site, browser: Browser) -> None:
         expect(page.get_by_role("dialog")).to_be_hidden()
 
 
+class Person:
+    """Uses the keyboard only, and counts what they have to decide on."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self.actions = 0
+
+    def open(self, address: str) -> None:
+        self.actions += 1
+        self._page.goto(address)
+
+    def follow(self, name: str) -> None:
+        self.actions += 1
+        follow(self._page, name)
+        assert self._page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+    def write(self, field: str, text: str) -> None:
+        self.actions += 1
+        focus_on(self._page, field)
+        self._page.keyboard.press("Control+a")
+        self._page.keyboard.type(text)
+
+
+@pytest.mark.broker
+def test_from_the_alert_to_the_note_by_keyboard_on_a_phone_in_less_than_twelve_actions(
+    site: Site, browser: Browser
+) -> None:
+    count, sidecar = 20, site.sidecar
+    assert sidecar is not None
+    site.peer.fill(site.story, count, size=10)
+    site.peer.fail(site.story, "reject", messages=count, deliveries=1, quiet_ms=0)
+    of_it = ("list", "--destination", site.story)
+    eventually(lambda: len(sidecar.json_command(*of_it)["rows"]) == count, within_s=60)
+    alert = f"/groups/one?destination={site.story}&group=(no reason given)"
+    with opened_page(browser, site.address, viewport=PHONE) as page:
+        person, live = Person(page), page.locator("#live")
+        person.open(alert)
+        expect(page.locator("h1")).to_have_text("(no reason given)")
+        expect(page.get_by_text("the last one that died")).to_be_visible()
+        expect(page.locator(".badge", has_text="new").first).to_be_visible()
+        person.follow("Hold…")
+        person.follow(f"Hold {count} messages")
+        expect(live.locator(".badge").first).to_have_text("done", timeout=30_000)
+        # The fix.
+        consumer = site.peer.start_flaky_consumer(site.story, how="reject")
+        with consumer:
+            person.follow("Its group and notes")
+            person.follow("Retry…")
+            expect(page.get_by_text(f"{count} messages would be changed")).to_be_visible()
+            expect(page.get_by_label("At most a second")).to_have_value("20")
+            person.write("First only", "5")
+            person.write("A message may come back for", "6")  # Else it takes minutes.
+            person.follow(f"Retry {count} messages")
+            consumed = live.locator(".tiles div", has_text="consumed").locator("dd")
+            expect(consumed).to_have_text(str(count), timeout=60_000)
+            came_back = live.locator(".tiles div", has_text="came back").locator("dd")
+            expect(came_back).to_have_text("0")
+            expect(live.locator(".badge").first).to_have_text("done")
+        person.follow("Its group and notes")
+        person.write("For the next one who looks", "Fixed by 2.3.1, all consumed.")
+        person.follow("Keep this note")
+        expect(page.locator(".written")).to_have_text("Fixed by 2.3.1, all consumed.")
+    assert person.actions < 12
+
+
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A console with something on every page, without a broker."""
@@ -169,7 +240,14 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store = open_store(path)
     now_ms = store._clock.now_ms()
     causes = ["connection refused", "card over limit", None]
-    keep(store, [dead(n, causes[n % 3], now_ms - n * 60_000) for n in range(1, 70)])
+    rows = [dead(n, causes[n % 3], now_ms - n * 60_000) for n in range(1, 70)]
+    sent = Resent(
+        at_ms=now_ms, destination="queue://orders.payments", redelivery_count=1, lateness_ms=1
+    )
+    keep(store, rows, [sent] * 30)
+    look = Observation(destination=sent.destination, at_ms=now_ms, depth=1_234_567)
+    store.add_observations([look])
+    begin(store, Wish(action=Action.HOLD, selection=Selection(), actor="cli:anna"), now_ms)
     store.close()
     with running_console(path) as address:
         yield address
@@ -188,13 +266,23 @@ def test_no_page_keeps_anybody_out(
 ) -> None:
     found = []
     with opened_page(browser, full, color_scheme=scheme) as page:
-        page.goto("/act/hold?destination=orders")
-        page.get_by_role("button", name="Hold 69 messages").click()
         for address in PAGES:
             page.goto(address)
             for summary in page.locator("summary").all():
                 summary.click()
             found += barriers(page, *rules)
+    assert found == []
+
+
+def test_no_page_is_wider_than_its_window(full: str, browser: Browser) -> None:
+    found = []
+    with opened_page(browser, full) as page:
+        for address in PAGES:
+            page.goto(address)
+            for width in (390, 900, 1100, 1400):
+                page.set_viewport_size({"width": width, "height": 800})
+                if page.evaluate("document.documentElement.scrollWidth") > width:
+                    found.append((address, width))
     assert found == []
 
 

@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
+from support.chromium import opened_page, running_chromium
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -64,6 +66,38 @@ def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(tmp_path: Pa
         assert (lost, doubled) == (0, 0)
     assert "kill -9" in done.stdout
     assert "scheduled" in done.stdout, "the history of one message"
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.browser
+def test_a_demo_that_is_kept_leads_to_a_retried_group_in_three_clicks(tmp_path: Path) -> None:
+    told_so_far = (tmp_path / "told").read_text
+    with (tmp_path / "told").open("w") as told:
+        process = subprocess.Popen(
+            [*COMMAND, "--keep"], cwd=ROOT, env=environment(tmp_path), stdout=told, stderr=told
+        )
+        try:
+            eventually(
+                lambda: "Three clicks" in told_so_far() or process.poll() is not None,
+                within_s=LIMIT_S,
+                what="the demo is ready to be tried",
+            )
+            assert process.poll() is None, told_so_far()
+            found = re.findall(r"Console of Artemis .*: (http://\S+)", told_so_far())
+            with running_chromium() as browser, opened_page(browser, found[-1]) as page:
+                page.goto("/")
+                page.locator("tr", has_text="demo.payments").get_by_role("link").first.click()
+                page.get_by_role("link", name="Retry…").click()
+                page.get_by_role("button", name="Retry 25 messages").click()
+                expect(page.locator("h1")).to_contain_text("Operation")
+                resent = page.locator("#live .tiles div", has_text="re-sent").locator("dd")
+                expect(resent).to_have_text("25", timeout=30_000)
+            process.terminate()
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+            process.wait()
+    (tmp_path / "told").unlink()
     assert_nothing_is_left(tmp_path)
 
 

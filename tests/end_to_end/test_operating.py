@@ -126,6 +126,7 @@ def test_commands_act_on_what_waits(site: Site, tmp_path: Path, unique: str) -> 
             "action": "retry",
             "matched": 1,
             "changed": 1,
+            "overtaken": 0,
             "stopped": False,
         }
         [back] = peer.consume(queue, count=1)

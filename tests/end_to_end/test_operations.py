@@ -1,5 +1,6 @@
 """Bulk operations on a real broker stop themselves, leave nothing in between, survive kills."""
 
+import json
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -107,10 +108,12 @@ def test_a_careful_replay_of_which_30_percent_fail_stops_itself(site: Site) -> N
     with site.peer.start_flaky_consumer(
         site.queue, failures_property="failures", how="reject"
     ) as consumer:
-        found = site.sidecar.json_command(
-            *("retry", "--destination", site.queue, "--yes", "--careful", "--window", "10s")
+        said = site.sidecar.run_command(
+            *("retry", "--destination", site.queue, "--yes", "--careful", "--window", "10s"),
+            *("--output", "json"),
+            expect=69,
         )
-        stopped = found["operation"]
+        stopped = json.loads(said)["operation"]
         handed = [one for one in consumer.events() if one.outcome in ("failing", "succeeding")]
 
     assert (stopped["state"], stopped["expected"]) == ("stopped", sent)

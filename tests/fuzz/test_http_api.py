@@ -32,11 +32,11 @@ NAMES = (
 )
 PATHS = (
     *("/messages", "/preview", "/groups", "/operations", "/operations/1/members", "/messages/1"),
-    "/policies/explain",
+    *("/policies/explain", "/notes", "/groups.csv", "/messages.csv", "/operations/1/members.csv"),
 )
 POSTS = (
     *("/operations", "/operations/1/pause", "/messages/2/edit-preview", "/messages/2/edit"),
-    "/policies/effect",
+    *("/policies/effect", "/policies/explain", "/notes"),
 )
 WORDS = (
     *("0", "-1", "9" * 30, "queue://", "topic://a", "waiting", "retry", "@0", "90s", "a=b"),

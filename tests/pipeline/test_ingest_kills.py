@@ -53,30 +53,27 @@ def names(folder: Path, pattern: str) -> set[str]:
     return {path.name for path in folder.glob(pattern)}
 
 
-@pytest.mark.timeout(900)  # five starts of a JVM, which take a minute each on a busy machine
+@pytest.mark.timeout(900)  # three starts of a JVM, which take a minute each on a busy machine
 def test_each_event_is_in_the_table_once_after_any_kill(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """12 segments, one a batch; four kills, then a run until SIGTERM.
+    """12 segments, one a batch; two kills, then a run until SIGTERM.
 
     The first has 20,000 events, so that it takes a while to write, the others 20.
 
-    The places: a batch is planned; some of its files are written; the table's log has it; the
-    checkpoint has it.
+    The places: a batch is planned and some of its files are written; the table's log has it. What
+    is there before the first file is the same without the leftovers, and once the checkpoint has
+    it, too, all is as after a run that ended by itself.
     """
     journal, table, checkpoint = (tmp_path / name for name in ("journal", "table", "checkpoint"))
     write_segments(journal, [1], count=20_000)
     for number in range(2, 9):
         write_segments(journal, [number], count=20)
-    written: set[str] = set()
     places: list[Callable[[], object]] = [
-        lambda: names(checkpoint, "offsets/0"),
-        lambda: names(table, "day=*/*.parquet") - written,
-        lambda: names(table, "_spark_metadata/2"),
-        lambda: names(checkpoint, "commits/4"),
+        lambda: names(table, "day=*/*.parquet"),
+        lambda: names(table, "_spark_metadata/3"),
     ]
     for place in places:
-        written = names(table, "day=*/*.parquet")
         with ingest(tmp_path, "--max-segments", "1") as process:
             eventually(
                 lambda place=place, process=process: place() or process.poll() is not None,  # type: ignore[misc]
@@ -86,7 +83,8 @@ def test_each_event_is_in_the_table_once_after_any_kill(
             )
             kill(process)
             assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
-        if place is places[1]:
+        if place is places[0]:
+            assert names(checkpoint, "offsets/0")
             assert not names(table, "_spark_metadata/0"), "its files are left over"
     for number in (3, 4, 5, 6):
         (journal / f"stream=main/segment-{number}-{number}.parquet").unlink()

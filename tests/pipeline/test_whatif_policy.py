@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.config.load import load_config
 from amqsidecar.errors import ConfigError
 from amqsidecar.pipeline.whatif_policy import (
     Rules,
@@ -125,11 +124,3 @@ def test_a_policy_that_can_not_be_loaded_is_told_in_the_loaders_words(tmp_path: 
     assert "maximum_redeliveries" in told
     assert "the name 'history' is taken" in told
     assert "the name 'a' is taken" in told
-
-
-def test_helm_values_have_the_structure_of_the_configuration(tmp_path: Path) -> None:
-    """`values.yaml` is `policy.rules` as `amqsidecar run` reads it."""
-    values = tmp_path / "values.yaml"
-    values.write_text("policy:\n  rules:\n    # why\n    plugins: []\n")
-
-    assert load_config(values, [], {}).policy.rules == {"plugins": []}

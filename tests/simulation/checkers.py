@@ -62,8 +62,11 @@ class Told(Watcher):
     def jumped(self, before_ms: int, after_ms: int) -> None:
         """The wall clock was set."""
 
-    def operated(self, action: str, ids: Iterable[str]) -> None:
-        """A person did something to these messages."""
+    def operated(self, action: str, ids: Iterable[str], row_ids: Iterable[int]) -> None:
+        """A person did something to these messages, which wait as these rows."""
+
+    def let_wait(self, row_ids: Iterable[int]) -> None:
+        """Gates let these rows wait."""
 
     def purged(self) -> None:
         """A person removed the token."""
@@ -73,6 +76,12 @@ class Told(Watcher):
 
     def fell(self, error: Exception) -> None:
         """A turn of the engine ended with an error that nobody expects."""
+
+    def began(self) -> None:
+        """A process that has gates began: they know nothing yet."""
+
+    def told(self, events: Sequence[AnyEvent]) -> None:
+        """A sidecar told what happened."""
 
     def stood(self, full: str, waiting: Sequence[str]) -> None:
         """After the faults one queue was full for long, and these still waited for another one."""
@@ -155,7 +164,7 @@ class NeverEarly(Checker):
                 self._taken_ms[death] = min(taken_ms, after_ms)
             self._latest_ms[death] = max(self._latest_ms.get(death, 0), before_ms)
 
-    def operated(self, action: str, ids: Iterable[str]) -> None:
+    def operated(self, action: str, ids: Iterable[str], row_ids: Iterable[int]) -> None:
         if action in ("retry", "cancel"):
             self._excused.update(ids)
 
@@ -404,18 +413,26 @@ class History(Told):
         doubted: messages that were in a cycle in doubt.
         delay_ms: what the rules give each redelivery.
         backlog: how many dead letters were there before the first start, where that is a backlog.
+        pace: so many messages in so many milliseconds, where sidecars have gates.
     """
 
-    def __init__(self, clock: VirtualClock, delay_ms: int, backlog: int) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        delay_ms: int,
+        backlog: int,
+        checkers: Sequence[type[Checker]] = CHECKERS,
+    ) -> None:
         self.clock = clock
         self.delay_ms = delay_ms
         self.backlog = backlog
+        self.pace = (0, 0)
         self.origins: dict[str, str] = {}
         self.doubted: set[str] = set()
         self.names: dict[str, set[str]] = defaultdict(set)
         self.violations: list[Violation] = []
         self.note: Callable[..., None] | None = None
-        made = [one(self) for one in CHECKERS]
+        made = [one(self) for one in checkers]
         for name in _STEPS:
             hooks = [
                 getattr(one, name)
@@ -436,7 +453,7 @@ class History(Told):
 
 def _all_of(name: str, hooks: list[Callable[..., None]], history: History) -> Callable[..., None]:
     def call(*values: object) -> None:
-        if history.note is not None and name != "ended":
+        if history.note is not None and name not in ("ended", "told"):
             history.note(name, *values)
         for hook in hooks:
             hook(*values)

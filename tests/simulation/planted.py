@@ -360,7 +360,7 @@ def backlog_is_asked_before_it_is_settled(patch: Patch) -> None:
 
 
 def operators_change_what_is_in_flight(patch: Patch) -> None:
-    act = MemoryStore._act
+    act = MemoryStore.act
 
     def act_on_all(store: MemoryStore, *arguments: Any) -> int:
         contents = store._contents
@@ -372,7 +372,7 @@ def operators_change_what_is_in_flight(patch: Patch) -> None:
             return changed
         return act(store, *arguments)
 
-    patch.setattr(MemoryStore, "_act", act_on_all)
+    patch.setattr(MemoryStore, "act", act_on_all)
 
 
 def due_rows_are_forgotten(patch: Patch) -> None:

@@ -14,12 +14,16 @@ from unittest import mock
 from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle import Limits
 from amqsidecar.errors import LinkLost, StoreUnavailable
+from amqsidecar.model import acts
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations.act import act_of
 from amqsidecar.store import Store
-from simulation.checkers import End, History, Violation
+from simulation.checkers import CHECKERS, End, History, Violation
 from simulation.faults import Faults, cycle_in_flight
+from simulation.gated import GATE_CHECKERS, GateMaker
 from simulation.rules import DLQ, CountingRules
 from simulation.sidecar import Sidecar, Surroundings
 from support.memory_broker import (
@@ -42,21 +46,31 @@ SQLITE_EVERY = 250
 IDLE_TIMEOUT_MS = 30_000
 _TICKS = 30
 _DRAIN_TURNS = 600
+_GATED_DRAIN_TURNS = 2_000
 _LATE_MS = 60_000
 
 
 class Run:
     """A world of broker, store, clock and one or two sidecars of one name; `go` runs it."""
 
-    def __init__(self, seed: int, *, traces: bool = False, on_sqlite: bool | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        traces: bool = False,
+        on_sqlite: bool | None = None,
+        has_gates: bool = False,
+    ) -> None:
         self.seed = seed
         self.trace: list[str] = []
         self._traces = traces
+        self._drain_turns = _GATED_DRAIN_TURNS if has_gates else _DRAIN_TURNS
         chance = self._chance = random.Random(seed)
         is_chosen = seed % SQLITE_EVERY == SQLITE_EVERY - 1
         self.is_sqlite = is_chosen if on_sqlite is None else on_sqlite
         self.acks_later = chance.random() < 0.4
-        self.has_heir = chance.random() < 0.25 and not self.is_sqlite
+        # Why no heir of gates: each process has a pace of its own.
+        self.has_heir = chance.random() < 0.25 and not self.is_sqlite and not has_gates
         backlog = 0 if self.has_heir or chance.random() < 0.8 else chance.randrange(3, 9)
         self._clock = VirtualClock()
         # Why a chance of its own: the other histories stay as they were.
@@ -70,7 +84,9 @@ class Run:
         )
         rules = CountingRules(chance.randrange(4), chance.choice([0, 10, 700, 40_000]))
         self._poison: set[bytes] = set()
-        self.history = History(self._clock, rules.delay_ms, backlog)
+        checkers = (*CHECKERS, *GATE_CHECKERS) if has_gates else CHECKERS
+        self.history = History(self._clock, rules.delay_ms, backlog, checkers)
+        make_gates = GateMaker(seed, self.history).make if has_gates else lambda: None
         self.broker = MemoryBroker(
             detects_duplicates=chance.random() < 0.5,
             refuse_send=self._refuse_send,
@@ -102,6 +118,7 @@ class Run:
                 lost=self._lost,
                 doubt=self.history.doubted.update,
                 fell=self.history.fell,
+                make_gates=make_gates,
             )
             for medium in self._media
         ]
@@ -244,7 +261,7 @@ class Run:
         """Let a person do something, as the command line does: with a store object of its own."""
         chance = self._chance
         store = chance.choice(self._sidecars).around.make_store()
-        action = chance.choice(["retry", "cancel", "hold", "release"])
+        action = chance.choice([Action.RETRY, Action.CANCEL, Action.HOLD, Action.RELEASE])
         row_filter = chance.choice(
             [
                 ALL,
@@ -256,9 +273,8 @@ class Run:
             store.open()
             rows = [row for row in store.list_rows(row_filter, 1_000) if not row.in_flight]
             ids = [(store.message(row.id) or b"").decode() for row in rows]
-            suffix = [".exhausted"] if action == "cancel" else []
-            getattr(store, action)(row_filter, self._clock.now_ms(), "ann", *suffix)
-            self.history.operated(action, ids)
+            store.act(row_filter, act_of(action, self._clock.now_ms(), "ann", ".exhausted", None))
+            self.history.operated(action, ids, [row.id for row in rows])
         store.close()
 
     def _refuse_send(self, resend: Resend) -> str | None:
@@ -345,6 +361,7 @@ class Run:
 
     def _observe(self, sidecar: Sidecar, events: Sequence[AnyEvent]) -> None:
         self._told += events
+        self.history.told(events)
         for event in events:
             self._say(f"{sidecar.name} tells", event)
 
@@ -404,8 +421,8 @@ class Run:
             store = sidecar.around.make_store()
             store.open()
             turns = 0
-            while turns < _DRAIN_TURNS and self._waiting_beside(full, store):
-                store.release(ALL, self._clock.now_ms(), "ann")
+            while turns < self._drain_turns and self._waiting_beside(full, store):
+                store.act(ALL, acts.release(self._clock.now_ms(), "ann"))
                 sidecar.turn(3600.0)
                 turns += 1
                 for name in ORIGINS:
@@ -432,19 +449,21 @@ class Run:
         store = sidecar.around.make_store()
         store.open()
         turns = 0
-        while turns < _DRAIN_TURNS and not self._is_quiet(sidecar, store):
-            if store.count_rows(RowFilter(state=RowState.HELD)):
-                store.release(ALL, self._clock.now_ms(), "ann")
+        while turns < self._drain_turns and not self._is_quiet(sidecar, store):
+            # Why each time: a sidecar that finds its token of another time holds what waits.
+            store.act(ALL, acts.release(self._clock.now_ms(), "ann"))
             sidecar.turn(3600.0)
             turns += 1
             for name in ORIGINS:
                 self._consume(name)
         sidecar.stop()
         store.close()
-        return turns < _DRAIN_TURNS
+        return turns < self._drain_turns
 
     def _is_quiet(self, sidecar: Sidecar, store: Store) -> bool:
         if not sidecar.is_owner or self.broker.count(DLQ) or store.next_due_ms() is not None:
+            return False
+        if store.count_rows(RowFilter(state=RowState.HELD)):
             return False
         return store.open().unfinished is None
 

@@ -9,6 +9,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.telling import CycleStats
@@ -43,6 +44,7 @@ class Surroundings:
     lost: Callable[[Sidecar, LinkLost], None]
     doubt: Callable[[set[str]], None]
     fell: Callable[[Exception], None]
+    make_gates: Callable[[], Gates | None] = lambda: None
 
 
 class Sidecar:
@@ -61,6 +63,7 @@ class Sidecar:
         self.engine: CycleEngine | None = None
         self.is_owner = False
         self._blockages, self._losses = Blockages(), Losses()
+        self._gates = around.make_gates()
         self.store = FaultyStore(around.make_store(), around.faults, self._step, around.doubt)
 
     def turn(self, max_wait_s: float) -> None:
@@ -136,6 +139,7 @@ class Sidecar:
             observe=self._observe,
             blockages=self._blockages,
             losses=self._losses,
+            gates=self._gates,
             crash_point=self._step,
         )
 

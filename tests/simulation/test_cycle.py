@@ -13,6 +13,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
 from amqsidecar.engine.cycle import Limits
 from amqsidecar.errors import LinkLost
+from amqsidecar.model import acts
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import (
     CycleInDoubt,
@@ -220,6 +221,25 @@ def test_what_does_not_route_waits_and_goes_when_it_does(world: World) -> None:
     assert world.bodies("orders") == ["a"]
 
 
+def test_what_takes_nothing_for_long_is_told_each_minute(world: World) -> None:
+    """So that its alert fires: what waits there is due again at the next try, so never overdue."""
+    world.broker.unroutable.add("orders")
+    world.die("a")
+    since_ms = world.clock.now_ms()
+    overdue_ms = 0
+    while world.clock.now_ms() < since_ms + 30 * 60_000:
+        world.run(1)
+        assert world.store is not None
+        overdue_ms = max(overdue_ms, world.clock.now_ms() - (world.store.next_due_ms() or 10**12))
+    last = [
+        event
+        for event in kinds(world, DestinationBlocked)
+        if event.at_ms > world.clock.now_ms() - 15 * 60_000
+    ]
+    assert len(last) >= 14
+    assert overdue_ms < 2_000
+
+
 def test_many_blocked_destinations_are_tried_in_turns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +369,7 @@ def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:
     world.die("newer")
     world.run(10)
     assert world.bodies("orders") == ["new", "newer"]
-    assert world.store.release(ALL, world.clock.now_ms(), "test") == 12
+    assert world.store.act(ALL, acts.release(world.clock.now_ms(), "test")) == 12
     world.run(10)
     assert len(world.bodies("orders")) == 14
     world.kill()

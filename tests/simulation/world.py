@@ -10,6 +10,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.telling import CycleStats
@@ -39,6 +40,7 @@ class World:
         self.link_type = MemoryLink
         self.blockages = Blockages()
         self.losses = Losses()
+        self.gates: Gates | None = None
         self.store: UnsyncedStore | None = None
         self.link: MemoryLink | None = None
         self.engine: CycleEngine | None = None
@@ -85,6 +87,7 @@ class World:
             observe=self._observe,
             blockages=self.blockages,
             losses=self.losses,
+            gates=self.gates,
             crash_point=self._crash_point,
         )
         assert self.engine.recover(state, 1.0)

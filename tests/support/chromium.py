@@ -55,7 +55,15 @@ def opened_page(browser: Browser, address: str, **options: Any) -> Iterator[Page
         "console",
         lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
     )
-    page.on("requestfailed", lambda request: complaints.append(f"{request.url}: no answer"))
+    page.on(
+        "requestfailed",
+        lambda request: (
+            # Why: a page that is left while it refreshes itself needs no answer any more.
+            None
+            if request.failure == "net::ERR_ABORTED"
+            else complaints.append(f"{request.url}: {request.failure}")
+        ),
+    )
     page.on(
         "request",
         lambda request: (

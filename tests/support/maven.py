@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def distribution(coordinate: str) -> Path:
                     if mode and not member.is_dir():
                         target.chmod(mode & 0o777)
 
-    [home] = _once(f"{artifact}-{version}", build).iterdir()
+    [home] = cached(f"{artifact}-{version}", build).iterdir()
     return home
 
 
@@ -153,7 +153,7 @@ def libraries(name: str, coordinates: Sequence[str]) -> Path:
             )
 
     digest = hashlib.sha256(pom.encode()).hexdigest()[:12]
-    return _once(f"{name}-{digest}", build)
+    return cached(f"{name}-{digest}", build)
 
 
 def compiled(source: str, jars: Path | None = None) -> Path:
@@ -164,9 +164,11 @@ def compiled(source: str, jars: Path | None = None) -> Path:
 
     def build(folder: Path) -> None:
         class_path = ["-cp", f"{jars}/*"] if jars else []
-        _run([tool("javac"), "-nowarn", "-proc:none", *class_path, "-d", str(folder), str(path)])
+        run_tool(
+            [tool("javac"), "-nowarn", "-proc:none", *class_path, "-d", str(folder), str(path)]
+        )
 
-    return _once(f"{path.stem.lower()}-classes-{digest}", build)
+    return cached(f"{path.stem.lower()}-classes-{digest}", build)
 
 
 def tool(name: str) -> str:
@@ -198,12 +200,12 @@ def fetch_everything(report: Callable[[str], None]) -> None:
         report(f"[{number}/{len(steps)}] {label}: {time.monotonic() - began:.1f} s, {where}")
 
 
-def _once(name: str, build: Callable[[Path], None]) -> Path:
+def cached(name: str, build: Callable[[Path], None]) -> Path:
     """Return the folder `name` of the cache, built by exactly one process when missing."""
     place = cache_root() / name
     if place.exists():
         return place
-    with _locked(name):
+    with locked(name):
         if not place.exists():
             beside = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=cache_root()))
             try:
@@ -215,7 +217,8 @@ def _once(name: str, build: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def _locked(name: str) -> Iterator[None]:
+def locked(name: str) -> Iterator[None]:
+    """Be the only process of this user that does this while the block runs."""
     with (cache_root() / f".{name}.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -224,18 +227,39 @@ def _locked(name: str) -> Iterator[None]:
 def _mvn(*arguments: str, what: str) -> None:
     command = [tool("mvn"), "--batch-mode", "--quiet", "--no-transfer-progress", *arguments]
     try:
-        _run(command)
+        run_tool(command)
     except FetchError:
         # Why: registries answer "too busy" now and then; Maven keeps what it has already got.
         print(f"fetching {what} failed once, trying again", file=sys.stderr)
-        _run(command)
+        run_tool(command)
 
 
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run_tool(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> str:
+    """Return what a command prints in its standard output.
+
+    Args:
+        environment: variables on top of our own.
+        folder: where it runs; None: here.
+
+    Raises:
+        FetchError: it ends with an error; the text has the end of what it said.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-4000:]
         raise FetchError(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model.destination import final_queue, parse_destination
-from amqsidecar.model.event import AnyEvent, Cancelled, Held, Released, Retried
+from amqsidecar.model.acts import Act, Change
+from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     DueRow,
     RowFilter,
@@ -33,6 +33,7 @@ from amqsidecar.store import Progress, unwatched
 from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
+_CHANGED = [name for name in Change.__struct_fields__ if name in TakenRow.__struct_fields__]
 _VIEWED = [name for name in RowView.__struct_fields__ if name in TakenRow.__struct_fields__]
 _TEXTS = (
     "destination",
@@ -75,6 +76,8 @@ class _Contents:
     begun: Begun | None = None
     rows: dict[int, TakenRow] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
+    gates: dict[int, str] = field(default_factory=dict)
+    passing: set[int] = field(default_factory=set)
     holds: dict[str, int] = field(default_factory=dict)
     blocks: list[_Block] = field(default_factory=list)
 
@@ -83,6 +86,8 @@ class _Contents:
             self,
             rows=self.rows.copy(),
             reasons=self.reasons.copy(),
+            gates=self.gates.copy(),
+            passing=self.passing.copy(),
             holds=self.holds.copy(),
             blocks=self.blocks.copy(),
         )
@@ -140,7 +145,8 @@ class MemoryTransaction:
     def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
         due = [row for row in _waiting(self._contents) if row.due_at_ms <= now_ms]
         due.sort(key=lambda row: (row.due_at_ms, row.id))
-        return [_due_row(row) for row in due[:limit]]
+        passing = self._contents.passing
+        return [_due_row(row, row.id in passing) for row in due[:limit]]
 
     def record_cycle(
         self,
@@ -162,16 +168,20 @@ class MemoryTransaction:
         if events:
             contents.blocks.append(_Block(tuple(events), cycle))
 
-    def postpone(self, ids: Sequence[int], due_at_ms: int, reason: str) -> None:
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
+    ) -> None:
         for row in self._at_rest(ids):
             if row.state is RowState.WAITING:
                 self._contents.rows[row.id] = msgspec.structs.replace(row, due_at_ms=due_at_ms)
                 self._contents.reasons[row.id] = storable(reason)
+                self._set_gate(row.id, gate)
 
     def park(self, ids: Sequence[int], reason: str) -> None:
         for row in self._at_rest(ids):
             self._contents.rows[row.id] = msgspec.structs.replace(row, state=RowState.PARKED)
             self._contents.reasons[row.id] = storable(reason)
+            self._set_gate(row.id, None)
 
     def remove(self, ids: Sequence[int]) -> None:
         self._forget([row.id for row in self._at_rest(ids)])
@@ -216,14 +226,17 @@ class MemoryTransaction:
             raise AssertionError("rows of an unfinished cycle can't be changed")
         return [rows[one] for one in dict.fromkeys(ids) if one in rows]
 
+    def _set_gate(self, row_id: int, gate: str | None) -> None:
+        self._contents.gates.pop(row_id, None)
+        if gate is not None:
+            self._contents.gates[row_id] = storable(gate)
+
     def _forget(self, ids: Sequence[int] | frozenset[int]) -> None:
         for row_id in ids:
             self._contents.rows.pop(row_id, None)
             self._contents.reasons.pop(row_id, None)
-
-
-Change = Callable[[TakenRow], tuple[TakenRow, AnyEvent, str | None] | None]
-"""Takes a row, returns what an operator makes of it, with the event and the new reason."""
+            self._contents.gates.pop(row_id, None)
+            self._contents.passing.discard(row_id)
 
 
 class MemoryStore:
@@ -345,83 +358,31 @@ class MemoryStore:
             **{name: getattr(row, name) for name in _VIEWED},
             size_bytes=len(row.message),
             reason=contents.reasons.get(row.id),
+            gate=contents.gates.get(row.id),
             in_flight=contents.begun is not None and row.id in contents.begun.sent,
         )
 
-    # What operators do.
+    # What people do.
 
-    def retry(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None]:
-            due = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
-            made = msgspec.structs.replace(row, state=RowState.WAITING, due_at_ms=due)
-            return made, Retried(**_about(row, now_ms), actor=actor), None
-
-        return self._act(row_filter, change, progress)
-
-    def cancel(
-        self,
-        row_filter: RowFilter,
-        now_ms: int,
-        actor: str,
-        suffix: str,
-        progress: Progress = unwatched,
-    ) -> int:
-        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None] | None:
-            if row.is_final:
-                return None
-            made = msgspec.structs.replace(
-                row,
-                state=RowState.WAITING,
-                due_at_ms=now_ms,
-                destination=str(final_queue(parse_destination(row.source), suffix)),
-                is_final=True,
-                redelivery_count=row.redelivery_count - 1,
-            )
-            return made, Cancelled(**_about(made, now_ms), actor=actor), None
-
-        return self._act(row_filter, change, progress)
-
-    def hold(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, str] | None:
-            if row.state is not RowState.WAITING:
-                return None
-            reason = f"held by {actor}"
-            made = msgspec.structs.replace(row, state=RowState.HELD)
-            return made, Held(**_about(row, now_ms), reason=reason, actor=actor), reason
-
-        return self._act(row_filter, change, progress)
-
-    def release(
-        self, row_filter: RowFilter, now_ms: int, actor: str, progress: Progress = unwatched
-    ) -> int:
-        def change(row: TakenRow) -> tuple[TakenRow, AnyEvent, None] | None:
-            if row.state is not RowState.HELD:
-                return None
-            due = max(row.due_at_ms, now_ms)
-            made = msgspec.structs.replace(row, state=RowState.WAITING, due_at_ms=due)
-            return made, Released(**_about(row, now_ms), due_at_ms=due, actor=actor), None
-
-        return self._act(row_filter, change, progress)
-
-    def _act(self, row_filter: RowFilter, change: Change, progress: Progress) -> int:
+    def act(self, row_filter: RowFilter, act: Act, progress: Progress = unwatched) -> int:
         with self.transaction():
             contents = self._contents
-            in_flight = contents.begun.sent if contents.begun is not None else frozenset()
-            matching = self._matching(row_filter)
-            rows = [row for row in matching if row.id not in in_flight]
-            changes = [made for row in rows if (made := change(row)) is not None]
-            for row, _event, reason in changes:
-                contents.rows[row.id] = row
-                contents.reasons.pop(row.id, None)
-                if reason is not None:
-                    contents.reasons[row.id] = reason
+            views = [self._view(row) for row in self._matching(row_filter)]
+            free = [view for view in views if not view.in_flight]
+            changes = [(view.id, made) for view in free if (made := act(view)) is not None]
+            for number, made in changes:
+                fields = {name: getattr(made, name) for name in _CHANGED}
+                contents.rows[number] = msgspec.structs.replace(contents.rows[number], **fields)
+                contents.reasons.pop(number, None)
+                contents.gates.pop(number, None)
+                contents.passing.discard(number)
+                if made.passes_gates:
+                    contents.passing.add(number)
+                if made.reason is not None:
+                    contents.reasons[number] = made.reason
             if changes:
-                contents.blocks.append(_Block(tuple(event for _row, event, _reason in changes)))
-        progress(len(matching), len(changes))
+                contents.blocks.append(_Block(tuple(made.event for _, made in changes)))
+        progress(len(views), len(changes))
         return len(changes)
 
     # Retention.
@@ -471,7 +432,7 @@ def _waiting(contents: _Contents) -> list[TakenRow]:
     ]
 
 
-def _due_row(row: TakenRow) -> DueRow:
+def _due_row(row: TakenRow, passes_gates: bool) -> DueRow:
     return DueRow(
         id=row.id,
         due_at_ms=row.due_at_ms,
@@ -483,6 +444,7 @@ def _due_row(row: TakenRow) -> DueRow:
         expiration_ms=row.expiration_ms,
         encoding=row.encoding,
         message=row.message,
+        passes_gates=passes_gates,
     )
 
 
@@ -515,12 +477,3 @@ def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
         and row_filter.redelivery_count in (None, row.redelivery_count)
         and (least is None or row.redelivery_count >= least)
     )
-
-
-def _about(row: TakenRow, now_ms: int) -> dict[str, Any]:
-    return {
-        "at_ms": now_ms,
-        "id": row.id,
-        "redelivery_id": row.redelivery_id,
-        "destination": row.destination,
-    }

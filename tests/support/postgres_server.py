@@ -61,6 +61,7 @@ class PostgresServer:
         fsync: bool = False,
         settings: Mapping[str, str] | None = None,
         primary: Self | None = None,
+        access: str = ACCESS,
     ) -> None:
         """Prepare a server.
 
@@ -69,11 +70,13 @@ class PostgresServer:
                 committed is in the files as well.
             settings: more settings of the server, by name.
             primary: the running server that this one is a standby of.
+            access: its pg_hba.conf.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._remove_folder = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.port = free_port()
         self._primary = primary
+        self._access = access
         self.log_path = self.folder / "server.log"
         self._settings = {**SETTINGS, "fsync": str(fsync).lower(), **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -251,7 +254,7 @@ class PostgresServer:
         if self._popen(command).wait(60) != 0:
             raise PostgresStartError(f"{command[0]} failed\n{self.log_tail()}")
         self._log.close()
-        (self._data / "pg_hba.conf").write_text(ACCESS, encoding="utf-8")
+        (self._data / "pg_hba.conf").write_text(self._access, encoding="utf-8")
 
     def _popen(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
         other: dict[str, Any] = {}

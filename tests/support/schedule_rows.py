@@ -29,6 +29,12 @@ def taken_row(row_id: int, **fields: Any) -> TakenRow:
     return TakenRow(**(values | fields))
 
 
+def due_row(row: TakenRow) -> DueRow:
+    """Return a row as it is claimed."""
+    names = DueRow.__struct_fields__
+    return DueRow(**{name: getattr(row, name) for name in names if hasattr(row, name)})
+
+
 def took(row: TakenRow) -> Received:
     """Return the event of its intake."""
     return Received(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.stores.sqlite_store import SqliteStore
@@ -75,13 +76,13 @@ def _operate(store: SqliteStore, chance: random.Random) -> None:
     row_filter = RowFilter(destination=f"queue://{chance.randrange(5)}")
     match chance.randrange(8):
         case 0:
-            store.hold(row_filter, 500, "ann")
+            store.act(row_filter, acts.hold(500, "ann"))
         case 1:
-            store.release(row_filter, 500, "ann")
+            store.act(row_filter, acts.release(500, "ann"))
         case 2:
-            store.retry(row_filter, 500, "ann")
+            store.act(row_filter, acts.retry(500, "ann"))
         case 3:
-            store.cancel(row_filter, 500, "ann", ".final")
+            store.act(row_filter, acts.cancel(500, "ann", ".final"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,10 @@ from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
 from amqsidecar.model import operation
 from amqsidecar.model.event import AnyEvent, Received, Returned
-from amqsidecar.model.operation import Action, Operation
+from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import preview, words
-from amqsidecar.operations.act import act_directly
 from amqsidecar.operations.timeline import DESCRIPTIONS
-from amqsidecar.stores import sqlite_store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.schedule_rows import scheduled, taken_row, took
 
@@ -258,7 +257,59 @@ def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("amqsidecar redr", {"redrive"}),
+        ("amqsidecar operation p", {"pause"}),
+        ("amqsidecar list --output ", {"text", "table", "json"}),
+        ("amqsidecar list --st", {"--state"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_their_values(
+    line: str,
+    expected: set[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("_AMQSIDECAR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    assert main.run_command_line([]) == 0
+    assert set(capsys.readouterr().out.split()) == expected
+
+
 # --- looking ----------------------------------------------------------------------------------
+
+
+def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ann")
+    [group, *_] = cli("groups", "--output", "json").json
+    assert group["note"] is None
+    place = ["--destination", group["destination"], "--cause-group", group["cause_group"]]
+    assert cli("note", *place).err == "no notes on this group\n"
+    assert cli("note", "first", *place).code == 0
+    done = cli("note", "second\nline", *place)
+    assert re.fullmatch(
+        r"[-0-9]+ [:.0-9]+Z  cli:ann: second.line\n[-0-9]+ [:.0-9]+Z  cli:ann: first\n", done.out
+    ), done.out
+    found = cli("note", *place, "--output", "json").json
+    assert [note["text"] for note in found] == ["second\nline", "first"]
+    assert cli("groups", "--output", "json").json[0]["note"] == found[0]
+    for wrong in (["x", *place[:3], "never seen"], [" ", *place]):
+        assert cli("note", *wrong).code == main.EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["list"], ["groups"], ["operations"], ["show", "1"]]
+)
+def test_what_goes_into_a_pipe_is_plain_and_a_table_is_text(
+    cli: Cli, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text, table = cli(*command), cli(*command, "--output", "table")
+    assert (table.code, table.out) == (0, text.out)
+    assert "\x1b" not in table.out + table.err
 
 
 def test_status_as_json(cli: Cli) -> None:
@@ -279,6 +330,7 @@ def test_status_as_json(cli: Cli) -> None:
         "next_due_at_ms": 1000,
         "backlog": {},
         "instances": [],
+        "gates": [],
     }
 
 
@@ -305,6 +357,34 @@ def test_status_tells_a_cycle_and_a_backlog(cli: Cli) -> None:
     text = cli("status").out
     assert "cycle 2 runs now or was interrupted: 1 taken, 0 sent" in text
     assert "the next 12 dead letters of queue://DLQ will be held" in text
+
+
+def test_status_tells_what_gates_let_wait_until_when(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    far_ms = 4_102_444_800_000
+    with store.transaction() as tx:
+        waiting = RowFilter(destination="queue://orders", state=RowState.WAITING)
+        one, other = (row.id for row in store.list_rows(waiting, 2))
+        tx.postpone([one], far_ms, "closed", "windows")
+    assert re.search(r"in \d+d \d+h \(windows\) +1 +queue://orders", cli("list").out)
+    assert (
+        "gate         1 due for queue://orders wait for windows until 2100-01-01 00:00"
+        in cli("status").out
+    )
+    with store.transaction() as tx:
+        tx.postpone([other], far_ms + 60_000, "closed", "windows")
+    store.close()
+    assert cli("status", "--output", "json").json["gates"] == [
+        {
+            "destination": "queue://orders",
+            "gate": "windows",
+            "count": 2,
+            "next_due_at_ms": far_ms,
+            "last_due_at_ms": far_ms + 60_000,
+        }
+    ]
+    assert "until 2100-01-01 00:00:00.000Z to 2100-01-01 00:01:00.000Z (in " in cli("status").out
 
 
 def test_an_empty_schedule_is_told(empty: Cli) -> None:
@@ -337,6 +417,7 @@ def test_list_as_json(cli: Cli) -> None:
             "reason": None,
             "in_flight": False,
             "cause_group": "",
+            "gate": None,
         }
     ]
 
@@ -544,6 +625,18 @@ def test_nothing_is_done_to_far_more_than_a_person_said_yes_to(
     assert len(cli.states()) == 25
 
 
+def test_what_is_to_begin_later_is_left_to_the_service(cli: Cli) -> None:
+    result = cli("retry", "--all", "--yes", "--at", "06:00", "--output", "json")
+    assert result.code == 0
+    begins = datetime.fromtimestamp(result.json["operation"]["pace"]["begin_at_ms"] / 1000, UTC)
+    ahead = begins - datetime.now(UTC)
+    assert (begins.hour, begins.minute) == (6, 0)
+    assert timedelta() < ahead <= timedelta(days=1)
+    assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
+    assert "within 30 days" in cli("retry", "--all", "--yes", "--at", "2999-01-01").err
+    assert "--at" in cli("retry", "--all", "--yes", "--at", "soon").err
+
+
 def test_other_operations_that_run_are_told_of(cli: Cli) -> None:
     cli("retry", "--all", "--yes", "--detach")
     assert "operation 1 (retry by cli:" in cli("hold", "--all", "--yes").err
@@ -587,25 +680,6 @@ def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(act_commands.typer, "confirm", abort)
     result = cli("hold", "--all")
     assert (result.code, result.out) == (0, "hold: 0 messages\n")
-
-
-def test_long_work_is_done_in_parts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "CHUNK_ROWS", 2)
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    told: list[int] = []
-    outcome = act_directly(
-        store,
-        Action.RETRY,
-        RowFilter(),
-        now_ms=1,
-        actor="cli:me",
-        suffix=".x",
-        progress=told.append,
-    )
-    store.close()
-    assert (outcome.matched, outcome.changed, outcome.stopped) == (5, 5, False)
-    assert told == [2, 2, 1]
 
 
 def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
@@ -656,7 +730,7 @@ def test_a_command_whose_operation_ends_early_says_why_and_how_to_go_on(
 
     monkeypatch.setattr(SqliteStore, "step_operation", ended)
     result = cli("retry", "--all", "--yes", *pace, "--output", "json")
-    assert result.code == 0
+    assert result.code == 69
     assert f"operation 1 {why}" in result.err
     assert "interrupted" not in result.err
     assert ("amqsidecar operation resume 1" in result.err) == ("cancelled" not in why)
@@ -728,6 +802,8 @@ def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPa
         (["--newer-than", "1h"], 1),
         (["--count-at-least", "1"], 5),
         (["--count-at-least", "2"], 0),
+        (["--attempt", "1"], 5),
+        (["--attempt", "0"], 0),
         (["--cause-group", "no such group"], 0),
         (["--property", "tenant=ACME"], 0),
         (["--destination", "orders", "--state", "held"], 1),
@@ -774,6 +850,7 @@ def test_a_careful_retry_is_left_to_the_service_and_watched(
         "ramp": True,
         "stop_share": 0.1,
         "window_ms": 30_000,
+        "begin_at_ms": None,
     }
     assert begun["doing"] == "it waits for a running service to carry it out"
     assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}

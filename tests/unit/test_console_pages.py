@@ -13,7 +13,9 @@ from proton import Message
 
 from amqsidecar.http.console.shown import shown
 from amqsidecar.model.event import Resent, Returned
+from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState
+from amqsidecar.operations.wellness import Wellness
 from support.console_site import running_console
 from support.console_store import dead, keep, open_store
 from support.web_site import NO_TLS
@@ -52,6 +54,12 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     back = Returned(**lives, source=f"queue://D{HOSTILE}", origin=PLACE, cause=CAUSE)
     sent = Resent(**lives, destination=PLACE, redelivery_count=1, lateness_ms=3)
     keep(store, rows, [sent, back])
+    with store.transaction() as tx:
+        tx.postpone([1], now_ms + 3_600_000, CAUSE, f"pace{HOSTILE}")
+        tx.postpone([4], now_ms - 100_000, CAUSE, "windows")
+    for group in store.failure_groups(0, 9):
+        place = {"destination": group.destination, "cause_group": group.cause_group}
+        store.add_note(GroupNote(**place, at_ms=now_ms, author=HOSTILE, text=CAUSE))
     store.close()
     return path
 
@@ -106,7 +114,12 @@ def crawl(client: httpx2.Client) -> dict[str, html.HtmlElement]:
     while waiting:
         address = waiting.pop()
         kind = re.sub(r"=[^&]*", "=", address)
-        if kind in kinds or "/download" in address or address.startswith("/static/"):
+        if (
+            kind in kinds
+            or "/download" in address
+            or ".csv" in address
+            or address.startswith("/static/")
+        ):
             continue
         kinds.add(kind)
         found[address] = page_of(client, address)
@@ -114,6 +127,17 @@ def crawl(client: httpx2.Client) -> dict[str, html.HtmlElement]:
             target = urljoin(address, link.get("href").partition("#")[0])
             waiting.append(target)
     return found
+
+
+def test_what_gates_let_wait_is_told_where_people_look(client: httpx2.Client) -> None:
+    overview = page_of(client, "/").get_element_by_id("gates").text_content()
+    assert f"1 due for {PLACE} waits for the gate pace{HOSTILE}, until " in overview
+    message = page_of(client, "/messages/one?id=1").text_content()
+    assert f"It was due, and the gate pace{HOSTILE} lets it wait until then" in message
+    # Its time has come since: it is overdue, and no gate is the reason.
+    assert "the gate windows" not in page_of(client, "/messages/one?id=4").text_content()
+    asked = page_of(client, "/act/retry?id=1").text_content()
+    assert "1 message waits for gates, and goes past them now." in asked
 
 
 def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx2.Client) -> None:
@@ -160,6 +184,23 @@ def confirm(client: httpx2.Client, page: html.HtmlElement, **fields: str) -> htt
     return client.post(form.action, data=fields_of(page) | fields)
 
 
+def test_a_note_is_kept_with_the_group_and_shown_on_the_first_screen(
+    client: httpx2.Client,
+) -> None:
+    address = page_of(client, "/groups").xpath("//a[contains(., 'late')]/@href")[0]
+    [form] = page_of(client, address).xpath("//form[.//textarea[@name='note']]")
+    fields = dict(form.form_values())
+    refused = client.post(form.action, data={**fields, "note": " "})
+    assert refused.status_code == 422
+    assert "a note needs a text" in check(refused).text_content()
+    kept = client.post(form.action, data={**fields, "note": "JIRA-5\r\n<b>on it"})
+    assert (kept.status_code, kept.headers["location"]) == (303, f"{address}#notes")
+    [notes] = page_of(client, address).xpath("//section[@aria-labelledby='notes']")
+    assert "JIRA-5\n<b>on it" in notes.text_content()
+    assert "console:local" in notes.text_content()
+    assert "JIRA-5" in page_of(client, "/").get_element_by_id("live").text_content()
+
+
 def test_an_action_is_looked_at_and_then_confirmed(client: httpx2.Client) -> None:
     query = urlencode({"destination": PLACE, "state": "held"})
     page = page_of(client, f"/act/release?{query}")
@@ -192,6 +233,8 @@ def test_what_can_not_be_undone_is_confirmed_twice(client: httpx2.Client) -> Non
     [
         ({"probe": "many"}, "probe: expected a number"),
         ({"stop": "101"}, "from 0 to 1"),
+        ({"begin": "at six"}, "begin: expected a time"),
+        ({"begin": "2999-01-01T06:00"}, "begins within 30 days"),
         ({"reason": "x" * 501}, "at most 500 characters"),
     ],
 )
@@ -310,6 +353,20 @@ def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:
     ):
         page = page_of(client, "/", 503)
         assert "can't be read now" in page.text_content()
+
+
+def test_a_fault_is_a_page_that_says_what_to_do(tmp_path: Path) -> None:
+    def broken() -> Wellness:
+        raise RuntimeError("secret")
+
+    with (
+        running_console(tmp_path / "schedule.db", wellness=broken) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        client.headers["Accept"] = "text/html"
+        page = page_of(client, "/", 500)
+        assert page.findtext(".//h1") == "A fault of amqsidecar"
+        assert "secret" not in page.text_content()
 
 
 def test_an_edit_of_what_somebody_else_edited_is_refused(client: httpx2.Client) -> None:

@@ -27,14 +27,16 @@ HOSTILE = "x'; rm -rf ~ #`$(reboot)\"\n\x1b[2J\u202e\\"
 FILTERS = [
     RowFilter(),
     RowFilter(destination=f"queue://{HOSTILE}", cause_group=HOSTILE),
-    RowFilter(state=RowState.HELD, cause_contains="--yes", source="queue://DLQ.a b"),
+    RowFilter(
+        state=RowState.HELD, redelivery_count=2, cause_contains="--yes", source="queue://DLQ.a b"
+    ),
     RowFilter(received_from_ms=NOW_MS - 60_000, received_before_ms=NOW_MS - 5_000),
     RowFilter(ids=(1, 22)),
 ]
 
 
 @pytest.mark.parametrize("rows", FILTERS)
-@pytest.mark.parametrize("pace", [Pace(), CAREFUL])
+@pytest.mark.parametrize("pace", [Pace(), CAREFUL, Pace(begin_at_ms=NOW_MS + 5)])
 def test_a_copied_command_asks_for_the_same(
     rows: RowFilter, pace: Pace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,14 +56,14 @@ def test_a_copied_command_asks_for_the_same(
     assert run_command_line(words[1:]) == 0
     [given] = asked
     found = read_selection(given, NOW_MS)
-    assert (read_pace(given), given.reason) == (pace, HOSTILE)
+    assert (read_pace(given, NOW_MS), given.reason) == (pace, HOSTILE)
     assert tuple(map(int, given.ids or ())) == (rows.ids or ())
     if not rows.ids:
         assert found == selection
 
 
 def test_what_no_option_says_is_no_command() -> None:
-    everything = Selection(rows=RowFilter(redelivery_count=3))
+    everything = Selection(rows=RowFilter(due_before_ms=3))
     assert command_of(Action.RETRY, everything, Pace(), None, "", NOW_MS) is None
     parked = Selection(rows=RowFilter(state=RowState.PARKED))
     assert command_of(Action.HOLD, parked, Pace(), None, "", NOW_MS) is None
@@ -116,7 +118,7 @@ def test_a_plot_tells_who_can_not_see_it_and_holds_no_markup_of_strangers(draw: 
 def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
     """A link that is down takes no dead letters: that is no good news."""
     numbers = dict.fromkeys(("total", "overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
-    waiting = Waiting(next_due_at_ms=None, by_destination=[], **numbers)
+    waiting = Waiting(next_due_at_ms=None, by_destination=[], gates=[], **numbers)
     seen = Overview(at_ms=NOW_MS, groups=[], waiting=waiting, recoveries=[])
     assert headline(seen) == "Nothing died in the last hour."
     blind = msgspec.structs.replace(seen, wellness=read_wellness(Health(), Metrics()))

@@ -27,10 +27,10 @@ from amqsidecar.model.failure import (
     CountKey,
     CountKind,
     FailureGroup,
-    counts_of,
     failure_cause,
     failures_of,
 )
+from support.failure_counts import counts_of
 
 AT = {"at_ms": 3 * BUCKET_MS + 17, "id": 5, "redelivery_id": "m-5"}
 QUEUE = "queue://orders"

@@ -7,6 +7,7 @@ from amqsidecar.model.failure import CountKind
 from amqsidecar.runtime.housekeeping import (
     FORGOTTEN_AT_ONCE,
     HOURS_AFTER_MS,
+    NEW_MS,
     WORK_S,
     Housekeeping,
 )
@@ -103,4 +104,71 @@ def test_counts_are_kept_by_the_hour_at_last_and_forgotten_with_the_history(
     work.forget()
     assert store.failure_counts(0, 2**62, kinds) == []
     assert store.failure_groups(0, 10) == []
+    store.close()
+
+
+def test_what_gates_let_wait_is_shown_and_is_not_overdue(tmp_path: Path) -> None:
+    clock, metrics = VirtualClock(), Metrics()
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    rows = [taken_row(number, due_at_ms=clock.now_ms()) for number in (1, 2)]
+    with store.transaction() as tx:
+        tx.record_cycle(1, rows, [], [])
+        tx.finish_cycle(1)
+        tx.postpone([1, 2], clock.now_ms() + 3_600_000, "closed", "windows")
+    work = Housekeeping(
+        make_store=lambda: SqliteStore(tmp_path / "schedule.db", clock=clock),
+        clock=clock,
+        gauges=metrics,
+        keep_ms=10**9,
+        max_events=0,
+    )
+
+    def shown() -> tuple[dict[tuple[str, ...], float], float]:
+        work.show()
+        work.show_ledger()
+        waiting = metrics.labelled("amqsidecar_gate_waiting")
+        return waiting, metrics.value("amqsidecar_oldest_overdue_seconds")
+
+    clock.advance(1_000_000)
+    assert shown() == ({("queue://orders", "windows"): 2}, 0)
+    # Its time has come and nobody asks the gate: that is overdue.
+    clock.advance(2_610_000)
+    assert shown() == ({}, 10)
+    store.close()
+
+
+def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -> None:
+    clock, metrics = VirtualClock(), Metrics()
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    work = Housekeeping(
+        make_store=lambda: SqliteStore(tmp_path / "schedule.db", clock=clock),
+        clock=clock,
+        gauges=metrics,
+        keep_ms=10**9,
+        max_events=0,
+        folder=tmp_path,
+    )
+
+    def new_causes() -> dict[tuple[str, ...], float]:
+        work.show_ledger()
+        return metrics.labelled("amqsidecar_new_causes")
+
+    def die(number: int, cause: str) -> None:
+        row = taken_row(number, cause=cause, received_at_ms=clock.now_ms())
+        with store.transaction() as tx:
+            tx.record([took(row)])
+
+    die(1, "a.Refused: no stock")
+    die(2, "a.Timeout: no answer")
+    (place,) = new_causes()
+    assert new_causes() == {place: 2}
+
+    clock.advance(NEW_MS + 1)
+    die(3, "a.Refused: no stock")
+    assert new_causes() == {}
+
+    work.show()
+    assert metrics.value("amqsidecar_store_available_bytes") > 0
     store.close()

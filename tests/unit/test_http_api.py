@@ -1,7 +1,10 @@
 """The API: its document is true, every endpoint answers from a real store."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,10 +15,12 @@ import pytest
 from openapi_spec_validator import validate
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.http import masking
 from amqsidecar.http.access import Role
 from amqsidecar.http.access_settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
+from amqsidecar.model import acts
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
@@ -29,6 +34,7 @@ plugins:
   - redelivery:
       default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
 """
+TIMEOUT = cause_group("timeout after 4111 ms")
 EDIT = {"change": {"set_properties": [{"name": "customer", "value": "berta"}]}, "reason": "typo"}
 
 
@@ -84,6 +90,10 @@ CALLS = (
     ("GET", "/status", None),
     ("GET", "/overview", None),
     ("GET", "/groups?destination=orders&since=0&limit=5", None),
+    ("POST", "/notes", {"destination": "orders", "cause_group": TIMEOUT, "text": "on it"}),
+    ("GET", f"/notes?destination=orders&cause_group={quote(TIMEOUT)}", None),
+    ("GET", "/groups.csv?destination=orders&since=0", None),
+    ("GET", "/messages.csv?state=waiting&order=due", None),
     ("GET", "/messages?state=waiting&order=due&limit=2", None),
     ("GET", "/messages/1?max_bytes=100", None),
     ("GET", "/messages/1/content", None),
@@ -98,8 +108,10 @@ CALLS = (
     ("POST", "/operations/2/resume", None),
     ("POST", "/operations/2/cancel", {}),
     ("GET", "/operations/1/members?limit=5", None),
+    ("GET", "/operations/1/members.csv?outcome=consumed", None),
     ("GET", "/policies", None),
     ("GET", "/policies/explain?destination=orders&redelivery_count=1&expired=false", None),
+    ("POST", "/policies/explain", {"message": "1", "rules": RULES}),
     ("POST", "/policies/effect", {"rules": RULES}),
     ("GET", "/openapi.json", None),
 )
@@ -115,7 +127,7 @@ def test_every_endpoint_answers_as_the_document_says(site: Site, document: Any) 
         assert answer.is_success, (path, answer.text)
         content = operation["responses"][str(answer.status_code)]["content"]
         (kind, media) = next(iter(content.items()))
-        assert answer.headers["content-type"] == kind
+        assert answer.headers["content-type"].partition(";")[0] == kind
         if "schema" in media:
             schema = {**media["schema"], "components": document["components"]}
             jsonschema.validate(answer.json(), schema)
@@ -300,6 +312,48 @@ def test_an_edit_changes_what_is_named_and_is_sent_as_an_operation(site: Site) -
     assert problem_of(api.post("/api/v1/messages/1/edit", json=wrong))[0] == 400
 
 
+# --- notes ------------------------------------------------------------------------------------
+
+
+def test_a_note_has_its_author_and_stands_with_its_group(site: Site) -> None:
+    api, place = site.client("token"), {"destination": "queue://orders", "cause_group": TIMEOUT}
+    for text in ("first", "  JIRA-5\nmore "):
+        answer = api.post("/api/v1/notes", json={**place, "destination": "orders", "text": text})
+        assert answer.status_code == 201
+    assert answer.json() | {"at_ms": 0} == {
+        **place,
+        "at_ms": 0,
+        "author": "api:ci-operator",
+        "text": "JIRA-5\nmore",
+    }
+    notes = api.get("/api/v1/notes", params=place).json()
+    assert [note["text"] for note in notes] == ["JIRA-5\nmore", "first"]
+    groups = api.get("/api/v1/groups").json()
+    noted = [group for group in groups if group["note"]]
+    assert [(one["cause_group"], one["note"]) for one in noted] == [(TIMEOUT, notes[0])]
+    viewer = site.client("token", Role.VIEWER)
+    assert viewer.get("/api/v1/notes", params=place).json() == notes
+    assert viewer.post("/api/v1/notes", json={**place, "text": "x"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"text": " \n"}, "needs a text"),
+        ({"text": "x" * 2_001}, "at most 2000 characters"),
+        ({"cause_group": "never seen"}, "nothing died of this"),
+        ({"destination": "queue://"}, "a destination needs a name"),
+    ],
+)
+def test_a_note_that_says_nothing_of_any_group_is_refused(
+    api: httpx2.Client, wrong: dict[str, str], what: str
+) -> None:
+    note = {"destination": "orders", "cause_group": TIMEOUT, "text": "x"} | wrong
+    status, detail = problem_of(api.post("/api/v1/notes", json=note))
+    assert status == 400
+    assert what in detail
+
+
 # --- rules ------------------------------------------------------------------------------------
 
 
@@ -312,13 +366,20 @@ def test_other_rules_are_asked_without_being_put_in_place(api: httpx2.Client) ->
     assert api.get(say).json() == before
 
 
+def test_a_message_that_nothing_is_known_of_has_no_other_rules(api: httpx2.Client) -> None:
+    asked = {"message": "99", "rules": RULES}
+    assert problem_of(api.post("/api/v1/policies/explain", json=asked))[0] == 404
+
+
 @pytest.mark.parametrize("rules", ["", "plugins: 5", "plugins: [nothing]", ": [", "a" * 300_000])
 def test_rules_that_can_t_be_used_are_refused_with_what_is_wrong(
     api: httpx2.Client, rules: str
 ) -> None:
-    status, detail = problem_of(api.post("/api/v1/policies/effect", json={"rules": rules}))
-    assert status == 400
-    assert "rules" in detail
+    for path, asked in (("effect", {}), ("explain", {"message": "1"})):
+        answer = api.post(f"/api/v1/policies/{path}", json={"rules": rules, **asked})
+        status, detail = problem_of(answer)
+        assert status == 400
+        assert "rules" in detail
 
 
 # --- masking ----------------------------------------------------------------------------------
@@ -412,6 +473,34 @@ def test_a_pattern_that_takes_too_long_masks_all() -> None:
     assert masking.text("a" * 4000 + "!") == "***"
 
 
+def test_a_pattern_that_takes_long_holds_up_no_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a text takes: pages are masked beside what answers probes."""
+    monkeypatch.setattr(masking, "_TIMEOUT_S", 60.0)
+    explosive = Masking(Bodies.VIEWERS, [r"^(a|aa|a+b?)+$"])
+    length, took_s = 20, 0.0
+    while took_s < 0.15:
+        length += 1
+        began_s = time.process_time()
+        explosive.text("a" * length + "!")
+        took_s = time.process_time() - began_s
+    cause, begun = "a" * length + "?", threading.Event()
+
+    def text(text: str, *, is_cut: bool = False) -> str:
+        begun.set()
+        return Masking.text(explosive, cause if text else text, is_cut=is_cut)
+
+    monkeypatch.setattr(explosive, "text", text)
+    with running_site(tmp_path, explosive) as site, ThreadPoolExecutor(1) as threads:
+        page = threads.submit(site.client("token").get, "/groups", timeout=60)
+        probe = site.client()
+        assert begun.wait(30)
+        assert [probe.get(path).status_code for path in ("/healthz", "/metrics")] == [200, 200]
+        assert not page.done()
+        assert page.result().status_code == 200
+
+
 # --- the stream -------------------------------------------------------------------------------
 
 
@@ -430,7 +519,7 @@ def test_counters_come_when_they_change(site: Site) -> None:
         assert (first["waiting"], first["held"], first["parked"]) == (3, 1, 1)
         store = SqliteStore(site.folder / "schedule.db", clock=SystemClock())
         store.open()
-        store.release(RowFilter(ids=(3,)), 1, "test")
+        store.act(RowFilter(ids=(3,)), acts.release(1, "test"))
         store.close()
         found = counters(lines)
         while found["held"]:

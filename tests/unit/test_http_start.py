@@ -9,6 +9,7 @@ import pytest
 from amqsidecar.app_http import serving_http
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import check_start, load_config
+from amqsidecar.engine.gates import no_gates
 from amqsidecar.errors import ConfigError
 from amqsidecar.stores.sqlite_store import SqliteStore
 from amqsidecar.telemetry.health import Health
@@ -27,9 +28,15 @@ def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> di
     config = load_config(None, ["http.listen=127.0.0.1:0", f"store.url=sqlite://{path}", *sets], {})
     with (
         serving_http(
-            config, SystemClock(), Health(), Metrics(), lambda: None, has_store=has_store
+            config,
+            SystemClock(),
+            Health(),
+            Metrics(),
+            lambda: None,
+            has_store=has_store,
+            gates_at=no_gates,
         ) as address,
-        httpx2.Client(base_url=f"http://{address}", verify=NO_TLS) as client,
+        httpx2.Client(base_url=f"http://{address}", timeout=60, verify=NO_TLS) as client,
     ):
         places = ("/", "/login", "/api/v1/status", "/metrics", "/healthz")
         return {place: client.get(place).status_code for place in places}

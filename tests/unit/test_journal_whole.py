@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from amqsidecar.cli.main import run_command_line
 from amqsidecar.errors import JournalError
 from amqsidecar.journal import SCHEMA_VERSION_KEY, Segment, SegmentFile
 from amqsidecar.journals.compact import Compacted, compact
@@ -372,3 +373,13 @@ def test_an_opened_file_is_closed_again(journaled: Journaled) -> None:
     with opened(journaled.folder, journaled.stream, SegmentFile(1, 1)):
         pass
     assert [file.closed for file in opens] == [True]
+
+
+def test_a_folder_without_segments_is_not_called_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written yet, or the path has a slip."""
+    assert run_command_line(["journal", "verify", "--path", str(tmp_path / "slip")]) == 0
+    told = capsys.readouterr()
+    assert told.out == "nothing there that could be verified\n"
+    assert "there are no segments" in told.err

@@ -175,7 +175,7 @@ class Lines:
 
 def test_the_log_has_so_many_lines_a_second_and_counts_the_others() -> None:
     clock, lines = VirtualClock(), Lines()
-    logs = LogObserved(clock, 2, lines)
+    logs = LogObserved(clock, 2, lines, gates_at=lambda where: (f"pace: at {where.name}",))
     logs.observe([item(), item("park", rule="x" * 1000), item()])
     clock.advance(999)
     logs.observe([item()])
@@ -189,9 +189,11 @@ def test_the_log_has_so_many_lines_a_second_and_counts_the_others() -> None:
         "destination": "queue://orders",
         "delay_ms": 1000,
         "redelivery_count": 1,
+        "gates": ["pace: at orders"],
         "rule": "rule",
     }
     assert len(str(lines.lines[1][1]["reason"])) == 200
+    assert "gates" not in lines.lines[1][1]
     tally = Tally()
     tally.add([item(), item(destination="topic://t"), item("park", destination="topic://t")])
     logs.summary(tally)

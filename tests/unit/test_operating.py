@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Returned
+from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import (
     CAREFUL,
     LEASE_MS,
@@ -29,7 +31,7 @@ from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
 from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
 from amqsidecar.operations.preview import BEING_SENT, FINAL, Left, Preview, preview
-from amqsidecar.operations.progress import list_members, read_progress
+from amqsidecar.operations.progress import doing, list_members, read_progress
 from amqsidecar.operations.select import ReadProperties, resolve, selector
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
@@ -173,6 +175,41 @@ def test_what_comes_later_is_left_alone(stage: Stage) -> None:
     stage.hold(2)
     assert stage.finish(begun).changed == 3
     assert stage.states() == {RowState.WAITING: 3, RowState.HELD: 2}
+
+
+def test_what_somebody_holds_after_the_preview_stays_held(stage: Stage) -> None:
+    rows = stage.hold(12)
+    store, ids = stage.store, tuple(row.id for row in rows)
+    seen = preview(store, store, Action.RETRY, Selection(), tenants)
+    store.act(RowFilter(ids=ids[:4]), acts.release(1, "ben"))
+    store.act(RowFilter(ids=ids[:2]), acts.hold(2, "ben"))
+    done = stage.finish(stage.begin(since=seen.since, expected=seen.count))
+    assert (done.state, done.changed, done.overtaken) == (OperationState.DONE, 8, 4)
+    assert stage.states() == {RowState.HELD: 2, RowState.WAITING: 10}
+
+
+def test_an_operation_begins_when_it_is_time(stage: Stage) -> None:
+    rows = stage.hold(3)
+    begin_at_ms = stage.clock.now_ms() + 3_600_000
+    begun = stage.begin(pace=Pace(begin_at_ms=begin_at_ms))
+    turn = stage.turn(begun)
+    assert (turn.changed, turn.next_at_ms) == (0, begin_at_ms)
+    assert doing(turn.operation, stage.clock.now_ms()).startswith("it begins at ")
+    stage.store.act(RowFilter(ids=(rows[0].id,)), acts.release(1, "ben"))
+    stage.store.act(RowFilter(ids=(rows[0].id,)), acts.hold(1, "ben"))
+    stage.clock.advance(3_599_999)
+    assert stage.turn(begun).changed == 0
+    stage.clock.advance(1)
+    done = stage.finish(begun)
+    assert (done.changed, done.overtaken) == (2, 1)
+
+
+def test_an_operation_knows_what_ran_when_it_began(stage: Stage) -> None:
+    stage.hold(1)
+    stage.begin()
+    ended = stage.begin(Action.HOLD, actor="console:ben", selection=Selection())
+    operate.cancel(stage.store, ended.id, 1, "ben")
+    assert stage.begin(Action.HOLD).beside == ((Action.RETRY, "cli:anna"),)
 
 
 def test_an_operation_on_nothing_ends_at_once(stage: Stage) -> None:
@@ -352,10 +389,13 @@ def test_a_preview_says_what_is_being_sent_and_what_is_delayed(stage: Stage) -> 
     rows = stage.hold(4, state=RowState.WAITING)
     with stage.store.transaction() as tx:
         due = tx.claim_due(stage.clock.now_ms(), 10)
+        tx.postpone([rows[2].id], 2_000_000, "closed", "windows")
         tx.postpone([rows[3].id], 2_000_000, "the address is full")
         tx.record_cycle(stage.cycle + 1, [], due[:1], [])
     found = look(stage)
-    assert (found.count, found.left, found.delayed) == (3, [Left(BEING_SENT, 1)], 1)
+    assert (found.count, found.left) == (3, [Left(BEING_SENT, 1)])
+    assert (found.delayed, found.gated) == (1, 1)
+    assert look(stage, Action.HOLD).gated == 0
     assert found.example is not None
     assert found.example.id == rows[3].id
 
@@ -365,6 +405,21 @@ def test_a_preview_says_why_rows_are_left(stage: Stage) -> None:
     assert look(stage, Action.HOLD, state=RowState.HELD).left == [Left("held", 2)]
     stage.finish(stage.begin(Action.CANCEL))
     assert look(stage, Action.CANCEL).left == [Left(FINAL, 2)]
+
+
+@pytest.mark.parametrize("rows_max", [1, 5_000])
+def test_a_preview_says_what_expired_and_what_is_final(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    stage.hold(3, cause_group=EXPIRED)
+    stage.hold(2, cause_group="timeout")
+    monkeypatch.setattr(preview_module, "ROWS_MAX", rows_max)
+    assert any(note.startswith("3 of them died because their") for note in look(stage).notes)
+    assert not any("time to live" in note for note in look(stage, cause_group="timeout").notes)
+    assert not any("time to live" in note for note in look(stage, Action.HOLD).notes)
+    if rows_max > 5:
+        stage.finish(stage.begin(Action.CANCEL))
+        assert any(note.startswith("5 of them are on their way") for note in look(stage).notes)
 
 
 def test_a_preview_tells_of_operations_that_run(stage: Stage) -> None:
@@ -389,6 +444,18 @@ def test_a_preview_of_many_asks_the_tallies(stage: Stage, monkeypatch: pytest.Mo
     assert look(stage, cause_group="timeout").count == 3
     assert look(stage, Action.RELEASE, destination="queue://bills").count == 2
     assert look(stage, Action.HOLD).count == 0
+
+
+def test_a_preview_of_many_says_what_goes_past_gates(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = stage.hold(3, state=RowState.WAITING)
+    with stage.store.transaction() as tx:
+        tx.postpone([rows[0].id, rows[2].id], 2_000_000, "closed", "windows")
+    monkeypatch.setattr(preview_module, "ROWS_MAX", 1)
+    found = look(stage)
+    assert (found.looked_at, found.count, found.gated) == (0, 3, 2)
+    assert look(stage, Action.CANCEL).gated == 0
 
 
 def test_a_preview_that_nobody_tallies_is_bounded_and_can_be_gone_on_with(
@@ -424,6 +491,14 @@ def test_a_careful_retry_stops_when_what_it_sends_comes_back(stage: Stage) -> No
     found = read_progress(stage.store, begun.id, stage.clock.now_ms()).outcomes
     assert found is not None
     assert (found.came_back, found.resent) == (stopped.came_back, sent - stopped.came_back)
+
+    def stopped_now() -> float:
+        stage.operating().look()
+        return stage.metrics.value("amqsidecar_operations_stopped")
+
+    assert stopped_now() == 1
+    operate.cancel(stage.store, begun.id, stage.clock.now_ms(), "cli:anna", "mended otherwise")
+    assert stopped_now() == 0
 
 
 def test_a_probe_that_stays_away_lets_the_rest_go(stage: Stage) -> None:

@@ -119,6 +119,7 @@ def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
     store: SqliteStore,
 ) -> None:
     fails, fine, few = "queue://fails", "queue://fine", "queue://few"
+    nine, stays = "queue://nine", "queue://stays"
     events = [
         *(resent(n, fails) for n in range(30)),
         *(returned(n, fails) for n in range(28)),
@@ -126,21 +127,26 @@ def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
         *(resent(200 + n, few) for n in range(3)),
         *(returned(200 + n, few) for n in range(2)),
         resent(300, "queue://old", ago_ms=DAY_MS + HOUR_MS),
+        *(resent(400 + n, nine) for n in range(9)),
+        *(resent(500 + n, stays) for n in range(30)),
     ]
     keep(store, [], events)
     looks = [
         Observation(destination=fine, at_ms=NOW_MS - ago_ms, depth=depth)
-        for ago_ms, depth in ((600_000, 7), (60_000, 30))
+        for ago_ms, depth in ((600_000, 30), (60_000, 29))
     ]
+    looks.append(Observation(destination=stays, at_ms=NOW_MS - 1, depth=30))
     store.add_observations(looks)
     found = {one.destination: one for one in read_recoveries(store, NOW_MS)}
-    assert list(found) == [fails, few, fine]
-    assert (found[fine].depth, found[fine].depth_at_ms) == (30, NOW_MS - 60_000)
+    assert list(found) == [fails, few, fine, nine, stays]
+    assert (found[fine].depth, found[fine].depth_at_ms) == (29, NOW_MS - 60_000)
     assert found[few].depth is None
     assert [one.verdict for one in found.values()] == [
         Verdict.FAILS,
         Verdict.UNCLEAR,
         Verdict.HOLDS,
+        Verdict.UNCLEAR,
+        Verdict.LIES,
     ]
     assert (found[fails].came_back.part, found[fails].came_back.whole) == (28, 30)
 
@@ -155,6 +161,19 @@ def test_what_waits_is_told_by_when_it_goes(store: SqliteStore) -> None:
     assert [one.destination for one in found.by_destination] == ["queue://orders", PAY]
     ahead = schedule_ahead(store, NOW_MS).series[0].counts
     assert (len(ahead), ahead[0], ahead[20], sum(ahead)) == (24, 2, 1, 3)
+
+
+def test_what_gates_let_wait_is_told_and_is_not_overdue(store: SqliteStore) -> None:
+    keep(store, [dead(n, None, NOW_MS, due_at_ms=NOW_MS - 9_000) for n in (1, 2, 3)])
+    with store.transaction() as tx:
+        tx.postpone([1, 2], NOW_MS + 60_000, "closed", "windows")
+        tx.postpone([3], NOW_MS + 1_000, "too fast", "pace")
+    found = read_waiting(store, store, NOW_MS)
+    assert (found.overdue, found.overdue_ms, found.soon) == (0, 0, 3)
+    assert [(one.gate, one.count, one.next_due_at_ms) for one in found.gates] == [
+        ("windows", 2, NOW_MS + 60_000),
+        ("pace", 1, NOW_MS + 1_000),
+    ]
 
 
 def test_an_empty_schedule_is_an_overview_too(store: SqliteStore) -> None:

@@ -1,11 +1,16 @@
 """Policies as they act, and what other rules would change, from the counts of a real store."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft7Validator
+from msgspec import UNSET
+from ruamel.yaml import YAML
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Received, Returned
@@ -31,6 +36,8 @@ from amqsidecar.policy_source.load import load_policy
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.schedule_rows import taken_row
 
+CHART_SCHEMA = Path(__file__).parents[2] / "helm/amqsidecar/values.schema.json"
+
 NOW_MS = 1_700_000_000_000
 RULES = """
 plugins:
@@ -55,13 +62,14 @@ def policies(folder: Path, text: str | None) -> Policies:
     return acting(None if text is None else load_policy(path, plugins))
 
 
-def acting(rules: Rules | LiveSettings | None) -> Policies:
+def acting(rules: Rules | LiveSettings | None, gates_at: GatesAt = no_gates) -> Policies:
     return policies_of(
         lambda: rules,
         load_plugins(),
         intake_queues=(),
         final_suffix=".exhausted",
         parks_topics=True,
+        gates_at=gates_at,
     )
 
 
@@ -108,6 +116,22 @@ def test_policies_are_shown_as_they_act(store: SqliteStore, tmp_path: Path) -> N
     assert "rules.yaml:4" in forecast.sends[0].rule
     assert view.source.endswith("rules.yaml")
     assert "maximum_redeliveries: 2" in view.yaml
+
+
+def test_policies_name_the_gates_that_redeliveries_pass(store: SqliteStore, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    rules = load_policy(path, load_plugins())
+    view = policy_view(
+        store, acting(rules, lambda where: ("pace: 1",) * (where.name == "bills")), NOW_MS
+    )
+    found = {one.destination: one.forecast for one in view.destinations}
+    bills, orders = found["queue://bills"], found["queue://orders"]
+    assert bills is not None
+    assert orders is not None
+    assert (bills.now.gates, orders.now.gates) == (("pace: 1",), UNSET)
+    assert bills.end is not None
+    assert bills.end.gates is UNSET
 
 
 def test_before_a_broker_answers_the_destinations_are_shown_alone(store: SqliteStore) -> None:
@@ -189,8 +213,9 @@ def test_an_effect_says_itself_as_policy_and_as_helm_values(
     effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
     again = effect_of(store, store, policies(tmp_path, MORE), effect.yaml, NOW_MS)
     assert again.destinations == []
-    assert effect.helm.startswith("policy:\n  rules:\n")
-    assert all(line.startswith("    ") for line in effect.helm.splitlines()[2:] if line)
+    values = YAML(typ="safe").load(effect.helm)
+    Draft7Validator(json.loads(CHART_SCHEMA.read_bytes())).validate(values)
+    assert values == {"config": {"policy": {"rules": YAML(typ="safe").load(effect.yaml)}}}
 
 
 @pytest.mark.parametrize("text", ["plugins: [", "plugins: 5", "x" * (RULES_BYTES_MAX + 1)])

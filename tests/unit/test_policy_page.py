@@ -84,7 +84,7 @@ def test_other_rules_are_tried_and_nothing_is_changed(client: httpx2.Client) -> 
     assert page.status_code == 200, page.text
     assert "What these rules would change" in page.text
     assert "Nothing has happened" in page.text
-    assert "policy:\n  rules:\n    # From rules.yaml" in page.text
+    assert "config:\n  policy:\n    rules:\n      # From rules.yaml" in page.text
     assert "after 2 re-sends" in client.get("/policies").text
 
 
@@ -92,3 +92,36 @@ def test_rules_that_can_t_be_used_say_where(client: httpx2.Client) -> None:
     page = post(client, "plugins: 5")
     assert page.status_code == 422
     assert "rules.yaml:1" in page.text
+
+
+OTHER = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 3, initial_redelivery_delay_ms: 90000}
+"""
+
+
+def tried(client: httpx2.Client, rules: str) -> httpx2.Response:
+    page = html.fromstring(client.get("/messages/one?id=1").text)
+    [form] = page.xpath("//form[.//textarea[@name='rules']]")
+    [token] = form.xpath(f".//input[@name='{CSRF_FIELD}']/@value")
+    assert "maximum_redeliveries: 2" in form.xpath(".//textarea")[0].text
+    return client.post(form.get("action"), data={"rules": rules, CSRF_FIELD: token})
+
+
+def test_one_message_is_tried_under_other_rules_beside_todays(client: httpx2.Client) -> None:
+    text = " ".join(html.fromstring(tried(client, OTHER).text).text_content().split())
+    today, other = text.split("What other rules would say")
+    assert "re-sent after 1s" in today
+    assert "Nothing has happened. About its latest death: re-sent after 1m 30s" in other
+    assert "after 3 re-sends given up" in other, other
+
+
+def test_rules_that_can_not_be_used_change_nothing_on_the_page_of_a_message(
+    client: httpx2.Client,
+) -> None:
+    answer = tried(client, "plugins: [<script>")
+    assert answer.status_code == 422
+    assert "These rules can't be used" in answer.text
+    assert "plugins: [&lt;script&gt;" in answer.text
+    assert "What other rules would say" not in answer.text

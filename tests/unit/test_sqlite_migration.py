@@ -11,7 +11,9 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.ledger import RowOrder
+from amqsidecar.model import acts
 from amqsidecar.model.failure import CountKind
+from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores import sqlite_changes, sqlite_database
 from amqsidecar.stores.named_queries import read_sql
@@ -93,7 +95,7 @@ def test_what_an_older_version_wrote_is_read_beside_what_this_one_writes(version
         claimed = [row.message for row in tx.claim_due(10**9, 10)]
 
     assert claimed == [store.message(1), store.message(2)] == [LARGE, LARGE]
-    assert version_of(version_2) == 5
+    assert version_of(version_2) == sqlite_database.SCHEMA_VERSION
     store.close()
 
 
@@ -113,7 +115,7 @@ def test_a_file_that_a_service_of_an_older_version_uses_is_left_alone(version_2:
 
     service.open()
 
-    assert version_of(version_2) == 5
+    assert version_of(version_2) == sqlite_database.SCHEMA_VERSION
     service.close()
 
 
@@ -180,7 +182,49 @@ def test_rows_that_came_before_causes_were_grouped_have_no_group(tmp_path: Path)
     assert store.count_rows(RowFilter(cause_group="")) == 3
     held = RowFilter(state=RowState.HELD)
     assert [row.id for row in store.page_rows(held, RowOrder.DUE, 10).rows] == [2]
-    assert store.retry(RowFilter(), 7, "ann") == 3
+    assert store.act(RowFilter(), acts.retry(7, "ann")) == 3
     assert [(one.cause_group, one.count) for one in store.group_tallies()] == [("", 3)]
     assert store.failure_counts(0, 10**9, list(CountKind)) == []
+    store.close()
+
+
+WITHOUT_GATES = """
+DROP INDEX redelivery_gated;
+ALTER TABLE redelivery DROP COLUMN gate;
+ALTER TABLE redelivery DROP COLUMN passes_gates;
+"""
+
+
+def test_gates_know_nothing_of_what_waited_before_there_were_marks(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = store_at(path)
+    store.open()
+    take(store, 1)
+    store.close()
+    new_schema = schema_of(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(WITHOUT_GATES + "PRAGMA user_version = 6;")
+
+    store.open()
+    assert schema_of(path) == new_schema
+    assert [row.gate for row in store.list_rows(RowFilter(), 9)] == [None]
+    with store.transaction() as tx:
+        assert [row.passes_gates for row in tx.claim_due(10**9, 9)] == [False]
+    store.close()
+
+
+def test_notes_can_be_taken_of_a_file_of_before_there_were_any(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = store_at(path)
+    store.open()
+    store.close()
+    new_schema = schema_of(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(WITHOUT_GATES + "DROP TABLE group_note; PRAGMA user_version = 5;")
+
+    store.open()
+    assert schema_of(path) == new_schema
+    note = GroupNote(destination="queue://a", cause_group="boom", at_ms=1, author="ann", text="x")
+    store.add_note(note)
+    assert store.notes("queue://a", "boom") == [note]
     store.close()

@@ -29,8 +29,12 @@ SORTS = ("sorted_", "list_by_ids", "newest_by_ids")
 
 SCANS = {
     "count_all": "SCAN redelivery",
+    # What people write by hand.
+    "latest_notes": "SCAN group_note USING COVERING INDEX group_note_by_group",
     "count_groups": "SCAN failure_group",
     "newest_visible": "SCAN redelivery",
+    # What gates let wait, and nothing else.
+    "read_gate_tallies": "SCAN redelivery USING COVERING INDEX redelivery_gated",
     "written_segments": "SCAN journal_segment",
     "read_failure_counts": "SCAN s",  # What a range of an index was summed up to.
 }
