@@ -1,0 +1,66 @@
+"""What the compose file starts, beside real brokers and without its engine: an order is done."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.brokers import Broker
+from support.container import SidecarContainer
+from support.image import sidecar_image, why_not
+from support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.image,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
+
+COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
+
+
+@contextmanager
+def failing_application(url: str, log: Path) -> Iterator[None]:
+    with log.open("wb") as written:
+        process = subprocess.Popen(
+            [sys.executable, str(COMPOSE / "poison.py"), url], stdout=written, stderr=written
+        )
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+def test_an_order_that_fails_comes_back_and_is_done(
+    artemis: Broker, classic_6: Broker, tmp_path: Path
+) -> None:
+    """On both brokers at once, for each has to wait for the delay of the rules."""
+    image = sidecar_image()
+    wires = {
+        "artemis": (artemis, artemis.jms_url("core").replace("tcp", "amqp")),
+        "classic": (classic_6, classic_6.jms_url("qpid")),
+    }
+    with ExitStack() as stack:
+        for name, (broker, amqp_url) in wires.items():
+            data = tmp_path / name
+            data.mkdir()
+            sidecar = SidecarContainer(
+                image,
+                config=COMPOSE,
+                data=data,
+                command=("run", "--config", f"/etc/amqsidecar/config/sidecar-{name}.yaml"),
+                url=broker.amqp_url if name == "artemis" else broker.openwire_url,
+            )
+            stack.enter_context(sidecar).start()
+            login = amqp_url.replace("//", f"//{broker.user}:{broker.password}@")
+            stack.enter_context(failing_application(login, tmp_path / f"{name}.log"))
+        for name in wires:
+            log = tmp_path / f"{name}.log"
+            eventually(
+                lambda: "order 1: done, attempt 2" in log.read_text(),  # noqa: B023 - at once
+                what=f"order 1 is done on {name}",
+                last=lambda _: log.read_text(),  # noqa: B023 - at once
+            )
