@@ -1,0 +1,130 @@
+{{- /* Ends the rendering with every problem of the values that the schema can't see. */ -}}
+{{- define "amqsidecar.refuseWrongValues" -}}
+{{- $values := .Values -}}
+{{- $config := .Values.config -}}
+{{- $problems := list -}}
+{{- $urls := include "amqsidecar.brokerUrls" . | fromYamlArray -}}
+{{- $store := include "amqsidecar.storeUrl" . -}}
+{{- $variables := list -}}
+{{- range .Values.extraEnv }}{{ $variables = append $variables .name }}{{ end -}}
+{{- if not (or $urls (has "AMQSIDECAR_BROKER__URL" $variables)) -}}
+{{- $problems = append $problems "config.broker.url is not set: say where the broker listens, such as amqps://amqsidecar@broker:5671" -}}
+{{- end -}}
+{{- range list "STORE__URL" "HTTP__LISTEN" -}}
+{{- if has (printf "AMQSIDECAR_%s" .) $variables -}}
+{{- $problems = append $problems (printf "extraEnv: AMQSIDECAR_%s decides what else is made; set config.%s" . (lower . | replace "__" ".")) -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.networkPolicy -}}
+{{- if and .enabled (not .extraEgress) (ne $values.shape "inPod") (has "AMQSIDECAR_BROKER__URL" $variables) -}}
+{{- $problems = append $problems "networkPolicy.extraEgress is empty, and the port of the broker in AMQSIDECAR_BROKER__URL can't be seen here: let it out there, or set networkPolicy.enabled to false" -}}
+{{- end -}}
+{{- end -}}
+{{- range $urls -}}
+{{- if and $values.broker.passwordSecret (not (regexMatch "://[^/@]+@" .)) -}}
+{{- $problems = append $problems "config.broker.url names no user, and broker.passwordSecret a password: say whose it is, such as amqps://amqsidecar@broker:5671" -}}
+{{- end -}}
+{{- if and (or $values.broker.caSecret $values.broker.caConfigMap $values.broker.certificateSecret) (regexMatch "^(amqp|openwire|stomp)://" .) -}}
+{{- $problems = append $problems "config.broker.url is without TLS, so that broker.caSecret, broker.caConfigMap and broker.certificateSecret do nothing; use amqps://, openwire+ssl:// or stomp+ssl://, or remove them" -}}
+{{- end -}}
+{{- if regexMatch "://[^/@]*:[^/@]*@" . -}}
+{{- $problems = append $problems "config.broker.url holds a password, and a ConfigMap is made of it: put it into a Secret, and name that in broker.passwordSecret" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (regexMatch "^postgres" $store) (regexMatch "://[^/@]*:[^/@]*@|[?&](ssl)?password=" $store) -}}
+{{- $problems = append $problems "config.store.url holds a password, and a ConfigMap is made of it: put it into a Secret, and name that in store.passwordSecret" -}}
+{{- end -}}
+{{- $mechanisms := dig "broker" "sasl_mechanisms" list $config -}}
+{{- $hidden := and $mechanisms (not (has "PLAIN" $mechanisms)) -}}
+{{- if and $values.broker.passwordSecret (not $hidden) (not (dig "broker" "allow_plain_password" false $config)) -}}
+{{- range $urls -}}
+{{- if and (regexMatch "^(amqp|openwire|stomp)://" .) (not (regexMatch "^[a-z]+://([^/@]*@)?(localhost|127\\.[0-9.]+|\\[::1\\])(:|/|$)" .)) -}}
+{{- $problems = append $problems (printf "config.broker.url: the password would go over the net unencrypted; use %s:// with the broker's connector for TLS, or set config.broker.allow_plain_password to true where nobody can listen in" (get (dict "amqp" "amqps" "openwire" "openwire+ssl" "stomp" "stomp+ssl") (regexFind "^[a-z]+" .))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $values.shape "shared" -}}
+{{- if not (or (regexMatch "^postgres(ql)?://" $store) (eq $store "broker:")) -}}
+{{- $problems = append $problems "config.store.url: several sidecars share a schedule in PostgreSQL, such as postgresql://amqsidecar@database:5432/redelivery; on Artemis also broker:. For SQLite set shape to beside" -}}
+{{- end -}}
+{{- if dig "store" "instance" "" $config -}}
+{{- $problems = append $problems "config.store.instance: all sidecars of shape shared would have the same instance; remove it, each makes its own" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $store "broker:") (ne (dig "intake" "backlog" "" $config) "process") -}}
+{{- $problems = append $problems "config.intake.backlog: with config.store.url broker: there is no place to hold what was there before; set it to process, or use another store" -}}
+{{- end -}}
+{{- if and (regexMatch "^sqlite:" $store) (not (regexMatch "^sqlite:///var/lib/amqsidecar/." $store)) -}}
+{{- $problems = append $problems "config.store.url: the volume is at /var/lib/amqsidecar, so the file has to be below it, such as sqlite:///var/lib/amqsidecar/schedule.db" -}}
+{{- end -}}
+{{- $journal := dig "journal" "path" "" $config | toString -}}
+{{- if and $journal (not (regexMatch "://" $journal)) -}}
+{{- $mounts := list -}}
+{{- if eq (include "amqsidecar.hasVolume" .) "yes" }}{{ $mounts = append $mounts "/var/lib/amqsidecar" }}{{ end -}}
+{{- range $values.extraVolumeMounts }}{{ $mounts = append $mounts (trimSuffix "/" .mountPath) }}{{ end -}}
+{{- $isOnVolume := false -}}
+{{- range $mounts }}{{ if hasPrefix (printf "%s/" .) (printf "%s/" $journal) }}{{ $isOnVolume = true }}{{ end }}{{ end -}}
+{{- if not $isOnVolume -}}
+{{- $problems = append $problems (printf "config.journal.path: %s is on no volume; %s" $journal (ternary "put it below /var/lib/amqsidecar, or below one of extraVolumeMounts" "mount one by extraVolumes and extraVolumeMounts that all pods may write to, or name an object store, such as s3://bucket/journal" (has "/var/lib/amqsidecar" $mounts))) -}}
+{{- end -}}
+{{- end -}}
+{{- $listen := toString $config.http.listen -}}
+{{- if or (regexMatch "^(127\\.|localhost|\\[::1\\])" $listen) (not (regexMatch ":[1-9][0-9]*$" $listen)) -}}
+{{- $problems = append $problems "config.http.listen: probes come from outside of the pod; leave it at 0.0.0.0:9464, or choose another port" -}}
+{{- end -}}
+{{- range include "amqsidecar.files" . | fromYamlArray -}}
+{{- range $option, $_ := .options -}}
+{{- $set := $config -}}
+{{- range splitList "." $option }}{{ $set = get ($set | default dict) . }}{{ end -}}
+{{- if $set -}}
+{{- $problems = append $problems (printf "config.%s is set, and the chart sets it, too, since a Secret or ConfigMap is named for it; remove one of them" $option) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.broker -}}
+{{- if and .caSecret .caConfigMap -}}
+{{- $problems = append $problems "broker.caSecret and broker.caConfigMap are both set; remove one of them" -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.policy -}}
+{{- if and .existingConfigMap .content -}}
+{{- $problems = append $problems "policy.existingConfigMap and policy.content are both set; remove one of them" -}}
+{{- end -}}
+{{- if and (or .existingConfigMap .content) (dig "policy" "rules" "" $config) -}}
+{{- $problems = append $problems "config.policy.rules is set, and a file with rules is named below policy, too; remove one of them" -}}
+{{- end -}}
+{{- end -}}
+{{- $options := include "amqsidecar.options" . | fromYaml -}}
+{{- if and $options.http.console (ne (include "amqsidecar.hasWayIn" $options) "yes") -}}
+{{- $problems = append $problems "config.http.console is true, and strangers could look and act: name a way to show who one is below access, or in config.http" -}}
+{{- end -}}
+{{- if and (eq $values.shape "shared") (gt (int $values.replicas) 1) $options.http.console -}}
+{{- if and (or $options.http.users_file (dig "oidc" "issuer" "" $options.http)) (not $options.http.session_key_file) -}}
+{{- $problems = append $problems "access.sessionKeySecret is not set: of several replicas each would end the sessions of the others; name a Secret with 32 characters or more" -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.ingress -}}
+{{- if .enabled -}}
+{{- if not .host -}}
+{{- $problems = append $problems "ingress.host is not set: say under which name browsers see the console" -}}
+{{- end -}}
+{{- if not $options.http.console -}}
+{{- $problems = append $problems "ingress.enabled is true, and there is no console: name a way to show who one is below access, or in config.http" -}}
+{{- end -}}
+{{- if eq $values.shape "inPod" -}}
+{{- $problems = append $problems "ingress.enabled: with shape inPod there is no Service" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.monitoring -}}
+{{- if and .podMonitor .serviceMonitor -}}
+{{- $problems = append $problems "monitoring.podMonitor and monitoring.serviceMonitor are both true, so that Prometheus would ask twice; turn one of them off" -}}
+{{- end -}}
+{{- if and .serviceMonitor (eq $values.shape "inPod") -}}
+{{- $problems = append $problems "monitoring.serviceMonitor: with shape inPod there is no Service; use monitoring.podMonitor" -}}
+{{- end -}}
+{{- end -}}
+{{- if $problems -}}
+{{- fail (printf "\n- %s" (uniq $problems | join "\n- ")) -}}
+{{- end -}}
+{{- end -}}

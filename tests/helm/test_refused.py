@@ -1,0 +1,200 @@
+"""Wrong values: Helm renders nothing and says in a sentence what is wrong."""
+
+from typing import Any
+
+import pytest
+
+from helm.cases import BROKER, MINIMAL, POSTGRES, SHARED
+from support.helm import Refused, render
+
+pytestmark = pytest.mark.helm
+
+
+def configured(**sections: dict[str, Any]) -> dict[str, Any]:
+    return {"config": {"broker": BROKER, **sections}}
+
+
+BY_THE_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
+    "a shape that is none": (MINIMAL | {"shape": "besides"}, "shape"),
+    "a value that is none": (MINIMAL | {"replica": 3}, "replica"),
+    "a misspelled option": (configured(log={"levle": "info"}), "levle"),
+    "a choice that is none": (configured(log={"level": "loud"}), "/config/log/level"),
+    "text for a number": (configured(cycle={"max_wait_ms": "soon"}), "/config/cycle/max_wait_ms"),
+    "beyond a limit": (configured(store={"lease_s": 1}), "/config/store/lease_s"),
+    "a name that does not fit": (configured(store={"instance": "a b"}), "/config/store/instance"),
+    "rules of no known kind": (MINIMAL | {"policy": {"key": "rules.json"}}, "/policy/key"),
+    "half a sidecar": (SHARED | {"replicas": 0}, "/replicas"),
+}
+
+BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
+    "no broker": ({}, "config.broker.url is not set: say where the broker listens"),
+    "the broker's password": (
+        {"config": {"broker": {"url": ["amqps://a@one", "amqps://a:geheim@two"]}}},
+        "config.broker.url holds a password, and a ConfigMap is made of it",
+    ),
+    "the database's password": (
+        SHARED | {"config": {"broker": BROKER, "store": {"url": "postgresql://a:geheim@db/r"}}},
+        "config.store.url holds a password",
+    ),
+    "the database's password as a parameter": (
+        SHARED | {"config": {"broker": BROKER, "store": {"url": "postgresql://a@db/r?password=x"}}},
+        "config.store.url holds a password",
+    ),
+    "a password without TLS": (
+        {"config": {"broker": {"url": "openwire://a@broker"}}, "broker": {"passwordSecret": "s"}},
+        "the password would go over the net unencrypted; use openwire+ssl://",
+    ),
+    "a password of nobody": (
+        {"config": {"broker": {"url": "amqps://broker"}}, "broker": {"passwordSecret": "s"}},
+        "config.broker.url names no user, and broker.passwordSecret a password",
+    ),
+    "authorities of a wire without TLS": (
+        {"config": {"broker": {"url": "openwire://broker"}}, "broker": {"caSecret": "ca"}},
+        "config.broker.url is without TLS, so that broker.caSecret",
+    ),
+    "a backlog that nobody holds": (
+        configured(store={"url": "broker:"}),
+        "config.intake.backlog: with config.store.url broker: there is no place to hold",
+    ),
+    "several with a file": (MINIMAL | {"shape": "shared"}, "share a schedule in PostgreSQL"),
+    "several of one name": (
+        SHARED | configured(store={**POSTGRES, "instance": "a"}),
+        "config.store.instance: all sidecars of shape shared would have the same",
+    ),
+    "a file that is on no volume": (
+        configured(store={"url": "sqlite:///data/schedule.db"}),
+        "config.store.url: the volume is at /var/lib/amqsidecar",
+    ),
+    "an address that no probe reaches": (
+        configured(http={"listen": "127.0.0.1:9464"}),
+        "config.http.listen: probes come from outside of the pod",
+    ),
+    "no address": (configured(http={"listen": ""}), "config.http.listen: probes come"),
+    "a password twice": (
+        {"config": {"broker": BROKER | {"password_file": "/x"}}, "broker": {"passwordSecret": "s"}},
+        "config.broker.password_file is set, and the chart sets it, too",
+    ),
+    "rules twice": (
+        MINIMAL | {"policy": {"content": "<a/>", "existingConfigMap": "rules"}},
+        "policy.existingConfigMap and policy.content are both set",
+    ),
+    "rules as a file and as values": (
+        configured(policy={"rules": {"plugins": []}}) | {"policy": {"content": "<a/>"}},
+        "config.policy.rules is set, and a file with rules is named below policy",
+    ),
+    "authorities twice": (
+        MINIMAL | {"broker": {"caSecret": "a", "caConfigMap": "b"}},
+        "broker.caSecret and broker.caConfigMap are both set",
+    ),
+    "a console that is open to all": (
+        configured(http={"console": True}),
+        "config.http.console is true, and strangers could look and act",
+    ),
+    "sessions that end each other": (
+        SHARED | {"access": {"usersSecret": "users"}},
+        "access.sessionKeySecret is not set",
+    ),
+    "scraped twice": (
+        MINIMAL | {"monitoring": {"podMonitor": True, "serviceMonitor": True}},
+        "Prometheus would ask twice",
+    ),
+    "a variable that the chart can't follow": (
+        SHARED | {"extraEnv": [{"name": "AMQSIDECAR_STORE__URL", "value": "sqlite:///x.db"}]},
+        "extraEnv: AMQSIDECAR_STORE__URL decides what else is made; set config.store.url",
+    ),
+    "a broker that no rule lets out to": (
+        {"extraEnv": [{"name": "AMQSIDECAR_BROKER__URL", "value": "amqps://a@broker"}]},
+        "networkPolicy.extraEgress is empty, and the port of the broker",
+    ),
+    "a journal on the read-only root": (
+        configured(journal={"path": "/journal"}),
+        "config.journal.path: /journal is on no volume; put it below /var/lib/amqsidecar",
+    ),
+    "a journal beside a mount": (
+        configured(journal={"path": "/journals"})
+        | {"extraVolumeMounts": [{"name": "journal", "mountPath": "/journal"}]},
+        "config.journal.path: /journals is on no volume",
+    ),
+    "a journal without a volume": (
+        SHARED | configured(store=POSTGRES, journal={"path": "/var/lib/amqsidecar/journal"}),
+        "mount one by extraVolumes and extraVolumeMounts that all pods may write to",
+    ),
+    "an ingress without a name": (
+        MINIMAL | {"access": {"usersSecret": "users"}, "ingress": {"enabled": True}},
+        "ingress.host is not set",
+    ),
+    "an ingress for strangers": (
+        MINIMAL | {"ingress": {"enabled": True, "host": "redelivery.example.com"}},
+        "ingress.enabled is true, and there is no console: name a way to show who one is",
+    ),
+    "an ingress to no Service": (
+        MINIMAL
+        | {
+            "shape": "inPod",
+            "access": {"usersSecret": "users"},
+            "ingress": {"enabled": True, "host": "redelivery.example.com"},
+        },
+        "ingress.enabled: with shape inPod there is no Service",
+    ),
+    "a ServiceMonitor without a Service": (
+        MINIMAL | {"shape": "inPod", "monitoring": {"serviceMonitor": True}},
+        "with shape inPod there is no Service",
+    ),
+}
+
+TAKEN: dict[str, dict[str, Any]] = {
+    "a password on loopback": {
+        "shape": "inPod",
+        "config": {"broker": {"url": "amqp://a@localhost:5672"}},
+        "broker": {"passwordSecret": "s"},
+    },
+    "a password without TLS, on purpose": {
+        "config": {"broker": {"url": "amqp://a@broker", "allow_plain_password": True}},
+        "broker": {"passwordSecret": "s"},
+    },
+    "a password that is never sent": {
+        "config": {"broker": {"url": "amqp://a@broker", "sasl_mechanisms": ["SCRAM-SHA-512"]}},
+        "broker": {"passwordSecret": "s"},
+    },
+    "the broker in a variable": {
+        "extraEnv": [
+            {
+                "name": "AMQSIDECAR_BROKER__URL",
+                "valueFrom": {"secretKeyRef": {"name": "broker", "key": "url"}},
+            }
+        ],
+        "networkPolicy": {"extraEgress": [{"ports": [{"port": 5671}]}]},
+    },
+    "a journal in an object store": configured(journal={"path": "s3://bucket/journal"}),
+    "tokens for several": SHARED | {"access": {"tokensSecret": "tokens"}},
+}
+
+
+@pytest.mark.parametrize("name", BY_THE_SCHEMA)
+def test_what_the_schema_knows(name: str) -> None:
+    values, place = BY_THE_SCHEMA[name]
+    with pytest.raises(Refused, match="schema") as refused:
+        render(values)
+    assert place in str(refused.value)
+
+
+@pytest.mark.parametrize("name", BY_THE_CHART)
+def test_what_only_the_chart_knows(name: str) -> None:
+    values, sentence = BY_THE_CHART[name]
+    with pytest.raises(Refused) as refused:
+        render(values)
+    assert sentence in str(refused.value)
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_looks_wrong_and_is_right(name: str) -> None:
+    assert render(TAKEN[name])
+
+
+def test_all_problems_are_said_at_once() -> None:
+    values = {"monitoring": {"podMonitor": True, "serviceMonitor": True}}
+    with pytest.raises(Refused) as refused:
+        render(values)
+    assert "config.broker.url is not set" in str(refused.value)
+    assert "ask twice" in str(refused.value)

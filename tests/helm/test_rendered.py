@@ -1,0 +1,509 @@
+"""What the chart renders: an API server would take it, and it does what values.yaml says."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from shutil import copytree
+from threading import Thread
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from amqsidecar.app import load_gates
+from amqsidecar.cli import main
+from amqsidecar.config.broker_url import DEFAULT_PORTS
+from amqsidecar.config.load import load_config
+from helm.cases import BROKER, CASES, MINIMAL, POSTGRES, SHARED
+from support.helm import (
+    CHART,
+    KUBERNETES,
+    WITHOUT_CLUSTER,
+    Manifest,
+    helm,
+    render,
+    schema_errors,
+)
+from support.pod_security import violations
+
+pytestmark = pytest.mark.helm
+
+CHART_FILE = YAML(typ="safe").load(CHART / "Chart.yaml")
+
+
+@lru_cache(maxsize=64)
+def _rendered(text: str) -> list[Manifest]:
+    return render(json.loads(text))
+
+
+def rendered(values: Mapping[str, Any]) -> dict[str, Manifest]:
+    """Return what is rendered by kind; the ConfigMaps of dashboard and check by their own names."""
+    found = {}
+    for manifest in _rendered(json.dumps(values)):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "ConfigMap" and name.endswith(("-dashboard", "-check")):
+            kind = name.rpartition("-")[2]
+        assert kind not in found
+        found[kind] = manifest
+    return found
+
+
+def pods(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the specifications of all pods: the sidecar's, of the check, and of `helm test`."""
+    found = rendered(values)
+    workloads = [found[kind] for kind in ("StatefulSet", "Deployment", "Job") if kind in found]
+    tests = [found["Pod"]["spec"]] if "Pod" in found else []
+    return [*(one["spec"]["template"]["spec"] for one in workloads), *tests]
+
+
+def pod_template(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = rendered(values)
+    template: dict[str, Any] = (found.get("StatefulSet") or found["Deployment"])["spec"]["template"]
+    return template
+
+
+def options(values: Mapping[str, Any]) -> str:
+    text: str = rendered(values)["ConfigMap"]["data"]["amqsidecar.yaml"]
+    return text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_api_server_would_take_it(name: str) -> None:
+    for version in KUBERNETES:
+        for manifest in rendered(CASES[name]).values():
+            assert list(schema_errors(manifest, version)) == []
+
+
+def test_the_schemas_refuse_what_is_misspelled() -> None:
+    statefulset = json.loads(json.dumps(rendered(MINIMAL)["StatefulSet"]))
+    statefulset["spec"]["template"]["spec"]["contaners"] = []
+    monitor = json.loads(json.dumps(rendered(CASES["inPod"])["PodMonitor"]))
+    monitor["spec"]["podMetricEndpoints"] = []
+    for manifest in (statefulset, monitor):
+        assert list(schema_errors(manifest, KUBERNETES[0]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pods_are_restricted_and_have_no_token(name: str) -> None:
+    for pod in pods(CASES[name]):
+        assert list(violations(pod)) == []
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_sidecar_understands_its_options(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "amqsidecar.yaml"
+    file.write_text(options(CASES[name]), encoding="utf-8")
+    config = load_config(file, [], {})
+    assert config.http.strangers_problem == ""
+    mounts = [
+        mount["mountPath"]
+        for pod in pods(CASES[name])
+        for mount in pod["containers"][0].get("volumeMounts", [])
+    ]
+    for path in (config.broker.password_file, config.broker.tls.ca_file, config.policy.source):
+        assert path is None or not mounts or str(path.parent) in mounts
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_volume_is_there_once_and_nothing_is_mounted_by_a_sub_path(name: str) -> None:
+    claims = (
+        rendered(CASES[name]).get("StatefulSet", {}).get("spec", {}).get("volumeClaimTemplates")
+    )
+    for number, pod in enumerate(pods(CASES[name])):
+        volumes = [volume["name"] for volume in pod["volumes"]]
+        assert len(set(volumes)) == len(volumes)
+        made = [claim["metadata"]["name"] for claim in claims or ()] if number == 0 else []
+        known = {*volumes, *made}
+        for container in pod["containers"]:
+            for mount in container.get("volumeMounts", []):
+                assert mount["name"] in known
+                assert "subPath" not in mount
+
+
+@pytest.mark.parametrize(
+    "shape", [MINIMAL, SHARED, CASES["inPod"]], ids=["beside", "shared", "inPod"]
+)
+def test_lint_has_nothing_to_say(shape: dict[str, Any]) -> None:
+    helm("lint", "--strict", str(CHART), *WITHOUT_CLUSTER, values=shape)
+
+
+def test_selectors_find_the_pods_and_not_the_test() -> None:
+    for values in (MINIMAL, CASES["shared, all"]):
+        found = rendered(values)
+        labels = pod_template(values)["metadata"]["labels"].items()
+        selectors = [found["Service"]["spec"]["selector"]]
+        for kind, key in (
+            ("StatefulSet", "selector"),
+            ("Deployment", "selector"),
+            ("PodDisruptionBudget", "selector"),
+            ("PodMonitor", "selector"),
+            ("NetworkPolicy", "podSelector"),
+        ):
+            if kind in found:
+                selectors.append(found[kind]["spec"][key]["matchLabels"])
+        for selector in selectors:
+            assert selector.items() <= labels
+            assert not selector.items() <= found["Pod"]["metadata"]["labels"].items()
+
+
+def test_beside_keeps_the_schedule_on_a_volume_and_shared_in_the_database() -> None:
+    beside, shared = rendered(MINIMAL), rendered(SHARED)
+    assert beside["StatefulSet"]["spec"]["replicas"] == 1
+    assert beside["StatefulSet"]["spec"]["podManagementPolicy"] == "Parallel"
+    [claim] = beside["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    mounts = pod_template(MINIMAL)["spec"]["containers"][0]["volumeMounts"]
+    assert {"name": claim["metadata"]["name"], "mountPath": "/var/lib/amqsidecar"} in mounts
+    assert "PodDisruptionBudget" not in beside
+    assert "StatefulSet" not in shared
+    assert shared["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {
+        "maxSurge": 1,
+        "maxUnavailable": 0,
+    }
+    assert shared["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    assert "PodDisruptionBudget" not in rendered(CASES["shared, one"])
+    paths = [m["mountPath"] for m in pod_template(SHARED)["spec"]["containers"][0]["volumeMounts"]]
+    assert "/var/lib/amqsidecar" not in paths
+
+
+def test_sqlite_sorts_on_the_volume_and_what_else_is_set_stays() -> None:
+    for name, count in (
+        ("beside, nothing but the broker", 1),
+        ("beside, everything of Kubernetes", 2),
+    ):
+        [own, *more] = pod_template(CASES[name])["spec"]["containers"][0]["env"]
+        assert own == {"name": "SQLITE_TMPDIR", "value": "/var/lib/amqsidecar"}
+        assert len(more) == count - 1
+    assert "env" not in pod_template(CASES["beside, no store"])["spec"]["containers"][0]
+
+
+def test_an_existing_claim_is_used_and_none_made() -> None:
+    values = CASES["beside, an existing claim"]
+    assert "volumeClaimTemplates" not in rendered(values)["StatefulSet"]["spec"]
+    volumes = {one["name"]: one for one in pod_template(values)["spec"]["volumes"]}
+    assert volumes["amqsidecar-data"]["persistentVolumeClaim"] == {"claimName": "mine"}
+
+
+def test_changed_options_and_rules_roll_the_pods_and_nothing_else_does() -> None:
+    def annotations(values: dict[str, Any]) -> Any:
+        return pod_template(values)["metadata"]["annotations"]
+
+    changed_option = {"config": {"broker": BROKER, "log": {"level": "debug"}}}
+    first = MINIMAL | {"policy": {"content": "<a/>"}}
+    second = MINIMAL | {"policy": {"content": "<b/>"}}
+    assert annotations(changed_option) != annotations(MINIMAL)
+    assert annotations(first) != annotations(second)
+    assert annotations(MINIMAL | {"service": {"port": 81}}) == annotations(MINIMAL)
+
+
+def test_rules_arrive_as_they_are() -> None:
+    values = CASES["beside, rules as a file"]
+    data = rendered(values)["ConfigMap"]["data"]
+    assert data["activemq.xml"] == values["policy"]["content"]
+
+
+def test_probes_ask_for_life_and_readiness_apart() -> None:
+    container = pod_template(MINIMAL)["spec"]["containers"][0]
+    [port] = container["ports"]
+    for probe, path in (
+        ("startupProbe", "/healthz"),
+        ("livenessProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    start = container["startupProbe"]
+    assert start["failureThreshold"] * start["periodSeconds"] == 600
+
+
+@pytest.mark.parametrize(("status", "doctor", "code"), [(200, 0, 0), (200, 69, 69), (503, 0, 1)])
+def test_helm_test_asks_for_readiness_and_then_doctor(status: int, doctor: int, code: int) -> None:
+    # One, for Helm shows the log of no pod that has more.
+    [container] = pods(MINIMAL)[-1]["containers"]
+    [python, option, script, url, _, *asks] = container["command"]
+    assert (python, option, url) == ("python3", "-c", "http://redelivery-amqsidecar:9464/readyz")
+    assert asks[:2] == ["amqsidecar", "doctor"]
+    says = f"print('a finding'); raise SystemExit({doctor})"
+    with answering(status, b"because") as address:
+        command = [sys.executable, "-c", script, f"http://{address}/readyz", "1"]
+        command += [sys.executable, "-c", says]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stdout == f"{'' if status == 200 else 'not '}ready: because\na finding\n"
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_only_who_is_named_and_the_test_come_in() -> None:
+    values = CASES["beside, everything of Kubernetes"]
+    found = rendered(values)
+    [rule] = found["NetworkPolicy"]["spec"]["ingress"]
+    [named, test] = rule["from"]
+    assert named == values["networkPolicy"]["from"][0]
+    assert test["podSelector"]["matchLabels"] == found["Pod"]["metadata"]["labels"]
+    assert "from" not in rendered(MINIMAL)["NetworkPolicy"]["spec"]["ingress"][0]
+
+
+def test_what_is_new_is_checked_before_an_upgrade_touches_anything() -> None:
+    found = rendered(CASES["beside, rules as a file"])
+    check, job = found["check"], found["Job"]
+    hooks = [one["metadata"]["annotations"] for one in (check, job)]
+    assert [one["helm.sh/hook"] for one in hooks] == ["pre-upgrade"] * 2
+    assert int(hooks[0]["helm.sh/hook-weight"]) < int(hooks[1].get("helm.sh/hook-weight", 0))
+    assert check["data"] == found["ConfigMap"]["data"]
+    pod = job["spec"]["template"]["spec"]
+    names = [one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one]
+    assert names == [check["metadata"]["name"]] * 2
+    run = found["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert [word for word in pod["containers"][0]["command"] if word != "--check"] == run
+
+
+def test_the_check_is_what_the_program_has(tmp_path: Path) -> None:
+    file = tmp_path / "amqsidecar.yaml"
+    file.write_text(options(CASES["beside, gates and a journal"]), encoding="utf-8")
+    [container] = rendered(CASES["beside, gates and a journal"])["Job"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    command = [*container["command"][1:-1], str(file)]
+    assert main.run_command_line(command) == main.EXIT_DONE
+    file.write_text(file.read_text(encoding="utf-8").replace("share: 0.5", "share: x"))
+    assert main.run_command_line(command) == main.EXIT_CONFIG
+
+
+def test_the_example_in_the_readme_is_taken(tmp_path: Path) -> None:
+    blocks = (CHART / "README.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
+    [text] = [block for block in blocks if block.startswith("config:")]
+    values = YAML(typ="safe").load(text.partition("```")[0])
+    assert {"Ingress", "StatefulSet", "Job"} <= set(rendered(values))
+    file = tmp_path / "amqsidecar.yaml"
+    file.write_text(options(values), encoding="utf-8")
+    assert load_gates(load_config(file, [], {}))
+
+
+def test_no_pod_but_the_sidecar_takes_a_claim() -> None:
+    [sidecar, *others] = pods(CASES["shared, a journal for many writers"])
+    assert "journal" in {volume["name"] for volume in sidecar["volumes"]}
+    for pod in others:
+        assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
+        assert "authorities" in {volume["name"] for volume in pod["volumes"]}
+
+
+def test_with_a_journal_the_image_can_write_one() -> None:
+    tag = CHART_FILE["appVersion"]
+    for values, image in (
+        (MINIMAL, f"amqsidecar:{tag}"),
+        (CASES["beside, gates and a journal"], f"amqsidecar:{tag}-journal"),
+        (CASES["beside, gates and a journal"] | {"image": {"tag": "mine"}}, "amqsidecar:mine"),
+    ):
+        assert {pod["containers"][0]["image"] for pod in pods(values)} == {image}
+
+
+def test_browsers_come_by_the_ingress_and_its_name() -> None:
+    values = CASES["beside, an ingress"]
+    found = rendered(values)
+    assert "public_url: https://redelivery.example.com" in options(values)
+    spec = found["Ingress"]["spec"]
+    assert spec["tls"] == [{"hosts": ["redelivery.example.com"], "secretName": "tls"}]
+    backend = spec["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert backend["name"] == found["Service"]["metadata"]["name"]
+    assert backend["port"]["name"] == found["Service"]["spec"]["ports"][0]["name"]
+    assert "Ingress" not in rendered(MINIMAL)
+
+
+def test_alerts_point_to_your_runbooks_or_nowhere() -> None:
+    def links(values: Mapping[str, Any]) -> list[str]:
+        groups = rendered(values)["PrometheusRule"]["spec"]["groups"]
+        alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+        assert alerts
+        return [
+            rule["annotations"]["runbook_url"]
+            for rule in alerts
+            if "runbook_url" in rule["annotations"]
+        ]
+
+    found = links(CASES["beside, gates and a journal"])
+    assert found
+    assert all(one.startswith("https://wiki.example.com/runbooks#amqsidecar") for one in found)
+    assert links(MINIMAL | {"monitoring": {"rules": True}}) == []
+
+
+def test_observing_runs_the_observer() -> None:
+    command = pod_template(CASES["beside, observing"])["spec"]["containers"][0]["command"]
+    assert command[-1] == "--observe"
+
+
+def test_the_console_is_served_only_where_there_is_a_way_in() -> None:
+    assert "console: false" in options(MINIMAL)
+    for name in ("beside, all secrets", "beside, behind a proxy", "shared, OpenID"):
+        assert "console: true" in options(CASES[name])
+
+
+def test_no_secret_is_in_what_is_rendered_but_its_name() -> None:
+    """The file of options names paths, never a Secret's content; no variable takes one in."""
+    pod = pod_template(CASES["shared, all"])["spec"]
+    env = pod["containers"][0]["env"]
+    assert env == [{"name": "PGSSLROOTCERT", "value": "/etc/amqsidecar/store-ca/ca.crt"}]
+    assert "password_file: /etc/amqsidecar/store-password/password" in options(CASES["shared, all"])
+
+
+@pytest.mark.parametrize("scheme", DEFAULT_PORTS)
+def test_the_way_to_the_broker_is_open_also_on_its_usual_port(scheme: str) -> None:
+    assert egress_ports({"config": {"broker": {"url": f"{scheme}://broker"}}}) == {
+        DEFAULT_PORTS[scheme]
+    }
+
+
+def test_the_way_to_database_and_provider_is_open() -> None:
+    config = {
+        "broker": {"url": ["amqps://a@one:1000", "amqps://[::1]:2000"]},
+        "store": POSTGRES,
+        "http": CASES["shared, OpenID"]["config"]["http"],
+    }
+    values = CASES["shared, OpenID"] | {"config": config}
+    assert egress_ports(values) == {1000, 2000, 5432, 5433, 443}
+
+
+def egress_ports(values: Mapping[str, Any]) -> set[int]:
+    rules = rendered(values)["NetworkPolicy"]["spec"]["egress"]
+    ports = [port["port"] for rule in rules for port in rule["ports"]]
+    return set(ports) - {53, 5353}
+
+
+def test_a_brokers_chart_takes_the_container_into_its_pod(tmp_path: Path) -> None:
+    [values, pod, statefulset] = in_broker_pod(tmp_path, {})
+    [sidecar] = pod["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert not {"startupProbe", "readinessProbe"} & set(sidecar)
+    assert list(violations(pod)) == []
+    assert list(schema_errors(statefulset, KUBERNETES[0])) == []
+    [claim] = statefulset["spec"]["volumeClaimTemplates"]
+    known = {claim["metadata"]["name"], *(volume["name"] for volume in pod["volumes"])}
+    assert {mount["name"] for mount in sidecar["volumeMounts"]} == known
+    kinds = {one["kind"]: one for one in values if "annotations" not in one["metadata"]}
+    assert set(kinds) == {"StatefulSet", "ConfigMap", "PodMonitor"}
+    assert {one["kind"] for one in values} == {*kinds, "Job"}
+    [config] = [v for v in pod["volumes"] if v["name"] == "amqsidecar-config"]
+    assert config["configMap"]["name"] == kinds["ConfigMap"]["metadata"]["name"]
+    labels = statefulset["spec"]["template"]["metadata"]["labels"]
+    assert kinds["PodMonitor"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_in_the_brokers_pod_changed_options_roll_it(tmp_path: Path) -> None:
+    [_, _, before] = in_broker_pod(tmp_path / "a", {})
+    [_, _, after] = in_broker_pod(tmp_path / "b", {"log": {"level": "debug"}})
+    key = "annotations"
+    assert before["spec"]["template"]["metadata"][key] != after["spec"]["template"]["metadata"][key]
+
+
+def in_broker_pod(
+    folder: Path, more_options: dict[str, Any]
+) -> tuple[list[Manifest], dict[str, Any], Manifest]:
+    """Render a broker's chart that uses the lines out of `_in_pod.tpl`."""
+    copytree(Path(__file__).parent / "broker", folder / "broker")
+    copytree(CHART, folder / "broker" / "charts" / "amqsidecar")
+    options = {"broker": {"url": "amqp://amqsidecar@localhost:5672"}, **more_options}
+    values = {
+        "amqsidecar": {
+            "shape": "inPod",
+            "config": options,
+            "broker": {"passwordSecret": "login"},
+            "monitoring": {"podMonitor": True},
+        }
+    }
+    manifests = render(values, chart=folder / "broker", release="mq")
+    [statefulset] = [one for one in manifests if one["kind"] == "StatefulSet"]
+    return manifests, statefulset["spec"]["template"]["spec"], statefulset
+
+
+def test_rules_and_dashboard_come_from_files(tmp_path: Path) -> None:
+    chart = copytree(CHART, tmp_path / "amqsidecar")
+    rules = {
+        "groups": [
+            {
+                "name": "g",
+                "rules": [
+                    {
+                        "alert": "A",
+                        "expr": "up == 0",
+                        "annotations": {"summary": "{{ $labels.job }}"},
+                    }
+                ],
+            }
+        ]
+    }
+    dashboard = {"title": "T", "panels": [{"legendFormat": "{{destination}}"}]}
+    (chart / "files").mkdir(exist_ok=True)
+    (chart / "files" / "rules.yaml").write_text("# Why.\n" + json.dumps(rules), encoding="utf-8")
+    (chart / "files" / "dashboard.json").write_text(
+        json.dumps(dashboard, indent=2), encoding="utf-8"
+    )
+    monitoring = {"monitoring": {"rules": True, "dashboard": True, "labels": {"release": "p"}}}
+    found = {
+        one["kind"]: one
+        for one in render(MINIMAL | monitoring, chart=chart)
+        if one["kind"] != "ConfigMap"
+    }
+    assert found["PrometheusRule"]["spec"] == rules
+    assert found["PrometheusRule"]["metadata"]["labels"]["release"] == "p"
+    assert list(schema_errors(found["PrometheusRule"], KUBERNETES[0])) == []
+    [board] = [
+        one
+        for one in render(MINIMAL | monitoring, chart=chart)
+        if one["metadata"]["name"].endswith("-dashboard")
+    ]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert [json.loads(text) for text in board["data"].values()] == [dashboard]
+
+
+def notes(folder: Path, values: Mapping[str, Any]) -> str:
+    """Return what people read after an installation; without a cluster Helm does not show it."""
+    chart = copytree(CHART, folder / "amqsidecar", dirs_exist_ok=True)
+    text = (chart / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: notes}\ndata:\n  text: "
+    (chart / "templates" / "notes.yaml").write_text(
+        f'{{{{ define "notes" }}}}{text}{{{{ end }}}}{head}{{{{ include "notes" . | toJson }}}}\n',
+        encoding="utf-8",
+    )
+    [found] = [one for one in render(values, chart=chart) if one["metadata"]["name"] == "notes"]
+    told: str = found["data"]["text"]
+    return told
+
+
+def test_notes_say_what_to_do_next(tmp_path: Path) -> None:
+    first = notes(tmp_path, MINIMAL)
+    assert "helm -n mq test redelivery --logs" in first
+    assert "No rules are named" in first
+    assert "--set access.usersSecret=redelivery-amqsidecar-users" in first
+    assert "amqsidecar-data-redelivery-amqsidecar-0" in first
+    gated = notes(tmp_path, CASES["beside, gates and a journal"] | {"policy": {"content": "<a/>"}})
+    assert "No rules are named" not in gated
+    browsed = notes(tmp_path, CASES["beside, an ingress"])
+    assert "The console is at https://redelivery.example.com/" in browsed
+    shared = notes(tmp_path, CASES["shared, all"])
+    assert "logs deploy/resend" in shared
+    assert "port-forward service/resend 9464:9464" in shared
+    for text in (first, gated, browsed, shared, notes(tmp_path, CASES["inPod"])):
+        assert "no value" not in text
