@@ -1,0 +1,432 @@
+"""What the Grafana dashboard shows: questions, with the queries that answer them.
+
+Counters that all sidecars add up are summed; what each sidecar of a shared schedule tells the same
+of it is the maximum. `PICKED` and `OF` are the variables at the top of the page.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PICKED = 'job=~"$job",instance=~"$instance"'
+OF = PICKED + ',destination=~"$destination"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One picture.
+
+    Attributes:
+        queries: (legend, expression) each.
+        help: what the picture says and what it can't.
+        kind: timeseries, stat, table or state-timeline.
+        unit: as Grafana names units.
+        bounds: values from which on it is yellow, and red.
+        is_stacked: areas on top of each other.
+    """
+
+    title: str
+    queries: Sequence[tuple[str, str]]
+    help: str
+    kind: str = "timeseries"
+    unit: str = "short"
+    width: int = 12
+    height: int = 8
+    bounds: tuple[float, float] | None = None
+    is_stacked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A question of the console's first screen."""
+
+    title: str
+    panels: Sequence[Panel]
+    is_closed: bool = False
+
+
+def per_5m(metric: str, by: str, labels: str = PICKED) -> str:
+    """Return how much a counter grew within five minutes, by some labels."""
+    return f"sum by ({by}) (increase({metric}{{{labels}}}[5m]))"
+
+
+def grown(metric: str, window: str = "1h") -> str:
+    """Return how much a counter grew within a time, altogether."""
+    return f"sum(increase({metric}{{{PICKED}}}[{window}]))"
+
+
+def quantiles(metric: str) -> list[tuple[str, str]]:
+    """Return median and 99th percentile of a histogram."""
+    buckets = f"sum by (le) (rate({metric}_bucket{{{PICKED}}}[5m]))"
+    return [(f"p{share}", f"histogram_quantile(0.{share}, {buckets})") for share in (50, 99)]
+
+
+def came_back(window: str) -> str:
+    """Return the share of re-sends that came back, by destination."""
+    back = OF + ',outcome="came back"'
+    return (
+        f"sum by (destination) (increase(amqsidecar_outcomes_total{{{back}}}[{window}]))"
+        f" / sum by (destination) (increase(amqsidecar_outcomes_total{{{OF}}}[{window}]))"
+    )
+
+
+USUAL = 'destination:amqsidecar_dead_letters_received:increase5m{job=~"$job"}'
+MEDIAN = 'destination:amqsidecar_dead_letters_received:increase5m_median1w{job=~"$job"}'
+
+DASHBOARD = (
+    Row(
+        title="What fires",
+        panels=(
+            Panel(
+                title="Alerts",
+                kind="table",
+                queries=[
+                    (
+                        "",
+                        "max by (alertname, severity, destination, instance)"
+                        ' (ALERTS{alertname=~"Amqsidecar.*",alertstate="firing"})',
+                    )
+                ],
+                help="Of all sidecars that this Prometheus knows. What to do: runbooks.md.",
+                width=24,
+                height=5,
+            ),
+        ),
+    ),
+    Row(
+        title="What dies now, since when, why",
+        panels=(
+            Panel(
+                title="Dead letters in five minutes, by destination",
+                queries=[
+                    (
+                        "{{destination}}",
+                        "topk(10, "
+                        + per_5m("amqsidecar_dead_letters_received_total", "destination", OF)
+                        + ")",
+                    )
+                ],
+                help="Where they died; those that came back count again. Causes with examples are "
+                "in the sidecar's console, under Groups: metrics have no texts of strangers.",
+                width=16,
+                is_stacked=True,
+            ),
+            Panel(
+                title="Times the usual",
+                kind="table",
+                queries=[("", f"sort_desc({USUAL} / {MEDIAN})")],
+                help="Dead letters in five minutes beside the median of the week. Only where "
+                "something dies most of the time; needs the recording rules.",
+                width=8,
+                bounds=(2, 5),
+            ),
+            Panel(
+                title="Verdicts in five minutes",
+                queries=[
+                    ("{{action}}", per_5m("amqsidecar_decisions_total", "action")),
+                ],
+                help="What the rules decided: redeliver, dead_letter (used up), discard; park and "
+                "hold are the sidecar's own.",
+            ),
+            Panel(
+                title="Verdicts by the kind of rule, last hour",
+                kind="table",
+                queries=[
+                    (
+                        "",
+                        "sum by (rule_kind, action)"
+                        f" (increase(amqsidecar_decisions_total{{{PICKED}}}[1h]))",
+                    )
+                ],
+                help="Which family of rules decided.",
+                width=6,
+            ),
+            Panel(
+                title="New causes within the hour",
+                kind="table",
+                queries=[
+                    ("", f"max by (destination) (amqsidecar_new_causes{{{OF}}}) > 0"),
+                ],
+                help="Destinations where a message died of a cause that the history doesn't know "
+                "there. On the first day all are new.",
+                width=6,
+                bounds=(1, 5),
+            ),
+        ),
+    ),
+    Row(
+        title="What waits, when it goes, what is overdue",
+        panels=(
+            Panel(
+                title="Most overdue",
+                kind="stat",
+                queries=[("", f"max(amqsidecar_oldest_overdue_seconds{{{PICKED}}})")],
+                help="For how long the first message that is due has not been sent; 0 = none is.",
+                unit="s",
+                width=4,
+                bounds=(60, 300),
+            ),
+            Panel(
+                title="In the schedule",
+                kind="stat",
+                queries=[
+                    (
+                        "{{state}}",
+                        "sum by (state)"
+                        f" (max by (destination, state) (amqsidecar_waiting{{{OF}}}))",
+                    )
+                ],
+                help="waiting = goes at its time; held = waits for a person; parked = can't be "
+                "sent as things are. Of sidecars with schedules of their own choose one instance.",
+                width=8,
+            ),
+            Panel(
+                title="Given up and dropped, last hour",
+                kind="stat",
+                queries=[
+                    ("used up", grown("amqsidecar_exhausted_total")),
+                    ("discarded by rule", grown("amqsidecar_discarded_total")),
+                ],
+                help="Used up: lies in the final dead-letter queue, nobody tries it again.",
+                width=8,
+                bounds=(1, 100),
+            ),
+            Panel(
+                title="Destinations found blocked, last hour",
+                kind="stat",
+                queries=[("", grown("amqsidecar_destinations_blocked_total"))],
+                help="What is due there waits; the log's destination_blocked says why.",
+                width=4,
+                bounds=(1, 10),
+            ),
+            Panel(
+                title="Waiting, by destination",
+                queries=[
+                    (
+                        "{{destination}} {{state}}",
+                        f"topk(10, max by (destination, state) (amqsidecar_waiting{{{OF}}}))",
+                    )
+                ],
+                help="By where they will go.",
+                is_stacked=True,
+            ),
+            Panel(
+                title="Scheduled and re-sent in five minutes",
+                queries=[
+                    ("scheduled", grown("amqsidecar_scheduled_total", "5m")),
+                    ("re-sent", grown("amqsidecar_resent_total", "5m")),
+                    (
+                        "the broker had it already",
+                        grown("amqsidecar_duplicates_suppressed_total", "5m"),
+                    ),
+                ],
+                help="More scheduled than re-sent: what waits grows. When exactly what goes is in "
+                "the console, under Plots.",
+            ),
+            Panel(
+                title="Lateness of re-sends",
+                queries=quantiles("amqsidecar_lateness_seconds"),
+                help="How long after its due time a message was sent.",
+                unit="s",
+                width=8,
+            ),
+            Panel(
+                title="Re-sent in five minutes, by destination",
+                queries=[
+                    (
+                        "{{destination}}",
+                        "topk(10, " + per_5m("amqsidecar_resent_total", "destination", OF) + ")",
+                    )
+                ],
+                help="Sent; whether it was consumed is the next question.",
+                width=8,
+                is_stacked=True,
+            ),
+            Panel(
+                title="Held up by gates: in five minutes, and waiting now",
+                queries=[
+                    ("{{gate}}", per_5m("amqsidecar_gate_waits_total", "gate")),
+                    (
+                        "waiting for {{gate}}, {{destination}}",
+                        f"topk(10, max by (destination, gate) (amqsidecar_gate_waiting{{{OF}}}))",
+                    ),
+                ],
+                help="How often a gate gave a due message a later time, which is then when it is "
+                "due, and how many wait for theirs. The reason stands beside the message. None "
+                "without policy.gates.",
+                width=8,
+            ),
+        ),
+    ),
+    Row(
+        title="Which destinations don't recover",
+        panels=(
+            Panel(
+                title="Share that came back, last hour",
+                kind="table",
+                queries=[("", f"sort_desc({came_back('1h')})")],
+                help="Of the re-sends whose outcome became known. Above a half, redelivering does "
+                "not help at the moment.",
+                unit="percentunit",
+                width=8,
+                bounds=(0.2, 0.5),
+            ),
+            Panel(
+                title="Share that came back",
+                queries=[("{{destination}}", f"topk(10, {came_back('30m')})")],
+                help="The same over time, of the last 30 minutes each.",
+                unit="percentunit",
+                width=8,
+            ),
+            Panel(
+                title="Outcomes in five minutes",
+                queries=[("{{outcome}}", per_5m("amqsidecar_outcomes_total", "outcome", OF))],
+                help="consumed is said only where it is proved; unknown is not bad, it is unknown. "
+                "Each sidecar of a shared schedule counts all: choose one instance.",
+                width=8,
+                is_stacked=True,
+            ),
+            Panel(
+                title="Operations",
+                kind="stat",
+                queries=[
+                    ("running", f"max(amqsidecar_operations_running{{{PICKED}}})"),
+                    ("stopped by themselves", f"max(amqsidecar_operations_stopped{{{PICKED}}})"),
+                ],
+                help="What operators began. One that stopped waits for a person.",
+                width=8,
+            ),
+            Panel(
+                title="Messages changed by operations, in five minutes",
+                queries=[
+                    ("{{action}}", per_5m("amqsidecar_operation_messages_total", "action")),
+                    (
+                        "{{action}}: came back",
+                        per_5m("amqsidecar_operation_came_back_total", "action"),
+                    ),
+                ],
+                help="retry and redirect may come back, the others don't.",
+                width=16,
+            ),
+        ),
+    ),
+    Row(
+        title="Is the sidecar well",
+        panels=(
+            Panel(
+                title="Link",
+                kind="state-timeline",
+                queries=[("{{instance}}", f"amqsidecar_link_up{{{PICKED}}}")],
+                help="1 = connected, the token is ours, dead letters are read.",
+            ),
+            Panel(
+                title="Last hour",
+                kind="stat",
+                queries=[
+                    ("cycles in doubt", grown("amqsidecar_cycles_in_doubt_total")),
+                    ("reconnects", grown("amqsidecar_link_reconnects_total")),
+                    ("taken over", grown("amqsidecar_takeovers_total")),
+                    ("journal failed", grown("amqsidecar_journal_failures_total")),
+                    ("token awaited now", f"sum(amqsidecar_token_awaited{{{PICKED}}})"),
+                ],
+                help="All should be 0.",
+                bounds=(1, 5),
+            ),
+            Panel(
+                title="Left in their queues",
+                kind="table",
+                queries=[
+                    ("", f"max by (destination, reason) (amqsidecar_left_behind{{{PICKED}}})"),
+                ],
+                help="Dead letters that are not taken, and why; refused = the queue can't be read.",
+                bounds=(1, 100),
+            ),
+            Panel(
+                title="Store",
+                queries=[
+                    ("size {{instance}}", f"amqsidecar_store_size_bytes{{{PICKED}}}"),
+                    (
+                        "left on the disk {{instance}}",
+                        f"amqsidecar_store_available_bytes{{{PICKED}}}",
+                    ),
+                ],
+                help="Of a store in PostgreSQL the size only.",
+                unit="bytes",
+            ),
+            Panel(
+                title="Cycles: duration",
+                queries=quantiles("amqsidecar_cycle_duration_seconds"),
+                help="From gathering to the broker's commit.",
+                unit="s",
+                width=8,
+            ),
+            Panel(
+                title="Cycles: messages",
+                queries=quantiles("amqsidecar_cycle_messages"),
+                help="How many messages a cycle took and sent.",
+                width=8,
+            ),
+            Panel(
+                title="Versions",
+                kind="table",
+                queries=[
+                    (
+                        "",
+                        f"max by (instance, version, python) (amqsidecar_build_info{{{PICKED}}})",
+                    )
+                ],
+                help="Who runs what.",
+                width=8,
+            ),
+            Panel(
+                title="Journal: age of what is not written",
+                queries=[("{{instance}}", f"amqsidecar_journal_lag_seconds{{{PICKED}}}")],
+                help="Up to journal.segment_s is normal.",
+                unit="s",
+                width=8,
+            ),
+            Panel(
+                title="Journal: events not written",
+                queries=[("{{instance}}", f"amqsidecar_journal_waiting_events{{{PICKED}}}")],
+                help="The store keeps them until they are.",
+                width=8,
+            ),
+            Panel(
+                title="Journal: segments and bytes in an hour",
+                queries=[
+                    ("segments", grown("amqsidecar_journal_segments_total")),
+                    ("bytes", grown("amqsidecar_journal_written_bytes_total")),
+                ],
+                help="0 and 0: off, or it stands still.",
+                width=8,
+            ),
+        ),
+    ),
+    Row(
+        title="While it only observes (run --observe)",
+        is_closed=True,
+        panels=(
+            Panel(
+                title="What would become of dead letters, in an hour",
+                queries=[
+                    (
+                        "{{action}} {{rule_kind}}",
+                        "sum by (action, rule_kind)"
+                        f" (increase(amqsidecar_observed_total{{{PICKED}}}[1h]))",
+                    )
+                ],
+                help="Nothing of it is done.",
+            ),
+            Panel(
+                title="Where it would go, in an hour",
+                queries=[
+                    (
+                        "{{destination}} {{action}}",
+                        "topk(10, sum by (destination, action)"
+                        f" (increase(amqsidecar_observed_by_destination_total{{{OF}}}[1h])))",
+                    )
+                ],
+                help="Nothing of it is done.",
+            ),
+        ),
+    ),
+)
