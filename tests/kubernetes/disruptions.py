@@ -1,0 +1,62 @@
+"""What ends a pod, its container, or the processes that look after them."""
+
+import os
+import signal
+from collections.abc import Callable
+
+from kubernetes.namespace import Namespace, restarts
+from support.waiting import eventually
+
+BACK_WITHIN_S = 120.0
+
+
+def delete(namespace: Namespace, pod: str) -> None:
+    """Delete the pod, and wait until it has come to its end."""
+    namespace.kubectl("delete", "pod", pod)
+
+
+def delete_by_force(namespace: Namespace, pod: str) -> None:
+    """Forget the pod: its heir may start while its containers are still there."""
+    namespace.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
+
+
+def kill_container(namespace: Namespace, pod: str) -> None:
+    """Kill the process, and wait until the kubelet has started another."""
+    before = restarts(namespace.get("pod", pod))
+    os.kill(namespace.cluster.container_pid(namespace.name, pod, "amqsidecar"), signal.SIGKILL)
+    eventually(
+        lambda: restarts(namespace.get("pod", pod)) > before,
+        within_s=BACK_WITHIN_S,
+        every_s=0.3,
+        what="the kubelet starts the container again",
+    )
+
+
+def kill_kubelet(namespace: Namespace, _: str) -> None:
+    """Kill the kubelet, and start it again."""
+    namespace.cluster.restart("kubelet")
+
+
+def kill_containerd(namespace: Namespace, _: str) -> None:
+    """Kill the runtime of containers, and start it again."""
+    namespace.cluster.restart("containerd")
+
+
+def kill_the_node(namespace: Namespace, pod: str) -> None:
+    """Kill the container while nobody is there who would notice."""
+    pid = namespace.cluster.container_pid(namespace.name, pod, "amqsidecar")
+    namespace.cluster.kill("kubelet")
+    namespace.cluster.kill("containerd")
+    os.kill(pid, signal.SIGKILL)
+    namespace.cluster.restart("containerd")
+    namespace.cluster.restart("kubelet")
+
+
+DISRUPTIONS: tuple[Callable[[Namespace, str], None], ...] = (
+    delete,
+    delete_by_force,
+    kill_container,
+    kill_kubelet,
+    kill_containerd,
+    kill_the_node,
+)

@@ -1,0 +1,113 @@
+"""The images that the cluster runs, as archives in the cache.
+
+`PYTHONPATH=tests python -m kubernetes.images` makes them: that of the sidecar is of this working
+tree. Inside of a sealed network nothing could be fetched for them.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from support import image, maven
+from support.cluster import PAUSE_IMAGE
+
+BROKERS = "localhost/brokers:test"
+OLDER = "localhost/amqsidecar"
+OLDER_COMMIT = "50665b8"
+OLDER_SCHEMA = 3
+"""Of the SQLite file that this commit makes."""
+# Does nothing, but buries processes, as that of Kubernetes; it holds a pod's network.
+PAUSE = """\
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void end(int number) { _exit(0); }
+static void bury(int number) { while (waitpid(-1, 0, WNOHANG) > 0); }
+
+int main(void) {
+  signal(SIGTERM, end);
+  signal(SIGINT, end);
+  signal(SIGCHLD, bury);
+  for (;;) pause();
+}
+"""
+PAUSE_FILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
+BROKERS_FILE = """\
+FROM {java}
+COPY artemis /opt/artemis
+COPY classic /opt/classic
+"""
+
+
+def archives() -> Iterable[Path]:
+    """Return the archives that are there."""
+    return sorted(_folder().glob("*.tar"))
+
+
+def has_older() -> bool:
+    """Say whether the older commit is in this working tree's history."""
+    asked = ["git", "cat-file", "-e", f"{OLDER_COMMIT}^{{commit}}"]
+    return subprocess.run(asked, cwd=image.ROOT, capture_output=True, check=False).returncode == 0
+
+
+def make_archives() -> None:
+    """Make them all."""
+    folder = _folder()
+    folder.mkdir(exist_ok=True)
+    image.sidecar_archive(folder)
+    if has_older():
+        older = image.sidecar_image(root=_older_tree())
+        image.archive(older, folder / "older.tar", f"{OLDER}:{OLDER_COMMIT}")
+    image.archive(_pause_image(), folder / "pause.tar", PAUSE_IMAGE)
+    image.archive(_brokers_image(), folder / "brokers.tar", BROKERS)
+
+
+def _folder() -> Path:
+    return maven.cache_root() / "kubernetes-images"
+
+
+def _older_tree() -> Path:
+    """Return the older commit, with what builds an image today: there was nothing of that then."""
+    folder = maven.cache_root() / f"amqsidecar-{OLDER_COMMIT}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    packed = subprocess.run(
+        ["git", "archive", OLDER_COMMIT], cwd=image.ROOT, capture_output=True, check=True
+    )
+    subprocess.run(["tar", "-x"], cwd=folder, input=packed.stdout, check=True)
+    for name in ("deploy/image", "deploy/requirements"):
+        shutil.copytree(image.ROOT / name, folder / name, dirs_exist_ok=True)
+    shutil.copy(image.ROOT / ".dockerignore", folder)
+    return folder
+
+
+def _pause_image() -> str:
+    with tempfile.TemporaryDirectory() as context:
+        place = Path(context)
+        (place / "pause.c").write_text(PAUSE, encoding="utf-8")
+        command = ["gcc", "-static", "-O2", "-s", "-o", f"{place}/pause", f"{place}/pause.c"]
+        subprocess.run(command, check=True)
+        return image.build(PAUSE_IMAGE, PAUSE_FILE, place)
+
+
+def _brokers_image() -> str:
+    with tempfile.TemporaryDirectory() as context:
+        place = Path(context)
+        jars = maven.classic_6_jars()
+        shutil.copytree(maven.artemis_home(), place / "artemis")
+        shutil.copytree(jars, place / "classic")
+        shutil.copytree(
+            maven.compiled("ClassicLauncher.java", jars), place / "classic", dirs_exist_ok=True
+        )
+        # Why: only we may look into the cache.
+        (place / "classic").chmod(0o755)
+        return image.build(BROKERS, BROKERS_FILE.format(java=image.java_image()), place)
+
+
+if __name__ == "__main__":
+    make_archives()
+    print(*archives(), sep="\n", file=sys.stderr)

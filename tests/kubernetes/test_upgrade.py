@@ -1,0 +1,147 @@
+"""`helm upgrade` and `rollback` while messages die and wait; another password."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kubernetes import broker_pods
+from kubernetes.broker_pods import ARTEMIS, LOGIN, POD, USERS
+from kubernetes.load import Account, Load
+from kubernetes.namespace import RELEASE, Namespace, restarts
+from kubernetes.values import DELAY_MS, REDELIVERIES, values, with_rules
+from support.cluster import Manifest
+from support.helm import Refused
+from support.jms_peer import ALL_TYPES, JmsPeer
+from support.waiting import eventually
+
+KIND = ARTEMIS
+NEW_DELAY_MS = 700
+SLOW = "invoices"
+# Why: longer than an upgrade takes.
+SLOW_DELAY_MS = 40_000
+DELAY = "redeliveryDelay"
+OTHER_PASSWORD = "another"
+WRONG = "max_delivery_attemps"
+
+
+@pytest.fixture
+def peer(namespace: Namespace) -> JmsPeer:
+    return broker_pods.start(namespace, KIND)
+
+
+@pytest.fixture
+def load(peer: JmsPeer) -> Iterator[Load]:
+    with Load(peer, KIND) as load:
+        yield load
+
+
+def first_values() -> Manifest:
+    """Return values with a short delay for all queues but one."""
+    rules = KIND.rules(DELAY_MS, REDELIVERIES)
+    slow = {"match": SLOW, "redelivery_delay_ms": SLOW_DELAY_MS}
+    return values(KIND, rules={"address_settings": [*rules["address_settings"], slow]})
+
+
+def revision(namespace: Namespace) -> list[str]:
+    """Return the revisions of the release, as `helm history` numbers them."""
+    lines = namespace.helm("history", RELEASE).splitlines()[1:]
+    return [line.split()[0] for line in lines]
+
+
+def newest_delays(load: Load) -> set[Any]:
+    """Return the delays that messages say which have come back from now on."""
+    before = len(load.deliveries())
+    load.go_on()
+    messages = [one.message for one in load.deliveries()[before:]]
+    return {one.value(DELAY) for one in messages if one is not None} - {None}
+
+
+def test_changed_rules_roll_the_pod_and_hold_for_new_deaths(
+    peer: JmsPeer, load: Load, namespace: Namespace, account: Account
+) -> None:
+    """What waits keeps its time; a rollback brings the old rules back."""
+    namespace.install(first_values())
+    load.send_hopeless()
+    peer.produce(SLOW)
+    peer.fail(SLOW, messages=len(ALL_TYPES))
+    waits = f'amqsidecar_waiting{{destination="queue://{SLOW}",state="waiting"}}'
+    old_pod = namespace.get("pod", namespace.pod())["metadata"]["uid"]
+    eventually(
+        lambda: namespace.metric(namespace.pod(), waits) == len(ALL_TYPES), what="the slow wait"
+    )
+
+    namespace.install(with_rules(first_values(), KIND.rules(NEW_DELAY_MS, REDELIVERIES)))
+
+    assert namespace.get("pod", namespace.pod())["metadata"]["uid"] != old_pod
+    [late] = peer.produce(SLOW, "Text")
+    peer.fail(SLOW, messages=1)
+    [back] = peer.consume(SLOW, 1)
+    assert (back.test_id, back.value(DELAY)) == (late.test_id, NEW_DELAY_MS)
+    assert namespace.metric(namespace.pod(), waits) == len(ALL_TYPES), "they keep their time"
+    load.go_on()
+    assert newest_delays(load) == {NEW_DELAY_MS}
+
+    namespace.helm("rollback", RELEASE, "1", "--wait", "--timeout=2m")
+
+    load.go_on()
+    assert newest_delays(load) == {DELAY_MS}
+    slow = peer.consume(SLOW, len(ALL_TYPES), wait_ms=SLOW_DELAY_MS)
+    assert [one.value(DELAY) for one in slow] == [SLOW_DELAY_MS] * len(ALL_TYPES)
+    account(load.settle(namespace))
+
+
+def test_a_wrong_value_is_refused_or_rolled_back(
+    peer: JmsPeer, load: Load, namespace: Namespace, account: Account
+) -> None:
+    """What Helm or the check before an upgrade find changes nothing; else a rollback helps."""
+    good = values(KIND)
+    namespace.install(good)
+    load.go_on()
+    pod = namespace.get("pod", namespace.pod())["metadata"]["uid"]
+    with pytest.raises(Refused, match="/config/cycle/max_wait_ms"):
+        namespace.install(values(KIND, cycle={"max_wait_ms": "soon"}))
+    with pytest.raises(Refused, match=r"config.broker.url holds a password"):
+        namespace.install(values(KIND, broker={"url": "amqp://admin:admin@broker:5672"}))
+    assert revision(namespace) == ["1"]
+    assert namespace.get("pod", namespace.pod())["metadata"]["uid"] == pod
+
+    wrong = with_rules(good, {"address_settings": [{"match": "#", WRONG: 3}]})
+    with pytest.raises(Refused, match="pre-upgrade hooks failed") as refused:
+        namespace.install(wrong)
+    assert WRONG in str(refused.value)
+    assert namespace.get("pod", namespace.pod())["metadata"]["uid"] == pod
+
+    with pytest.raises(Refused, match=r"deadline|timed out|not ready"):
+        namespace.install(wrong | {"upgradeCheck": {"enabled": False}}, timeout="15s")
+    eventually(lambda: WRONG in namespace.logs(), every_s=0.5, what="the pod says what is wrong")
+    namespace.helm("rollback", RELEASE, "1", "--wait", "--timeout=2m")
+    load.go_on()
+    account(load.settle(namespace))
+
+
+def test_a_rotated_password_is_read_at_the_next_connect(
+    peer: JmsPeer, load: Load, namespace: Namespace, account: Account
+) -> None:
+    """The broker has another password first, the Secret later: no sidecar is started again."""
+    namespace.install(values(KIND))
+    load.go_on()
+    pod = namespace.pod()
+    uid = namespace.get("pod", pod)["metadata"]["uid"]
+
+    namespace.secret(USERS, **broker_pods.users(OTHER_PASSWORD))
+    namespace.kubectl("delete", "pod", POD)
+    broker_pods.wait_ready(namespace)
+    eventually(
+        lambda: namespace.readyz(pod)[0] == 503,
+        within_s=60,
+        every_s=0.3,
+        what="the old password is refused",
+    )
+
+    namespace.secret(LOGIN, password=OTHER_PASSWORD)
+    assert namespace.pod() == pod
+    after = namespace.get("pod", pod)
+    assert (after["metadata"]["uid"], restarts(after)) == (uid, 0)
+    load.go_on()
+    account(load.settle(namespace))

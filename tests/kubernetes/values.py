@@ -1,0 +1,47 @@
+"""Values that the tests install the chart with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubernetes.broker_pods import LOGIN, Kind
+from support.cluster import Manifest
+
+DELAY_MS = 300
+REDELIVERIES = 3
+
+
+def values(kind: Kind, *, rules: Manifest | None = None, **sections: Any) -> Manifest:
+    """Return values for a sidecar of shape `beside`.
+
+    Args:
+        rules: None: three redeliveries, each after a short delay.
+        sections: more sections of the sidecar's options.
+    """
+    config: Manifest = {
+        "broker": {"url": kind.url, "allow_plain_password": True, "idle_timeout_s": 5},
+        "policy": {"rules": rules or kind.rules(DELAY_MS, REDELIVERIES)},
+        # Why: small cycles, so that each test has many.
+        "cycle": {"max_messages": 20, "max_wait_ms": 100},
+        "intake": {"backlog": "process"},
+        "discovery": {"interval_s": 1},
+        **sections,
+    }
+    return {
+        "broker": {"passwordSecret": LOGIN},
+        "config": config,
+    }
+
+
+def shared(kind: Kind, store_url: str, secret: str, replicas: int) -> Manifest:
+    """Return values for several that share a schedule in PostgreSQL."""
+    return {
+        **values(kind, store={"url": store_url, "lease_s": 5}),
+        "shape": "shared",
+        "replicas": replicas,
+        "store": {"passwordSecret": secret},
+    }
+
+
+def with_rules(before: Mapping[str, Any], rules: Manifest) -> Manifest:
+    """Return the same values with other rules."""
+    return {**before, "config": {**before["config"], "policy": {"rules": rules}}}

@@ -1,0 +1,79 @@
+"""Runs a command in network, process and mount namespaces of its own; needs root.
+
+    PYTHONPATH=tests python -m support.sealed COMMAND ARGUMENT...
+
+However the command ends, the kernel ends with it what it has started, and takes back what it has
+mounted and which addresses it had. There is a loopback interface, and nothing outside can be
+reached. Its folder (`sealed_folder`) goes with it as well, and so do control groups of that name.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER_VARIABLE = "AMQSIDECAR_SEALED_FOLDER"
+NAMESPACES = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+# Where programs of a node write, whatever they are told.
+OVERLAID = ("/run", "/var/lib/cni", "/var/log")
+INSIDE = "--inside"
+
+
+def run_sealed(command: Sequence[str]) -> int:
+    """Run a command in namespaces of its own, and return its exit code."""
+    _leave_interrupts_to_the_command()
+    # Why: what this process has made outside of the namespaces is removed on its way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(prefix="sealed-") as folder:
+        try:
+            done = subprocess.run(
+                [*NAMESPACES, sys.executable, "-m", "support.sealed", INSIDE, *command],
+                env={**os.environ, FOLDER_VARIABLE: folder},
+                check=False,
+            )
+        finally:
+            _remove_control_groups(Path(folder).name)
+    return done.returncode
+
+
+def sealed_folder() -> Path | None:
+    """Return the folder of the sealed command that this process is of; None: it is of none."""
+    return Path(os.environ[FOLDER_VARIABLE]) if FOLDER_VARIABLE in os.environ else None
+
+
+def _remove_control_groups(name: str) -> None:
+    """Remove them in each hierarchy: nobody is in them any more, but they outlive namespaces."""
+    for top in Path("/sys/fs/cgroup").glob(f"*/{name}"):
+        for path, _, _ in os.walk(top, topdown=False):
+            Path(path).rmdir()
+
+
+def _run_inside(command: Sequence[str]) -> int:
+    """Be the first process: prepare, run the command, and bury whoever loses his parent."""
+    _leave_interrupts_to_the_command()
+    for place in OVERLAID:
+        Path(place).mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], check=True)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    process = subprocess.Popen(command)
+    while True:
+        pid, status = os.wait()
+        if pid == process.pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _leave_interrupts_to_the_command() -> None:
+    # Why a function: what is ignored would be so in the command, too.
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == INSIDE:
+        sys.exit(_run_inside(sys.argv[2:]))
+    if os.geteuid() != 0 or shutil.which(NAMESPACES[0]) is None:
+        sys.exit("only root may have a network and mounts of its own, by `unshare` of util-linux")
+    sys.exit(run_sealed(sys.argv[1:]))
