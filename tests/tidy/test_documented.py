@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from amqsidecar.config.reference import options_markdown
 from amqsidecar.config.schema import Config, known_options
 from amqsidecar.diagnosis.fidelity_page import fidelity_markdown
-from amqsidecar.telemetry.metrics import METRICS, Kind, Metrics, metrics_markdown
+from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.telemetry.metrics_table import METRICS, Kind, metrics_markdown
 
 REFERENCE = Path(__file__).parents[2] / "deploy" / "reference"
 
@@ -59,7 +60,7 @@ def test_what_is_served_is_what_the_table_says() -> None:
     ("name", "text", "module"),
     [
         ("options.md", options_markdown(), "amqsidecar.config.reference"),
-        ("metrics.md", metrics_markdown(), "amqsidecar.telemetry.metrics"),
+        ("metrics.md", metrics_markdown(), "amqsidecar.telemetry.metrics_table"),
         ("fidelity.md", fidelity_markdown(), "amqsidecar.diagnosis.fidelity_page"),
     ],
 )
