@@ -23,8 +23,15 @@ $(VENV)/.installed: pyproject.toml deploy/requirements/dev.txt deploy/prepare-ma
 setup: $(VENV)/.installed ## install everything that development needs into .venv
 
 .PHONY: brokers
-brokers: setup ## fetch the real brokers and JMS clients into the cache, once per machine
-	PYTHONPATH=tests $(BIN)/python -m support.maven
+brokers: setup ## fetch the real brokers, JMS clients, Helm and what the image is built of into the cache, once per machine
+	@# Helm is compiled while Maven waits for the network.
+	PYTHONPATH=tests $(BIN)/python -m support.helm & PYTHONPATH=tests $(BIN)/python -m support.maven; code=$$?; wait; exit $$code
+	PYTHONPATH=tests $(BIN)/python -m support.image
+
+.PHONY: image
+image: ## build the container image by docker, podman or buildah: amqsidecar:VERSION and amqsidecar:VERSION-journal
+	deploy/image/build
+	deploy/image/build journal
 
 .PHONY: check
 check: setup ## format, lint, types, import contracts, tests without brokers (fast)
@@ -36,12 +43,23 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) --numprocesses 2 --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field
+	$(PYTEST) --numprocesses 2 --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
 	$(PYTEST) tests/pipeline tests/bench tests/chaos tests/soak
 
+.PHONY: kubernetes
+kubernetes: brokers ## the chart on a real cluster, pods killed under load; the first run builds Kubernetes (minutes); root
+	deploy/prepare-cluster
+	PYTHONPATH=tests $(BIN)/python -m support.kubernetes_programs
+	PYTHONPATH=tests $(BIN)/python -m kubernetes.images
+	PYTHONPATH=tests $(BIN)/python -m support.sealed env $(PYTEST) -s tests/kubernetes
+
 .PHONY: demo
-demo: brokers ## poison messages on real brokers: watch them die, wait, come back
-	PYTHONPATH=tests $(BIN)/python deploy/demo/demo.py
+demo: brokers ## poison messages on real brokers: watch them die, wait, come back; KEEP=1 goes on, to try the console
+	PYTHONPATH=tests $(BIN)/python deploy/demo/demo.py $(if $(KEEP),--keep)
+
+.PHONY: screenshots
+screenshots: setup ## take the pictures of the console for the README again
+	PYTHONPATH=tests $(BIN)/python -m support.screenshots
 
 .PHONY: oracle
 oracle: brokers ## compare decisions with the brokers' own Java classes
@@ -82,8 +100,10 @@ bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated jour
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
-	$(BIN)/python -m amqsidecar.telemetry.metrics > deploy/reference/metrics.md
+	$(BIN)/python -m amqsidecar.telemetry.metrics_table > deploy/reference/metrics.md
 	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/reference/fidelity.md
+	$(BIN)/python deploy/chart.py
+	$(BIN)/python deploy/monitoring/dashboard.py > helm/amqsidecar/files/dashboard.json
 
 .PHONY: matrix
 matrix: brokers ## what each wire carries, measured on real brokers: the record and its page
@@ -96,5 +116,7 @@ field: brokers ## what a newcomer meets on stock brokers, written down from real
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)
-	$(PIN) --extra postgres -o deploy/requirements/runtime.txt pyproject.toml
-	$(PIN) --extra postgres --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
+	$(PIN) --extra postgres --extra oidc -o deploy/requirements/runtime.txt pyproject.toml
+	$(PIN) --extra postgres --extra oidc --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
+	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/build.txt deploy/requirements/build.in
+	$(PIN) --extra postgres --extra oidc --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in

@@ -3,7 +3,8 @@
 Starts ActiveMQ Classic and Apache Artemis, JMS applications that fail on purpose, and one real
 `amqsidecar run` for each broker. In the middle both sidecars are killed with `kill -9`. At the end
 every message is counted by its id, as the applications saw it; the exit code is 1 when one is lost
-or doubled. Everything listens on 127.0.0.1 only and is gone afterwards.
+or doubled. Everything listens on 127.0.0.1 only and is gone afterwards. With `--keep` (`make demo
+KEEP=1`) it goes on until Ctrl-C, with a group of failures on each console for you to retry.
 """
 
 import argparse
@@ -32,10 +33,19 @@ HERE = Path(__file__).parent
 FINISH_WITHIN_S = 100.0
 FAILED = 1
 INTERRUPTED = 130
+LEFT_MESSAGES = 25
+TRY_IT = """\
+{consoles}
+
+25 payments died while their database was away, and would wait for an hour. It is back.
+Three clicks: the group of [bold]demo.payments[/] on the first screen, [bold]Retry…[/],
+[bold]Retry 25 messages[/]. Nothing happens before the last one. Ctrl-C ends everything."""
 LOOK_NEXT = """\
 [bold]What would happen to a message?[/] The rules of the demo, without a broker:
   .venv/bin/amqsidecar explain --destination queue://demo.orders \\
     --redelivery-count 1 --set policy.source=deploy/demo/artemis.yaml
+[bold]The console, with something to retry[/]
+  make demo KEEP=1
 [bold]A first redelivery on your own broker, in five minutes[/]
   README.md
 [bold]Why nothing is lost or doubled[/]
@@ -82,14 +92,16 @@ class Cut(Exception):
 class Show:
     """What happens, in order, in a thread of its own; the view looks on."""
 
-    def __init__(self, stages: Sequence[Stage], script: Script) -> None:
+    def __init__(self, stages: Sequence[Stage], script: Script, *, keeps: bool) -> None:
         self.stages = stages
+        self.keeps = keeps
         self.caption = "Starting ActiveMQ Classic and Apache Artemis"
         self._script = script
         self._cut = threading.Event()
         self._failure: BaseException | None = None
         # Why not Thread.join: interrupted by Ctrl-C, it takes a running thread for ended.
         self._ended = threading.Event()
+        self._is_over = threading.Event()
         self._has_begun = False
 
     def begin(self) -> None:
@@ -98,11 +110,17 @@ class Show:
         threading.Thread(target=self._run, name="show", daemon=True).start()
 
     def goes_on(self, wait_s: float) -> bool:
-        """Wait a moment; say whether it still runs. Raises what went wrong."""
-        has_ended = self._ended.wait(wait_s)
+        """Wait a moment; say whether there is more to see. Raises what went wrong."""
+        is_over = self._is_over.wait(wait_s)
         if self._failure is not None:
             raise self._failure
-        return not has_ended
+        return not is_over
+
+    def stay(self) -> None:
+        """Wait until something breaks, or the process is told to end."""
+        self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def end(self) -> None:
         """Make it end soon, and wait for it."""
@@ -118,6 +136,7 @@ class Show:
             if not self._cut.is_set():
                 self._failure = failure
         finally:
+            self._is_over.set()
             self._ended.set()
 
     def _perform(self, stack: ExitStack, pool: ThreadPoolExecutor) -> None:
@@ -143,6 +162,10 @@ class Show:
             one.result()
         both(lambda stage: stage.finish(FINISH_WITHIN_S))
         self.caption = "Every message has come to its end"
+        if self.keeps:
+            both(lambda stage: stage.leave_a_group(LEFT_MESSAGES))
+            self._is_over.set()
+            self._cut.wait()
 
     def _wait(self, seconds: float) -> None:
         if self._cut.wait(seconds):
@@ -192,8 +215,9 @@ def watch(show: Show, view: View) -> None:
         view.show(show.caption, snapshots, time.monotonic() - began_s)
 
 
-def close_with(console: Console, stages: Sequence[Stage]) -> int:
-    """Print how it ended and where to look next; return the exit code."""
+def close_with(console: Console, show: Show, invitation: str) -> int:
+    """Print how it ended and where to look next; return the exit code, if need be much later."""
+    stages = show.stages
     results = {stage.title: (stage.result(), stage.deaths) for stage in stages}
     redelivery_id = stages[0].schedule.survivor()
     if redelivery_id is not None:
@@ -203,6 +227,9 @@ def close_with(console: Console, stages: Sequence[Stage]) -> int:
     console.print(closing_table(results))
     console.print()
     console.print(Panel(LOOK_NEXT, title="Where to look next", border_style="grey50"))
+    if show.keeps:
+        console.print(invitation, highlight=False, soft_wrap=True)
+        show.stay()
     return 0 if all(result.is_clean for result, _ in results.values()) else FAILED
 
 
@@ -215,7 +242,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer messages, half the time")
-    script = QUICK if parser.parse_args(arguments).quick else FULL
+    parser.add_argument("--keep", action="store_true", help="go on afterwards, until Ctrl-C")
+    options = parser.parse_args(arguments)
+    script = QUICK if options.quick else FULL
     console = Console()
     signal.signal(signal.SIGTERM, interrupt)
     with (
@@ -223,10 +252,12 @@ def main(arguments: Sequence[str]) -> int:
         closing(PeerProcess()) as process,
     ):
         stages = make_stages(Path(folder), script, process)
-        show = Show(stages, script)
+        show = Show(stages, script, keeps=options.keep)
+        consoles = "\n".join(f"Console of {one.title}: {one.console}" for one in stages)
+        console.print(f"{consoles}\n", highlight=False, soft_wrap=True)
         try:
             with_view(console, lambda view: watch(show, view))
-            return close_with(console, stages)
+            return close_with(console, show, TRY_IT.format(consoles=consoles))
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -16,10 +16,13 @@ from support.jms_message import Delivery
 from support.jms_peer import FlakyConsumer, JmsPeer
 from support.jms_process import PeerProcess
 from support.ledger import Count, count
+from support.ports import free_port
 from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
 
 ALWAYS = -1
+LEFT = "demo.payments"
+"""Where messages die that are left for a person."""
 # Why: dying and coming back take milliseconds, too short for the eye.
 AFTERGLOW_MS = 600
 
@@ -120,7 +123,11 @@ class Stage:
         self._final_queue = f"{dead_letter_queue}.exhausted"
         self._queues = [*(group.queue for group in groups), dead_letter_queue]
         self.schedule = Schedule(folder / "schedule.db")
-        self.sidecar = SidecarProcess(folder, broker_url, policy=policy)
+        listen = f"127.0.0.1:{free_port()}"
+        self.console = f"http://{listen}/"
+        self.sidecar = SidecarProcess(
+            folder, broker_url, policy=policy, sets=[f"http.listen={listen}"]
+        )
         self._sidecar_words = "not started yet"
         self._is_dead = False
         self._is_running = False
@@ -190,6 +197,16 @@ class Stage:
         for consumer in (*self._consumers, self._final):
             if consumer is not None:
                 consumer.stop()
+
+    def leave_a_group(self, messages: int) -> None:
+        """Start the sidecar again, and let messages die that would wait for an hour.
+
+        Their consumer works by now: what a person retries is consumed.
+        """
+        self.start_sidecar()
+        self._peer.start_flaky_consumer(LEFT, failures=1, how=self._how)
+        self._peer.fill(LEFT, messages, test_id=f"{LEFT}-")
+        eventually(lambda: len(self.schedule.rows()) == messages, within_s=60, what="they wait")
 
     def _ended(self) -> int:
         result = self.result()
