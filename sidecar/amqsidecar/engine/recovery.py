@@ -91,14 +91,14 @@ class Recovery:
         now_ms = self._clock.now_ms()
         events: list[AnyEvent] = []
         self._uid = state.uid
-        held_count = 0
-        if state.token_created and token is not None:
-            held_count = self._hold_if_set_back(state, token, now_ms)
+        verdict = judge_token(state, token) if state.token_created else None
+        is_set_back = verdict is TokenVerdict.IN_DOUBT and token is not None
+        held_count = self._hold_all(state, now_ms) if is_set_back else 0
         with self._store.transaction() as tx:
-            if state.token_created:
-                cycle = self._settle(tx, state, token, now_ms, events, held_count)
-            else:
+            if verdict is None:
                 cycle = self._leap(token or 0)
+            else:
+                cycle = self._settle(tx, state, token, verdict, now_ms, events, held_count)
         if events:
             self._observe(events, None)
         if token is None:
@@ -136,8 +136,8 @@ class Recovery:
         """
         return cycle + 2 + crc32(self._uid.encode())
 
-    def _hold_if_set_back(self, state: StoreState, token: int, now_ms: int) -> int:
-        """Hold all that waits where store and broker are not of one time; return how many rows.
+    def _hold_all(self, state: StoreState, now_ms: int) -> int:
+        """Hold all that waits, for store and broker are not of one time; return how many rows.
 
         A store that was brought back has rows that were sent since; a broker that was has dead
         letters that were taken since. Nobody but a person can tell which.
@@ -145,8 +145,6 @@ class Recovery:
         Promise: what isn't held yet is held at the next start, for the token says the same until
         `_settle` is durable.
         """
-        if judge_token(state, token) is not TokenVerdict.IN_DOUBT:
-            return 0
         if state.unfinished is not None:
             with self._store.transaction() as tx:
                 tx.settle_in_doubt(state.unfinished.cycle)
@@ -169,12 +167,12 @@ class Recovery:
         tx: StoreTransaction,
         state: StoreState,
         token: int | None,
+        verdict: TokenVerdict,
         now_ms: int,
         events: list[AnyEvent],
         held_count: int,
     ) -> int:
         """Finish, undo or doubt the store's last cycle; return the number to go on from."""
-        verdict = judge_token(state, token)
         unfinished = state.unfinished
         cycle = max(state.cycle, token or 0)
         if verdict is TokenVerdict.IN_DOUBT:
