@@ -10,16 +10,12 @@ from kubernetes import broker_pods, images
 from kubernetes.broker_pods import ARTEMIS
 from kubernetes.load import Account, Load
 from kubernetes.namespace import Namespace
-from kubernetes.values import DELAY_MS, REDELIVERIES, values
-from support.helm import CHART, Manifest
+from kubernetes.values import DELAY, SLOW, SLOW_DELAY_MS, with_a_slow_queue
+from support.helm import CHART
 from support.jms_peer import ALL_TYPES
 from support.waiting import eventually
 
 KIND = ARTEMIS
-SLOW = "invoices"
-# Why: longer than the upgrade takes.
-SLOW_DELAY_MS = 40_000
-DELAY = "redeliveryDelay"
 SAY_SCHEMA = (
     "import sqlite3; file = sqlite3.connect('/var/lib/amqsidecar/schedule.db'); "
     "print(file.execute('PRAGMA user_version').fetchone()[0])"
@@ -49,9 +45,7 @@ def test_an_older_release_is_upgraded_with_its_data(
     namespace: Namespace, account: Account, tmp_path: Path
 ) -> None:
     peer = broker_pods.start(namespace, KIND)
-    rules = KIND.rules(DELAY_MS, REDELIVERIES)
-    rules["address_settings"].append({"match": SLOW, "redelivery_delay_ms": SLOW_DELAY_MS})
-    today: Manifest = values(KIND, rules=rules)
+    today = with_a_slow_queue()
     older = {"repository": images.OLDER, "tag": images.OLDER_COMMIT}
     namespace.install(today | {"image": older}, chart=older_chart(tmp_path))
     assert schema(namespace) == images.OLDER_SCHEMA

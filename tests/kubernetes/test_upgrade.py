@@ -9,18 +9,22 @@ from kubernetes import broker_pods
 from kubernetes.broker_pods import ARTEMIS, LOGIN, POD, USERS
 from kubernetes.load import Account, Load
 from kubernetes.namespace import RELEASE, Namespace, restarts
-from kubernetes.values import DELAY_MS, REDELIVERIES, values, with_rules
-from support.cluster import Manifest
+from kubernetes.values import (
+    DELAY,
+    DELAY_MS,
+    REDELIVERIES,
+    SLOW,
+    SLOW_DELAY_MS,
+    values,
+    with_a_slow_queue,
+    with_rules,
+)
 from support.helm import Refused
 from support.jms_peer import ALL_TYPES, JmsPeer
 from support.waiting import eventually
 
 KIND = ARTEMIS
 NEW_DELAY_MS = 700
-SLOW = "invoices"
-# Why: longer than an upgrade takes.
-SLOW_DELAY_MS = 40_000
-DELAY = "redeliveryDelay"
 OTHER_PASSWORD = "another"
 WRONG = "max_delivery_attemps"
 
@@ -34,13 +38,6 @@ def peer(namespace: Namespace) -> JmsPeer:
 def load(peer: JmsPeer) -> Iterator[Load]:
     with Load(peer, KIND) as load:
         yield load
-
-
-def first_values() -> Manifest:
-    """Return values with a short delay for all queues but one."""
-    rules = KIND.rules(DELAY_MS, REDELIVERIES)
-    slow = {"match": SLOW, "redelivery_delay_ms": SLOW_DELAY_MS}
-    return values(KIND, rules={"address_settings": [*rules["address_settings"], slow]})
 
 
 def revision(namespace: Namespace) -> list[str]:
@@ -61,7 +58,8 @@ def test_changed_rules_roll_the_pod_and_hold_for_new_deaths(
     peer: JmsPeer, load: Load, namespace: Namespace, account: Account
 ) -> None:
     """What waits keeps its time; a rollback brings the old rules back."""
-    namespace.install(first_values())
+    first = with_a_slow_queue()
+    namespace.install(first)
     load.send_hopeless()
     peer.produce(SLOW)
     peer.fail(SLOW, messages=len(ALL_TYPES))
@@ -71,7 +69,7 @@ def test_changed_rules_roll_the_pod_and_hold_for_new_deaths(
         lambda: namespace.metric(namespace.pod(), waits) == len(ALL_TYPES), what="the slow wait"
     )
 
-    namespace.install(with_rules(first_values(), KIND.rules(NEW_DELAY_MS, REDELIVERIES)))
+    namespace.install(with_rules(first, KIND.rules(NEW_DELAY_MS, REDELIVERIES)))
 
     assert namespace.get("pod", namespace.pod())["metadata"]["uid"] != old_pod
     [late] = peer.produce(SLOW, "Text")

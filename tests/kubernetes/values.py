@@ -3,11 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes.broker_pods import LOGIN, Kind
+from kubernetes.broker_pods import ARTEMIS, LOGIN, Kind
 from support.cluster import Manifest
 
 DELAY_MS = 300
 REDELIVERIES = 3
+SLOW = "invoices"
+"""A queue whose messages wait for longer than an upgrade takes, by `with_a_slow_queue`."""
+SLOW_DELAY_MS = 40_000
+DELAY = "redeliveryDelay"
+"""The property in which a message that came back says how long it waited."""
 
 
 def values(kind: Kind, *, rules: Manifest | None = None, **sections: Any) -> Manifest:
@@ -40,6 +45,13 @@ def shared(kind: Kind, store_url: str, secret: str, replicas: int) -> Manifest:
         "replicas": replicas,
         "store": {"passwordSecret": secret},
     }
+
+
+def with_a_slow_queue() -> Manifest:
+    """Return values for Artemis, with a long delay for the messages of `SLOW` alone."""
+    rules = ARTEMIS.rules(DELAY_MS, REDELIVERIES)
+    rules["address_settings"].append({"match": SLOW, "redelivery_delay_ms": SLOW_DELAY_MS})
+    return values(ARTEMIS, rules=rules)
 
 
 def with_rules(before: Mapping[str, Any], rules: Manifest) -> Manifest:
