@@ -147,7 +147,7 @@ class Run:
                 len({one.id for one in events if one.outcome == "succeeded"})
                 == len(self.sent) - always
             ),
-            within_s=60,
+            within_s=120,
             what="all messages that can succeed have succeeded",
         )
         final = f"{self.dead_letter_queue}.exhausted"
