@@ -974,3 +974,14 @@ def test_a_table_on_a_terminal_keeps_brackets(
 )
 def test_a_size_has_a_unit(count: int, expected: str) -> None:
     assert words.size(count) == expected
+
+
+def test_a_job_without_its_libraries_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "amqsidecar.pipeline.causes", None)
+    job = ["pipeline", "causes", "--events", "journal", "--output-folder", "out"]
+    assert main.run_command_line(job) == 78
+    error = capsys.readouterr().err
+    assert 'amqsidecar pipeline: needs more libraries: pip install "amqsidecar[pipeline]"' in error
+    assert main.run_command_line(["pipeline", "causes", "--help"]) == 0

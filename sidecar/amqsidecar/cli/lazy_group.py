@@ -7,13 +7,18 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from amqsidecar.errors import ConfigError, Problem
 
-def lazy_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
+
+def lazy_group(
+    commands: Mapping[str, tuple[str, str]], *, extra: str | None = None
+) -> type[TyperGroup]:
     """Return a kind of group that imports a command when it is asked for.
 
     Args:
         commands: each command's name, and the module in this package and the function, or the group
             of commands, that it is; in the order of the help.
+        extra: what has to be installed to run them, but not for their help; None = nothing more.
     """
 
     class LazyGroup(TyperGroup):
@@ -32,5 +37,14 @@ def lazy_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
                     found = single
                 self.commands[cmd_name] = typer.main.get_command(found)
             return self.commands[cmd_name]
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except ModuleNotFoundError as error:
+                if extra is None:
+                    raise
+                what = f'needs more libraries: pip install "amqsidecar[{extra}]" ({error})'
+                raise ConfigError([Problem(ctx.command_path, what)]) from error
 
     return LazyGroup

@@ -17,7 +17,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 app = typer.Typer(
     name="pipeline",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(COMMANDS, extra="pipeline"),
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,

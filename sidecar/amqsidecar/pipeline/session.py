@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from amqsidecar.errors import ConfigError, Problem
@@ -20,7 +21,7 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
         conf: settings as `key=value`; they win.
 
     Raises:
-        ConfigError: a setting is not of this form.
+        ConfigError: a setting is not of this form, or Java does not run Spark.
     """
     builder = SparkSession.builder.appName(f"amqsidecar {job}")
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -45,4 +46,13 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
         settings[key.strip()] = value
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        what = (
+            "Spark did not start; why stands above. It needs Java 17 or later, on the path or where"
+            " JAVA_HOME says, and settings (--conf, --master) that it knows"
+        )
+        raise ConfigError([Problem("java", what)]) from error
