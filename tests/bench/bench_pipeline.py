@@ -4,12 +4,14 @@ Each runs in a process of its own, with a new JVM on two cores, over ten times a
 before, up to the number asked for. Two plain queries tell what Spark itself needs for the same
 columns: `scan` aggregates them by event type and destination, `by message` by message, which no
 question about a message's life comes around. Starting Spark and making the journal don't count;
-reading, writing tables and the report do. Nothing is asserted.
+reading, writing tables and the report do. Of what is measured nothing is asserted; `recovery` and
+`causes` have to answer what is true.
 """
 
 import argparse
 import json
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.session import open_session
 from bench.journal_generator import plan_for, policy_xml, write_journal
+from bench.journal_truth import check_causes, check_recovery
 
 MASTER = "local[2]"
 CONF = ("spark.driver.memory=2g", "spark.sql.shuffle.partitions=16")
@@ -43,7 +46,8 @@ COLUMNS = (
     *("origin", "destination", "cause_group"),
 )
 """What the jobs read of an event, and so the plain queries."""
-JOBS = ("recovery", "causes")
+CHECKS = {"recovery": check_recovery, "causes": check_causes}
+JOBS = tuple(CHECKS)
 JOBS_OF_THE_SMALLEST = ("whatif", "redrive")
 
 
@@ -67,37 +71,52 @@ class Run(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument(
+        "--skewed", action="store_true", help="one destination has 99 %% of the messages"
+    )
+    parser.add_argument("--only", nargs="+", help="jobs and queries to run; scan always runs")
     parser.add_argument("--folder", type=Path, help="where journals are made, else a temporary one")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
         asked = json.loads(arguments.inside)
-        took = run_inside(asked["job"], Path(asked["journal"]), Path(asked["out"]), asked["events"])
+        took = run_inside(Path(asked.pop("journal")), Path(asked.pop("out")), **asked)
         sys.stdout.write(f"\n{json.dumps(took)}\n")
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         runs = []
-        for run in measure_all(Path(folder), arguments.events):
+        for run in measure_all(
+            Path(folder), arguments.events, arguments.only, is_skewed=arguments.skewed
+        ):
             sys.stderr.write(f"{run}\n")
             runs.append(run)
     sys.stdout.write(f"{machine()}\n\n{table(runs)}\n")
 
 
-def measure_all(folder: Path, most: int) -> Iterator[Run]:
+def measure_all(
+    folder: Path, most: int, only: Sequence[str] | None, *, is_skewed: bool
+) -> Iterator[Run]:
     events = min(SMALLEST, most)
     while events <= most:
         journal = folder / f"events-{events}"
-        yield measure("generate", journal, events)
+        yield measure("generate", journal, events, is_skewed=is_skewed)
         jobs = (*JOBS, *JOBS_OF_THE_SMALLEST) if events <= SMALLEST else JOBS
         for job in (*QUERIES, *jobs):
-            yield measure(job, journal, events)
+            if only is None or job in (SCAN, *only):
+                yield measure(job, journal, events, is_skewed=is_skewed)
         events *= 10
 
 
-def measure(job: str, journal: Path, events: int) -> Run:
+def measure(job: str, journal: Path, events: int, *, is_skewed: bool) -> Run:
     """Run a job, or a plain query, in a process of its own, and watch its memory."""
     with tempfile.TemporaryDirectory(dir=journal.parent) as out, tempfile.TemporaryFile() as log:
-        asked = {"job": job, "journal": str(journal), "out": out, "events": events}
+        asked = {
+            "job": job,
+            "journal": str(journal),
+            "out": out,
+            "events": events,
+            "is_skewed": is_skewed,
+        }
         process = subprocess.Popen(
             [sys.executable, __file__, "--inside", json.dumps(asked)],
             stdout=log,
@@ -114,12 +133,16 @@ def measure(job: str, journal: Path, events: int) -> Run:
     return Run(job, events, *json.loads(said[-1]), peak / MIB, os.getloadavg()[0])
 
 
-def run_inside(job: str, journal: Path, out: Path, events: int) -> tuple[float, float]:
+def run_inside(
+    journal: Path, out: Path, *, job: str, events: int, is_skewed: bool
+) -> tuple[float, float]:
     """Return how many seconds it takes and works, from a session that is ready."""
+    truth = journal.with_suffix(".truth")
     spark = open_session(f"bench {job}", MASTER, CONF)
     began_s, worked_s = time.monotonic(), tree_cpu_s(os.getpid())
     if job == "generate":
-        write_journal(spark, str(journal), plan_for(events))
+        plan = plan_for(events, is_skewed=is_skewed)
+        truth.write_bytes(pickle.dumps(write_journal(spark, str(journal), plan)))
     elif job in QUERIES:
         QUERIES[job](read_events(spark, str(journal)).select(*COLUMNS)).collect()
     else:
@@ -131,7 +154,10 @@ def run_inside(job: str, journal: Path, out: Path, events: int) -> tuple[float, 
         code = run_command_line(["pipeline", job, *folders])
         if code:
             sys.exit(code)
-    return time.monotonic() - began_s, tree_cpu_s(os.getpid()) - worked_s
+    took = time.monotonic() - began_s, tree_cpu_s(os.getpid()) - worked_s
+    if job in CHECKS:
+        CHECKS[job](out / job, pickle.loads(truth.read_bytes()))
+    return took
 
 
 def scan(events: DataFrame) -> DataFrame:
@@ -144,7 +170,8 @@ def by_message(events: DataFrame) -> DataFrame:
     return messages.agg(*(f.count_if(f.col(name).isNotNull()) for name in messages.columns))
 
 
-QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {"scan": scan, "by message": by_message}
+SCAN = "scan"
+QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {SCAN: scan, "by message": by_message}
 
 
 def aggregates(*more: str) -> list[Any]:
@@ -192,7 +219,7 @@ def tree_cpu_s(root: int) -> float:
 
 def table(runs: Sequence[Run]) -> str:
     """Return the runs as a table; ratios are to the scan of the same journal."""
-    scans = {run.events: run for run in runs if run.job == "scan"}
+    scans = {run.events: run for run in runs if run.job == SCAN}
     lines = [
         "| events | job | seconds | to the scan | CPU seconds | to the scan | peak MiB | load |",
         "|---:|---|---:|---:|---:|---:|---:|---:|",

@@ -1,4 +1,7 @@
-"""One Spark session for all tests of the pipeline: it takes five seconds to start."""
+"""One Spark session for all tests of the pipeline, and journals that several modules share.
+
+A session takes five seconds to start.
+"""
 
 from collections.abc import Iterator
 
@@ -6,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.session import open_session
+from bench.journal_generator import Plan, plan_for
+from pipeline.generated import Generated
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +29,16 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def even(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    """A journal of 20,000 events over 20 destinations."""
+    return Generated(spark, tmp_path_factory.mktemp("even"), plan_for(20_000, days=2))
+
+
+@pytest.fixture(scope="session")
+def skewed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    """A small one of which one destination has 99 % of the messages, and so few partitions all."""
+    plan = Plan(lives=1_000, days=1, is_skewed=True)
+    return Generated(spark, tmp_path_factory.mktemp("skewed"), plan)

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from pyspark.sql import SparkSession
 from ruamel.yaml import YAML
 
-from amqsidecar.cli.main import run_command_line
 from amqsidecar.cli.pipeline_command import COMMANDS
-from bench.journal_generator import Plan, policy_xml, write_journal
+from pipeline.generated import Generated
 from support.spark_cluster import SparkCluster
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
@@ -44,26 +42,11 @@ pytestmark = pytest.mark.timeout(900)  # nine JVMs, which share what processors 
 
 
 @pytest.fixture(scope="module")
-def journal(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nearly all events are of one destination, and so of a few partitions."""
-    folder = tmp_path_factory.mktemp("cluster")
-    write_journal(spark, str(folder / "events"), Plan(lives=300, days=1, is_skewed=True))
-    (folder / "activemq.xml").write_text(policy_xml(), encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """Workers whose Python has no packages: what jobs need has to be brought."""
     folder = tmp_path_factory.mktemp("daemons")
     with SparkCluster(folder, workers=2, python=BARE_PYTHON) as started:
         yield started
-
-
-def arguments(job: str, journal: Path, out: str) -> list[str]:
-    folders = ["--events", str(journal / "events"), "--output-folder", str(journal / out / job)]
-    policy = ["--policy", f"today={journal / 'activemq.xml'}", "--no-search"]
-    return [job, *folders, *(policy if job == "whatif" else ())]
 
 
 def conf_options() -> list[str]:
@@ -92,29 +75,28 @@ def tables(folder: Path) -> dict[str, list[str]]:
 
 
 def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
-    cluster: SparkCluster, journal: Path
+    cluster: SparkCluster, skewed: Generated
 ) -> None:
     asked = [
-        ["pipeline", *arguments(job, journal, "cluster"), "--master", cluster.url, *conf_options()]
+        ["pipeline", *skewed.arguments(job, "cluster"), "--master", cluster.url, *conf_options()]
         for job in JOBS
     ]
     finish([sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(asked)])
     assert cluster.workers_of(f"amqsidecar {JOBS[0]}") == 2
     for job in JOBS:
-        assert run_command_line(["pipeline", *arguments(job, journal, "local")]) == 0
-        here, there = tables(journal / "local" / job), tables(journal / "cluster" / job)
+        here, there = tables(skewed.output(job)), tables(skewed.folder / "cluster" / job)
         assert any(here.values())
         assert there == here, job
 
 
-def test_submit_brings_all_that_workers_need(cluster: SparkCluster, journal: Path) -> None:
+def test_submit_brings_all_that_workers_need(cluster: SparkCluster, skewed: Generated) -> None:
     """`whatif` decides by the sidecar's own policy, in Python on the workers."""
-    job = arguments("whatif", journal, "submitted")
+    job = skewed.arguments("whatif", "submitted")
     options = ["--master", cluster.url, *conf_options()]
     options += ["--conf", f"spark.pyspark.python={BARE_PYTHON}"]
     finish([sys.executable, str(DEPLOYMENT / "submit"), *options, "--", *job])
-    assert run_command_line(["pipeline", *arguments("whatif", journal, "local")]) == 0
-    here, there = tables(journal / "local" / "whatif"), tables(journal / "submitted" / "whatif")
+    here = tables(skewed.output("whatif"))
+    there = tables(skewed.folder / "submitted" / "whatif")
     assert any(here.values())
     assert there == here
 
