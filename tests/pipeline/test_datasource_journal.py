@@ -260,3 +260,10 @@ def test_a_query_reads_on_where_it_was_after_compaction_and_retention(
     write_segments(journal, [6])
     with pytest.raises(StreamingQueryException, match="segments 5 of stream main are in none"):
         run_stream(spark, journal, out)
+
+
+def test_a_stream_refuses_wrong_options_before_it_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(AnalysisException, match="option pth: there is no such option"):
+        spark.readStream.format("amqsidecar").option("pth", "y").load(str(tmp_path))

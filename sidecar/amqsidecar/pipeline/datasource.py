@@ -1,7 +1,7 @@
 """`format("amqsidecar")`: journals, and dead-letter queues of a live broker, as DataFrames."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -38,8 +38,16 @@ class SidecarSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the columns, which are fixed."""
-        return DEAD_LETTERS if self._is_of_a_broker else EVENTS
+        """Return the columns, which are fixed.
+
+        Raises:
+            ConfigError: an option is unknown, or has no such value. Spark asks for columns first.
+        """
+        if self._is_of_a_broker:
+            _dead_letter_options(self.options)
+            return DEAD_LETTERS
+        _journal_options(self.options)
+        return EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads once."""
@@ -54,19 +62,10 @@ class SidecarSource(DataSource):
         return DeadLetterReader(_dead_letter_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return what reads on and on.
-
-        Raises:
-            ConfigError: it is a dead-letter queue. What lies there comes and goes, and a broker
-                tells no offset to read on from.
-        """
+        """Return what reads on and on; of a dead-letter queue one that refuses to."""
         self._check_schema(schema)
         if self._is_of_a_broker:
-            what = (
-                "a dead-letter queue can't be streamed: what lies there comes and goes, so there "
-                "is no place to read on from; stream the journal of its sidecar"
-            )
-            raise ConfigError([Problem(f'format("{FORMAT}")', what)])
+            return _NoStream()
         return JournalStreamReader(_journal_options(self.options))
 
     @property
@@ -77,6 +76,29 @@ class SidecarSource(DataSource):
         if schema.simpleString() != self.schema().simpleString():
             what = "has columns of its own: leave .schema(...) away, and select what you need"
             raise ConfigError([Problem(f'format("{FORMAT}")', what)])
+
+
+class _NoStream(DataSourceStreamReader):
+    """A dead-letter queue: what lies there comes and goes, and no broker tells an offset.
+
+    Why no error before it is made: Spark would put one of its own behind it.
+    """
+
+    def initialOffset(self) -> Never:  # noqa: N802 - Spark's name
+        """Refuse.
+
+        Raises:
+            ConfigError: always.
+        """
+        what = (
+            "a dead-letter queue can't be streamed: what lies there comes and goes, so there "
+            "is no place to read on from; stream the journal of its sidecar"
+        )
+        raise ConfigError([Problem(f'format("{FORMAT}")', what)])
+
+    def read(self, partition: Any) -> Never:
+        """Refuse, as nothing was planned."""
+        self.initialOffset()
 
 
 def _journal_options(options: Mapping[str, str]) -> JournalOptions:
