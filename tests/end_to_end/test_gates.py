@@ -92,7 +92,8 @@ def test_a_breaker_opens_probes_and_closes(
 ) -> None:
     queue, peer = f"e2e.back.{unique}", JmsPeer.of(broker, "qpid")
     gates = (
-        '[{"breaker": {"default_entry": {"least": 3, "probe": 1, "wait_ms": 6000,'
+        # Why four: it must not open before the last one was re-sent.
+        '[{"breaker": {"default_entry": {"least": 4, "probe": 1, "wait_ms": 6000,'
         ' "verdict_ms": 1000}}}]'
     )
     with sidecar_with(tmp_path, broker, gates) as sidecar:

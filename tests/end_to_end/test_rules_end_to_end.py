@@ -107,16 +107,15 @@ def test_all_four_combinations_of_fallback_and_exhausted(
         sidecar.start()
         for queue in (uncovered, covered):
             peer.produce(queue, "Text", test_id=queue)
+
+        def ended() -> float:
+            exhausted = sidecar.metric("amqsidecar_exhausted_total")
+            return exhausted + sidecar.metric("amqsidecar_discarded_total")
+
         peer.fail(uncovered, messages=1, deliveries=1)
+        eventually(lambda: ended() == 1, what="the first message has come to its end")
         seen = peer.fail(covered, messages=1, deliveries=2)
-        eventually(
-            lambda: (
-                sidecar.metric("amqsidecar_exhausted_total")
-                + sidecar.metric("amqsidecar_discarded_total")
-                == 2
-            ),
-            what="both messages have come to their end",
-        )
+        eventually(lambda: ended() == 2, what="both messages have come to their end")
         for queue, is_kept in ((uncovered, falls_back), (covered, sends_exhausted)):
             final = f"DLQ.{queue}.exhausted"
             dead = peer.consume(final, count=1 if is_kept else None, wait_ms=None)
