@@ -20,6 +20,7 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.pipeline import tables
 from amqsidecar.pipeline.recovery_tables import (
+    incidences,
     recovery_by_attempt,
     recovery_by_message,
     recovery_curve,
@@ -202,7 +203,7 @@ def test_what_nobody_was_observed_to_the_horizon_of_is_not_known(spark: SparkSes
             {"kind": "resend", "attempt": 1, "outcome": "open", "after_ms": 20, "messages": 4},
         ],
     )
-    (one,) = recovery_by_attempt(counts, recovery_curve(counts, 0.95)).collect()
+    (one,) = recovery_by_attempt(counts, recovery_curve(incidences(counts, 0.95))).collect()
     assert (one.messages, one.returned, one.open) == (5, 1, 4)
     assert (one.share_recovered, one.low) == (None, 0)
     assert 0.8 < one.high < 1
@@ -226,7 +227,7 @@ def test_lives_by_hand(spark: SparkSession) -> None:
             {**message, "outcome": "exhausted", "entry_stage": 3, "exit_stage": 4, "messages": 1},
         ],
     )
-    rows = recovery_by_message(counts, 0.95).orderBy("attempts").collect()
+    rows = recovery_by_message(incidences(counts, 0.95)).orderBy("attempts").collect()
     assert [(one.attempts, one.at_risk, one.recovered, one.ended, one.waiting) for one in rows] == [
         (0, 10, 0, 2, 0),
         (1, 8, 4, 0, 1),

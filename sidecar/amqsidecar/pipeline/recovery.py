@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.recovery_lives import (
@@ -20,6 +20,7 @@ from amqsidecar.pipeline.recovery_lives import (
 )
 from amqsidecar.pipeline.recovery_report import write_report
 from amqsidecar.pipeline.recovery_tables import (
+    incidences,
     recovery_by_attempt,
     recovery_by_message,
     recovery_curve,
@@ -71,31 +72,29 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
     surveyed = survey(events, options.until_ms).persist()
     streams = results.keep("recovery_streams", observed_streams(surveyed, options.until_ms))
     texts = texts_of(surveyed).persist()
-    counts = count_outcomes(
+    outcomes = count_outcomes(
         events,
         streams,
         horizon_ms=options.horizon_ms,
         since_ms=options.since_ms,
         until_ms=options.until_ms,
-    ).persist(StorageLevel.MEMORY_AND_DISK)
-    curve = recovery_curve(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
-
-    def keep(name: str, table: DataFrame) -> DataFrame:
-        return results.keep(name, with_texts(table, texts))
-
-    keep("recovery_counts", counts)
+    )
+    # Why as they are read back: the plan of each table begins at the counts, not at the events.
+    counts = results.keep("recovery_counts", with_texts(outcomes, texts))
+    estimates = incidences(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
+    curve = results.keep("recovery_curve", recovery_curve(estimates))
     write_report(
         results.report_path,
         _facts(options),
         options.min_messages,
         streams=streams,
-        summary=keep("recovery_summary", recovery_summary(counts)),
-        attempts=keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
-        curve=keep("recovery_curve", curve),
-        by_message=keep("recovery_by_message", recovery_by_message(counts, options.confidence)),
-        times=keep("time_to_recovery", time_to_recovery(counts, options.confidence)),
+        summary=results.keep("recovery_summary", recovery_summary(counts)),
+        attempts=results.keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
+        curve=curve,
+        by_message=results.keep("recovery_by_message", recovery_by_message(estimates)),
+        times=results.keep("time_to_recovery", time_to_recovery(estimates)),
     )
-    for frame in (curve, counts, texts, surveyed):
+    for frame in (estimates, texts, surveyed):
         frame.unpersist()
 
 

@@ -24,18 +24,21 @@ QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 _ENDED: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
 
 
-def recovery_curve(counts: DataFrame, confidence: float) -> DataFrame:
+def incidences(counts: DataFrame, confidence: float) -> DataFrame:
+    """Return the estimates that three of the tables are made of, from one pass over the counts.
+
+    Returns:
+        The columns of `survival.cumulative_incidence` by `of`, `RESENDS` and `time`. `of` is
+        `resend`: returns after each re-send; `message`: recoveries after the first death; `life`:
+        recoveries over the stages of lives.
+    """
+    return cumulative_incidence(_flows(counts), ("of", *RESENDS), "time", confidence)
+
+
+def recovery_curve(estimates: DataFrame) -> DataFrame:
     """Return `RECOVERY_CURVE`: after each re-send, how many have not returned by when."""
-    flows = _flows(
-        counts.where(f.col("kind") == "resend"),
-        RESENDS,
-        begin=f.lit(0),
-        end=f.col("after_ms"),
-        happened=f.col("outcome") == "returned",
-        competed=f.lit(False),
-    )
     return (
-        cumulative_incidence(flows, RESENDS, "time", confidence)
+        estimates.where(f.col("of") == "resend")
         .select(
             *RESENDS,
             f.col("time").alias("after_ms"),
@@ -85,20 +88,12 @@ def recovery_by_attempt(counts: DataFrame, curve: DataFrame) -> DataFrame:
     )
 
 
-def recovery_by_message(counts: DataFrame, confidence: float) -> DataFrame:
+def recovery_by_message(estimates: DataFrame) -> DataFrame:
     """Return `RECOVERY_BY_MESSAGE`: the incidence of recovery over the stages of lives."""
-    flows = _flows(
-        counts.where(f.col("exit_stage").isNotNull()),
-        GROUP,
-        begin=f.col("entry_stage"),
-        end=f.col("exit_stage"),
-        happened=f.col("outcome") == "recovered",
-        competed=f.col("outcome").isin(*_ENDED),
-    )
-    curve = cumulative_incidence(flows, GROUP, "time", confidence)
     at_end = f.struct("share", "low", "high", "remaining")
     return (
-        curve.withColumn("attempts", f.ceil(f.col("time") / 2))
+        estimates.where(f.col("of") == "life")
+        .withColumn("attempts", f.ceil(f.col("time") / 2))
         .groupBy(*GROUP, "attempts")
         .agg(
             f.min_by("at_risk", "time").alias("at_risk"),
@@ -120,17 +115,9 @@ def recovery_by_message(counts: DataFrame, confidence: float) -> DataFrame:
     )
 
 
-def time_to_recovery(counts: DataFrame, confidence: float) -> DataFrame:
+def time_to_recovery(estimates: DataFrame) -> DataFrame:
     """Return `TIME_TO_RECOVERY`: when the incidence of recovery reaches `QUANTILES`."""
-    flows = _flows(
-        counts.where((f.col("kind") == "message") & f.col("after_ms").isNotNull()),
-        GROUP,
-        begin=f.lit(0),
-        end=f.col("after_ms"),
-        happened=f.col("outcome") == "recovered",
-        competed=f.col("outcome").isin(*_ENDED),
-    )
-    curve = cumulative_incidence(flows, GROUP, "time", confidence)
+    curve = estimates.where(f.col("of") == "message")
     return (
         reached_at(curve, GROUP, "time", QUANTILES)
         .withColumnsRenamed({"after": "after_ms", "earliest": "earliest_ms", "latest": "latest_ms"})
@@ -155,32 +142,38 @@ def recovery_summary(counts: DataFrame) -> DataFrame:
     )
 
 
-def _flows(
-    counts: DataFrame,
-    keys: Sequence[str],
-    *,
-    begin: Column,
-    end: Column,
-    happened: Column,
-    competed: Column,
-) -> DataFrame:
-    """Return who comes and who goes at each time; see `survival.FLOWS`."""
-    comes = {"entered": f.col("messages")}
+def _flows(counts: DataFrame) -> DataFrame:
+    """Return who comes and who goes at each time of each estimate; see `survival.FLOWS`."""
+    has_happened = f.col("outcome").isin("returned", "recovered")
+    has_competed = f.col("outcome").isin(*_ENDED)
+    comes = {"entered": f.lit(True)}
     goes = {
-        "happened": f.when(happened, f.col("messages")),
-        "competed": f.when(competed, f.col("messages")),
-        "left": f.when(~(happened | competed), f.col("messages")),
+        "happened": has_happened,
+        "competed": has_competed,
+        "left": ~(has_happened | has_competed),
     }
-    sides = [
-        counts.select(
-            *keys,
-            time.cast("long").alias("time"),
-            *(f.coalesce(flows.get(name, f.lit(None)), f.lit(0)).alias(name) for name in FLOWS),
+    has_time, has_stage = f.col("after_ms").isNotNull(), f.col("exit_stage").isNotNull()
+
+    def flow(of: Column, time: Column, who: dict[str, Column]) -> Column:
+        counted = (
+            f.when(who.get(name, f.lit(False)), f.col("messages")).otherwise(0).alias(name)
+            for name in FLOWS
         )
-        for time, flows in ((begin, comes), (end, goes))
+        return f.struct(of.alias("of"), time.cast("long").alias("time"), *counted)
+
+    sides = [
+        f.when(has_time, flow(f.col("kind"), f.lit(0), comes)),
+        f.when(has_time, flow(f.col("kind"), f.col("after_ms"), goes)),
+        f.when(has_stage, flow(f.lit("life"), f.col("entry_stage"), comes)),
+        f.when(has_stage, flow(f.lit("life"), f.col("exit_stage"), goes)),
     ]
-    both = reduce(DataFrame.unionAll, sides)
-    return both.groupBy(*keys, "time").agg(*(_sum(name) for name in FLOWS))
+    return (
+        counts.select(*RESENDS, f.explode(f.array(*sides)).alias("flow"))
+        .where(f.col("flow").isNotNull())
+        .select(*RESENDS, "flow.*")
+        .groupBy("of", *RESENDS, "time")
+        .agg(*(_sum(name) for name in FLOWS))
+    )
 
 
 def _sum(name: str) -> Column:
