@@ -1,9 +1,11 @@
-"""Where Spark does not start, a command says what it lacks."""
+"""What a session of ours is set to; where Spark does not start, a command says what it lacks."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 
 def test_without_java_a_job_says_that_it_needs_it(tmp_path: Path) -> None:
@@ -18,3 +20,14 @@ def test_without_java_a_job_says_that_it_needs_it(tmp_path: Path) -> None:
     assert done.returncode == 78
     assert "It needs Java 17 or later" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_is_cached_has_as_few_partitions_as_its_rows_need(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", 50)
+    try:
+        few = spark.range(10).groupBy("id").count().persist()
+        assert few.count() == 10
+        assert few.rdd.getNumPartitions() <= 2
+        few.unpersist()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)

@@ -29,7 +29,11 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
         builder = builder.master(master)
     elif not is_submitted:
         builder = builder.master("local[*]")
-    settings = {"spark.sql.session.timeZone": "UTC"}
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        # Why: else what is cached keeps all partitions of its shuffle, each a task of every query.
+        "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    }
     if not is_submitted and (master is None or master.startswith("local")):
         # Why: Spark's Python processes would be whatever `python3` is, without this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
