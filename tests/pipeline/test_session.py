@@ -31,3 +31,12 @@ def test_what_is_cached_has_as_few_partitions_as_its_rows_need(spark: SparkSessi
         few.unpersist()
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", 2)
+
+
+def test_java_options_of_a_setting_come_after_ours(spark: SparkSession) -> None:
+    """The last of equal options counts to Java; the test session has some of its own."""
+    java = spark.sparkContext._jvm
+    assert java is not None
+    words = list(java.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
+    theirs = words.index("-XX:TieredStopAtLevel=1")
+    assert 0 <= words.index("-XX:Tier4InvocationThreshold=500000") < theirs
