@@ -230,7 +230,7 @@ def test_files_that_are_no_policy_are_refused(text: str, words: str) -> None:
 
 def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path: Path) -> None:
     """The path and what to look at are in the message."""
-    with pytest.raises(ConfigError, match=r"check policy\.source"):
+    with pytest.raises(ConfigError, match=r"path of the policy \(policy\.source\)"):
         load_policy(tmp_path / "gone.yaml", PLUGINS, {})
     (tmp_path / "bytes.yaml").write_bytes(b"a: \xff")
     with pytest.raises(ConfigError, match="not UTF-8"):

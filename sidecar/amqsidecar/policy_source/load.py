@@ -45,7 +45,8 @@ def load_policy(
     try:
         data = _read(path)
     except OSError as error:
-        what = f"can't be read: {error.strerror or error}; check the path of the policy"
+        why = error.strerror or error
+        what = f"can't be read: {why}; check the path of the policy (policy.source)"
         raise ConfigError([Problem(str(policy), what)]) from error
     return parse_policy(
         str(policy), data, plugins, os.environ if environment is None else environment
