@@ -8,19 +8,18 @@ for `verdict_ms` it doesn't, it is closed.
 """
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amqsidecar.plugin import (
     Destination,
     DueMessage,
+    EntriesPlugin,
     EntryFinder,
-    Gate,
     GateEntries,
+    GatePlugin,
     OptionReader,
     RuleSource,
     Wait,
-    read_entries,
 )
 
 CIRCUITS_MAX = 10_000
@@ -222,26 +221,4 @@ def _read(reader: OptionReader) -> Breaking:
     )
 
 
-class BreakerPlugin:
-    """Holds re-sends back where they come back."""
-
-    name = "breaker"
-
-    def parse_options(
-        self, options: Mapping[str, object], source: RuleSource
-    ) -> GateEntries[Breaking]:
-        """Return the checked options.
-
-        Raises:
-            ConfigError: with every problem found.
-        """
-        return read_entries(options, source, _read)
-
-    def compile(self, options: object) -> Gate:
-        """Return a gate whose circuits are closed."""
-        if not isinstance(options, GateEntries):
-            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
-        return BreakerGate(options)
-
-
-plugin = BreakerPlugin()
+plugin: GatePlugin = EntriesPlugin("breaker", _read, BreakerGate)

@@ -7,19 +7,18 @@ many as the bucket holds. Slots are a little further apart than the bucket needs
 late to its slot still finds it full.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amqsidecar.plugin import (
     Destination,
     DueMessage,
+    EntriesPlugin,
     EntryFinder,
-    Gate,
     GateEntries,
+    GatePlugin,
     OptionReader,
     RuleSource,
     Wait,
-    read_entries,
 )
 
 LANES_MAX = 10_000
@@ -164,24 +163,4 @@ def _read(reader: OptionReader) -> Pace:
     )
 
 
-class PacePlugin:
-    """Paces re-sends per destination."""
-
-    name = "pace"
-
-    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> GateEntries[Pace]:
-        """Return the checked options.
-
-        Raises:
-            ConfigError: with every problem found.
-        """
-        return read_entries(options, source, _read)
-
-    def compile(self, options: object) -> Gate:
-        """Return a gate whose buckets are full."""
-        if not isinstance(options, GateEntries):
-            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
-        return PaceGate(options)
-
-
-plugin = PacePlugin()
+plugin: GatePlugin = EntriesPlugin("pace", _read, PaceGate)

@@ -5,7 +5,6 @@ that changes to and from daylight saving time are the library's business. A wind
 opening for so many minutes, by the clock on the wall only as long as nobody sets it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -15,13 +14,13 @@ from apscheduler.triggers.cron import CronTrigger
 from amqsidecar.plugin import (
     Destination,
     DueMessage,
+    EntriesPlugin,
     EntryFinder,
-    Gate,
     GateEntries,
+    GatePlugin,
     OptionReader,
     RuleSource,
     Wait,
-    read_entries,
 )
 
 DEFAULT_ZONE = "UTC"
@@ -167,26 +166,4 @@ def _read_cron(reader: OptionReader, key: str, zone: ZoneInfo) -> CronTrigger | 
     return trigger
 
 
-class WindowsPlugin:
-    """Lets re-sends go in windows of time."""
-
-    name = "windows"
-
-    def parse_options(
-        self, options: Mapping[str, object], source: RuleSource
-    ) -> GateEntries[Windows]:
-        """Return the checked options.
-
-        Raises:
-            ConfigError: with every problem found.
-        """
-        return read_entries(options, source, _read)
-
-    def compile(self, options: object) -> Gate:
-        """Return the gate."""
-        if not isinstance(options, GateEntries):
-            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
-        return WindowGate(options)
-
-
-plugin = WindowsPlugin()
+plugin: GatePlugin = EntriesPlugin("windows", _read, WindowGate)

@@ -29,7 +29,7 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.discarding_decider import DiscardingDecider
-from amqsidecar.policy.gate_entries import EntryFinder, GateEntries, read_entries
+from amqsidecar.policy.gate_entries import EntriesPlugin, EntryFinder, GateEntries, read_entries
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider
 from amqsidecar.policy.rule_source import RuleSource
@@ -143,6 +143,7 @@ __all__ = [
     "DiscardingDecider",
     "DiscardingRules",
     "DueMessage",
+    "EntriesPlugin",
     "EntryFinder",
     "Gate",
     "GateEntries",

@@ -11,6 +11,7 @@ from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import RuleSource
 
 T = TypeVar("T")
+G = TypeVar("G")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +71,35 @@ def read_entries(
     if problems:
         raise ConfigError(problems)
     return GateEntries(tuple(entries), default_entry)
+
+
+class EntriesPlugin(Generic[T, G]):
+    """A kind of gate whose options are entries; see `GatePlugin` in `amqsidecar.plugin`."""
+
+    def __init__(
+        self, name: str, read: Callable[[OptionReader], T], gate: Callable[[GateEntries[T]], G]
+    ) -> None:
+        """Make a kind of gate.
+
+        Args:
+            name: what `policy.gates` calls it.
+            read: see `read_entries`.
+            gate: makes a gate that has seen nothing yet.
+        """
+        self.name = name
+        self._read = read
+        self._gate = gate
+
+    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> GateEntries[T]:
+        """Return the checked options.
+
+        Raises:
+            ConfigError: with every problem found.
+        """
+        return read_entries(options, source, self._read)
+
+    def compile(self, options: object) -> G:
+        """Return a gate that has seen nothing yet."""
+        if not isinstance(options, GateEntries):
+            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
+        return self._gate(options)
