@@ -33,7 +33,8 @@ class Left:
     Attributes:
         by_number: what stays in it, with `loss`, by the broker's numbers.
         forged: how many only seem to be made by STOMP, and are left out by their originals.
-        unseen: how many the management does not look at.
+        unlisted: how many the management did not look at, at the last look.
+        unseen: how many of these were so at the look before as well.
         waiting: how many were selected at the last look, and nothing was in hand.
         withheld: how many of these were so at the look before as well.
     """
@@ -41,6 +42,7 @@ class Left:
     def __init__(self) -> None:
         self.by_number: dict[int, Listed] = {}
         self.forged = 0
+        self.unlisted = 0
         self.unseen = 0
         self.waiting = 0
         self.withheld = 0
@@ -124,7 +126,11 @@ class Fetcher:
         known = {number: one for number, one in whole.items() if number in reading.wanted}
         fresh = {number: one for number, one in whole.items() if number not in known}
         self._count_waiting(reading, left)
-        left.unseen = 0 if fresh else self._count_unseen(reading, left, counted)
+        # Why two looks: what dies between two questions of one look is in one answer only.
+        before, left.unlisted = left.unlisted, 0
+        if not fresh:
+            left.unlisted = self._count_unlisted(reading, left, counted)
+        left.unseen = min(before, left.unlisted)
         if fresh:
             # Why the known ones last: what does not come must not keep others from coming.
             most = min(_FETCH_MAX, self._readings.share)
@@ -167,7 +173,7 @@ class Fetcher:
             left.waiting = self._count(reading, selected) or 0
         left.withheld = min(before, left.waiting)
 
-    def _count_unseen(self, reading: Reading, left: Left, counted: int) -> int:
+    def _count_unlisted(self, reading: Reading, left: Left, counted: int) -> int:
         """Return how many messages the management does not look at.
 
         Quirk (Artemis): it counts and lists by a selector among the first 200 of a queue only,
