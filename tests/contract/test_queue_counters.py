@@ -82,6 +82,20 @@ def test_acknowledged_is_told_from_purged(
         become(look, links, (0, 1, 2))
 
 
+def test_what_is_browsed_and_purged_between_two_looks_seems_acknowledged_on_classic(
+    counting: ClassicBroker, unique: str
+) -> None:
+    """What `outcomes.md` warns of: the broker counts a browse as handing out."""
+    peer = JmsPeer.of(counting, "openwire")
+    with ExitStack() as stack:
+        links = looking(stack, {"openwire": counting.openwire_url})
+        peer.produce(unique, ["Text"], count=3)
+        become(lambda: counts(links, unique), links, (3, 0, 0))
+        assert len(peer.browse(unique)) == 3
+        purge(counting, unique)
+        become(lambda: counts(links, unique), links, (0, 3, 0))
+
+
 def test_what_is_no_single_queue_is_left_out(artemis: Broker, unique: str) -> None:
     with ExitStack() as stack:
         for link in looking(stack, {"amqp": artemis.amqp_url}).values():

@@ -10,7 +10,9 @@ with the broker, whose `brokerId` is then another.
 So what left without having been handed out was not acknowledged: purged, or removed by a person.
 
 Quirk (Classic): dead letters count as any other that left, and a message that a person removes
-while it is handed out, or after another one was handed out in vain, can't be told from them.
+while it is handed out, or after another one was handed out in vain, can't be told from them. A
+browse hands out in vain, and leaves no other trace: what is browsed and purged between two looks
+looks as if it had been acknowledged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
