@@ -27,7 +27,7 @@ from support.brokers import ArtemisBroker, Broker
 from support.jms_message import NOT_COMPARED
 from support.jms_peer import ALL_TYPES, JmsPeer
 from support.link_amqp_artemis import AmqpArtemisHarness
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -82,7 +82,7 @@ def receive(link: Link, count: int) -> list[Delivery]:
         deliveries.extend(link.receive(count - len(deliveries)))
         return len(deliveries) == count
 
-    eventually(is_all, within_s=20, what=f"{count} deliveries")
+    eventually(is_all, what=f"{count} deliveries")
     return deliveries
 
 
@@ -218,7 +218,6 @@ def test_one_subscription_gets_it_alone(
         peer.durable_unsubscribe(client, subscription)
     eventually(
         lambda: link.route_problem(topic(f"{name}::{row.name}")),
-        within_s=20,
         what="a subscription that is gone does not route",
     )
 
@@ -552,7 +551,7 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
         broker.pause()
         try:
             with pytest.raises(LinkLost):
-                eventually(lambda: link.wait(0.5), within_s=20)
+                eventually(lambda: link.wait(0.5))
         finally:
             broker.resume()
         link.close()
@@ -641,7 +640,7 @@ def test_what_the_broker_hands_to_nobody_is_told(
         transaction.accept(delivery.handle)
     other._connection.pump(0)
     other._intake.close()
-    other._connection.run_until(lambda: other._intake.is_closed, 10)
+    other._connection.run_until(lambda: other._intake.is_closed, PATIENCE_S)
     receive(link, 1)
     link.left_behind()
     [stuck] = link.left_behind()

@@ -147,7 +147,7 @@ def received(link: AmqpClassicLink, count: int) -> list[Delivery]:
         deliveries.extend(link.receive(count - len(deliveries)))
         return len(deliveries) == count
 
-    eventually(has_all, within_s=20, what=f"{count} deliveries")
+    eventually(has_all, what=f"{count} deliveries")
     return deliveries
 
 
@@ -406,7 +406,7 @@ def test_a_message_that_only_claims_to_be_amqp_stays(
         assert link.receive(10) == []
         return [one.reason for one in link.left_behind()] == ["not_convertible"]
 
-    eventually(is_told, within_s=20)
+    eventually(is_told)
     link.close()
     [stayed] = peer.browse(f"DLQ.{unique}.orders")
     assert stayed.value("own") == "kept"

@@ -97,7 +97,6 @@ def test_a_full_queue_holds_up_nobody_else(
 
         eventually(
             lambda: len(logged(sidecar, "destination_blocked")) >= 2,
-            within_s=30,
             what="the full queue was tried again and again",
         )
         second = die(peer, free, 2, f"second-{unique}")

@@ -51,7 +51,7 @@ def test_a_second_token_ends_the_link_and_the_highest_one_stays(harness: OpenWir
         assert number == 4
         return False
 
-    eventually(is_refused, within_s=10, what="the second token is noticed")
+    eventually(is_refused, what="the second token is noticed")
     with pytest.raises(LinkLost, match="several tokens"):
         link.commit_cycle([], [], 5)
     link.close()

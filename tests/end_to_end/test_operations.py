@@ -37,7 +37,7 @@ class Site:
         """Let all that was sent die, and the sidecar hold it."""
         self.peer.fail(self.queue, "reject", messages=count, deliveries=1, quiet_ms=0)
         self.sidecar.start()
-        eventually(lambda: self.count("held") == count, within_s=60, what=f"{count} are held")
+        eventually(lambda: self.count("held") == count, what=f"{count} are held")
 
     def count(self, state: str) -> int:
         tallies = self.sidecar.json_command("status")["waiting"]
@@ -64,7 +64,7 @@ class Site:
             operation = self.operation()
             return operation if operation is not None and condition(operation) else None
 
-        return eventually(found, within_s=60, what=what)
+        return eventually(found, what=what)
 
     def retried(self) -> Counter[str]:
         """Return how often each message was retried, as the history has it."""

@@ -25,7 +25,7 @@ from support.link_stomp_artemis import StompArtemisHarness, after_a_death
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.stomp_peer import StompPeer
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -93,7 +93,7 @@ def receive(link: Link, count: int) -> list[Delivery]:
         found.extend(link.receive(count - len(found)))
         return len(found) == count
 
-    eventually(is_all, within_s=20, what=f"{count} deliveries")
+    eventually(is_all, what=f"{count} deliveries")
     return found
 
 
@@ -148,7 +148,7 @@ def take_all(link: Link, count: int, token: int = 0) -> list[Delivery]:
             link.commit_cycle(deliveries, [resend(one) for one in deliveries], cycle)
         return len(taken) >= count
 
-    eventually(is_all, within_s=20, what=f"{count} dead letters are moved")
+    eventually(is_all, what=f"{count} dead letters are moved")
     return taken
 
 
@@ -554,7 +554,11 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
         for place in (*crash_points.ALL_NAMES, crash_points.ACCEPTING):
             sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{place}:1"})
             try:
-                eventually(lambda: not sidecar.is_running(), what=f"it is killed at {place}")
+                eventually(
+                    lambda: not sidecar.is_running(),
+                    within_s=30,
+                    what=f"it is killed at {place}",
+                )
             except TimeoutError:
                 restart_broker()
                 eventually(lambda: not sidecar.is_running(), what=f"it is killed at {place}")
@@ -568,7 +572,7 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
                 eventually(is_done, within_s=12, every_s=0.5)
         if now != (0, 0):
             restart_broker()
-            eventually(is_done, within_s=60, every_s=0.5, last=lambda _: f"left: {left()}")
+            eventually(is_done, every_s=0.5, last=lambda _: f"left: {left()}")
         eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
         assert sidecar.stop() == 0
         succeeded = consumer.succeeded()
@@ -605,7 +609,7 @@ def test_a_token_that_the_broker_hands_to_nobody_is_told(
         other._token.accept(other._coordinator.begin())
         other._connection.pump(0)
         other._token.close()
-        other._connection.run_until(lambda: other._token.is_closed, 10)
+        other._connection.run_until(lambda: other._token.is_closed, PATIENCE_S)
         eventually(told, what="it is told")
         assert [line["queue"] for line in told()] == [str(queue(token_queue))]
         other.close()

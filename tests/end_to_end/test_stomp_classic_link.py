@@ -34,7 +34,7 @@ from support.openwire_wire import WireMessage
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.stomp_peer import Frame, StompPeer
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -118,7 +118,7 @@ def stomp(broker: ClassicBroker) -> Iterator[StompPeer]:
         yield peer
 
 
-def receive(link: StompClassicLink, count: int, within_s: float = 20.0) -> list[Delivery]:
+def receive(link: StompClassicLink, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
     found: list[Delivery] = []
     deadline = time.monotonic() + within_s
     while len(found) < count and time.monotonic() < deadline:
@@ -517,7 +517,7 @@ def test_what_the_broker_can_not_convert_is_found_and_left(
             return True
         return False
 
-    eventually(move_all_good, within_s=60, what="all that can be taken is moved")
+    eventually(move_all_good, what="all that can be taken is moved")
     assert len(unreadable) == 4
     assert openwire.depth(unique) == 3
     stays = openwire.drain_raw(f"DLQ.{unique}")

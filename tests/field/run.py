@@ -162,4 +162,4 @@ def _send_over_stomp(broker: Broker, queue: str) -> None:
 def wait_for_http(broker: Broker) -> None:
     """Wait until the broker's web server listens, which starts after it."""
     port = broker.ports["HTTP_PORT"]
-    eventually(lambda: is_open(port), within_s=60, what="the web server listens")
+    eventually(lambda: is_open(port), what="the web server listens")

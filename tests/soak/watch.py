@@ -79,7 +79,7 @@ class WatchedSidecar(SidecarProcess):
         """Return what lives in the process now."""
         self._objects_path.unlink(missing_ok=True)
         self._running().send_signal(signal.SIGUSR1)
-        eventually(self._objects_path.exists, within_s=60, what="the sidecar lists its objects")
+        eventually(self._objects_path.exists, what="the sidecar lists its objects")
         told = json.loads(self._objects_path.read_text())
         return Objects(told["blocks"], Counter(told["types"]))
 

@@ -18,7 +18,7 @@ from amqsidecar.brokers.endpoint import Endpoint
 from support import maven
 from support.broker_xml import PASSWORD, USER
 from support.ports import is_open
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 # Why: start-up counts in function tests, throughput does not.
 QUICK_START = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -235,9 +235,9 @@ class Broker(ABC):
         return f"{self.kind} {self.version} at {self.folder}"
 
     def endpoint(self, mark: str, **options: Any) -> Endpoint:
-        """Return a connector as links take it, by its mark; our user, unless it is said."""
-        login = {"user": self.user, "password": self.password}
-        return Endpoint("127.0.0.1", self.ports[mark], **{**login, **options})
+        """Return a connector as links take it, by its mark; our user and patience by default."""
+        known = {"user": self.user, "password": self.password, "connect_timeout_s": PATIENCE_S}
+        return Endpoint("127.0.0.1", self.ports[mark], **{**known, **options})
 
     def _url(self, scheme: str, mark: str) -> str:
         return f"{scheme}://{self.user}:{self.password}@127.0.0.1:{self.ports[mark]}"

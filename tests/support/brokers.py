@@ -26,6 +26,7 @@ from support.broker_xml import (
     classic_xml,
 )
 from support.ports import free_port
+from support.waiting import PATIENCE_S
 
 __all__ = [
     "FULL_SPEED",
@@ -50,7 +51,7 @@ class ClassicBroker(Broker):
         *,
         jvm_flags: Sequence[str] = QUICK_START,
         folder: Path | None = None,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = PATIENCE_S,
         **options: Any,
     ) -> None:
         """Prepare a Classic broker.
@@ -170,7 +171,7 @@ class ArtemisBroker(Broker):
         *,
         jvm_flags: Sequence[str] = QUICK_START,
         folder: Path | None = None,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = PATIENCE_S,
         **options: Any,
     ) -> None:
         """Prepare an Artemis broker.

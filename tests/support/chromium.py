@@ -6,7 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from support.waiting import PATIENCE_S
+
+_PATIENCE_MS = PATIENCE_S * 1000
+expect.set_options(timeout=_PATIENCE_MS)
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
@@ -47,7 +52,7 @@ def opened_page(browser: Browser, address: str, **options: Any) -> Iterator[Page
     """
     complaints: list[str] = []
     context = browser.new_context(base_url=address, **options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(_PATIENCE_MS)
     context.add_init_script(_TELL_VIOLATIONS)
     page = context.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -19,6 +19,7 @@ from typing import Any, Self
 from support.brokers import Broker
 from support.jms_message import Delivery, JmsMessage, Rate, Typed, typed
 from support.jms_process import PeerError, PeerProcess, shared_process
+from support.waiting import PATIENCE_S
 
 __all__ = [
     "ALL_TYPES",
@@ -509,7 +510,7 @@ class FlakyConsumer(_Background):
         self,
         condition: Callable[[list[Delivery]], bool],
         *,
-        within_s: float = 60.0,
+        within_s: float = PATIENCE_S,
         what: str = "condition on the flaky consumer's events",
     ) -> list[Delivery]:
         """Wait until the condition holds for the events, and return them."""
@@ -519,7 +520,7 @@ class FlakyConsumer(_Background):
                 raise TimeoutError(f"{what}: not within {within_s:g} s; last events:\n{last}")
             return list(self._events)
 
-    def wait_for_successes(self, count: int, *, within_s: float = 60.0) -> list[str]:
+    def wait_for_successes(self, count: int, *, within_s: float = PATIENCE_S) -> list[str]:
         """Wait until `count` different messages have succeeded, and return all successes."""
         self.wait_for(
             lambda events: len({one.id for one in events if one.outcome == "succeeded"}) >= count,

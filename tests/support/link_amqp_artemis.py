@@ -15,6 +15,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, queue
 from support.brokers import Broker
 from support.link_harness import Drained
+from support.waiting import PATIENCE_S
 
 _VAIN_DRAINS_MAX = 20
 
@@ -39,8 +40,8 @@ class AmqpArtemisHarness:
         """Connect the harness itself."""
         self.connection = AmqpConnection(self.broker.endpoint("PORT"), SystemClock())
         self.connection.open(f"harness-{uuid.uuid4().hex}")
-        self.management = ArtemisManagement(self.connection)
-        self.management.prepare(10)
+        self.management = ArtemisManagement(self.connection, PATIENCE_S)
+        self.management.prepare(PATIENCE_S)
         assert self.management.missing is None
 
     def make_link(self, instance: str) -> AmqpArtemisLink:
@@ -70,9 +71,9 @@ class AmqpArtemisHarness:
         sender = Sender(self.connection, self._name(), address, capability=capability)
         sent = []
         for message in messages:
-            assert self.connection.run_until(lambda: sender.credit > 0, 10), sender.refusal
+            assert self.connection.run_until(lambda: sender.credit > 0, PATIENCE_S), sender.refusal
             sent.append(sender.send(bytes(message.encode())))
-        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), 30)
+        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), PATIENCE_S)
         assert [refusal_words(one) for one in sent] == [None] * len(sent)
         self._close(sender)
 
@@ -107,7 +108,9 @@ class AmqpArtemisHarness:
         # Why more than once: a busy broker drains the credit before it has looked into the queue.
         while vain < _VAIN_DRAINS_MAX:
             receiver.drain(500)
-            assert self.connection.run_until(lambda: receiver.is_drained, 30), receiver.refusal
+            assert self.connection.run_until(lambda: receiver.is_drained, PATIENCE_S), (
+                receiver.refusal
+            )
             arrived = receiver.take_arrived(500)
             for in_hand, message in arrived:
                 receiver.settle(in_hand, cproton.PN_ACCEPTED)
@@ -162,5 +165,5 @@ class AmqpArtemisHarness:
 
     def _close(self, end: Sender | Receiver) -> None:
         end.close()
-        assert self.connection.run_until(lambda: end.is_closed, 10)
+        assert self.connection.run_until(lambda: end.is_closed, PATIENCE_S)
         end.forget()

@@ -15,6 +15,7 @@ from amqsidecar.model.destination import queue
 from support.brokers import Broker
 from support.link_harness import Drained
 from support.link_openwire import OpenWireHarness
+from support.waiting import PATIENCE_S
 
 NO_NAMES = DeadLetterNames(None)
 
@@ -86,9 +87,9 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
         sender = Sender(self.connection, self._link_name(), f"queue://{queue_name}")
         sent = []
         for message in messages:
-            assert self.connection.run_until(lambda: sender.credit > 0, 10), sender.refusal
+            assert self.connection.run_until(lambda: sender.credit > 0, PATIENCE_S), sender.refusal
             sent.append(sender.send(message))
-        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), 30)
+        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), PATIENCE_S)
         assert [refusal_words(one) for one in sent] == [None] * len(sent)
         self._close(sender)
 
@@ -115,7 +116,9 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
         found: list[bytes] = []
         while True:
             receiver.drain(500)
-            assert self.connection.run_until(lambda: receiver.is_drained, 30), receiver.refusal
+            assert self.connection.run_until(lambda: receiver.is_drained, PATIENCE_S), (
+                receiver.refusal
+            )
             arrived = receiver.take_arrived(500)
             for in_hand, message in arrived:
                 receiver.settle(in_hand, cproton.PN_ACCEPTED)
@@ -136,5 +139,5 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def _close(self, end: Sender | Receiver) -> None:
         end.close()
-        assert self.connection.run_until(lambda: end.is_closed, 10)
+        assert self.connection.run_until(lambda: end.is_closed, PATIENCE_S)
         end.forget()

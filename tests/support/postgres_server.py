@@ -26,7 +26,7 @@ import psycopg
 from psycopg import sql
 
 from support.ports import free_port
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 USER = "postgres"
 """The superuser, and the system user that the server runs as when root starts it."""
@@ -105,7 +105,7 @@ class PostgresServer:
             self.wait_ready()
         return self
 
-    def wait_ready(self, within_s: float = 60) -> None:
+    def wait_ready(self, within_s: float = PATIENCE_S) -> None:
         """Wait until it takes connections: after a crash it first repeats what it had done."""
         eventually(self._is_ready, within_s=within_s, what=f"{self} takes connections")
 

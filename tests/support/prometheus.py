@@ -89,7 +89,7 @@ class Prometheus:
                 stderr=log,
             )
         try:
-            eventually(self._is_ready, within_s=60, what="Prometheus is ready")
+            eventually(self._is_ready, what="Prometheus is ready")
         except BaseException:
             self.__exit__(None, None, None)
             raise

@@ -9,8 +9,7 @@ from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from support import maven
 from support.brokers import ArtemisBroker, Broker, ClassicBroker
-
-_TIMEOUT_S = 30.0
+from support.waiting import PATIENCE_S
 
 
 def purge(broker: Broker, queue: str) -> None:
@@ -38,14 +37,14 @@ def manage_artemis(broker: ArtemisBroker, question: Question) -> object:
         broker.ports["PORT"],
         user=broker.user,
         password=broker.password,
-        connect_timeout_s=10,
+        connect_timeout_s=PATIENCE_S,
         idle_timeout_s=30,
     )
     connection = AmqpConnection(endpoint, SystemClock())
     connection.open(f"manages-{uuid4().hex}")
-    management = ArtemisManagement(connection)
+    management = ArtemisManagement(connection, PATIENCE_S)
     try:
-        management.prepare(_TIMEOUT_S)
+        management.prepare(PATIENCE_S)
         answer = management.ask(question)
     finally:
         management.close()
@@ -55,5 +54,5 @@ def manage_artemis(broker: ArtemisBroker, question: Question) -> object:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return done.stdout + done.stderr

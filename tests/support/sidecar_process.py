@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 COMMAND = (sys.executable, "-m", "amqsidecar")
 STARTED: WeakSet[SidecarProcess] = WeakSet()
@@ -66,7 +66,7 @@ class SidecarProcess:
             self.wait_ready()
         return self
 
-    def wait_ready(self, within_s: float = 60.0) -> None:
+    def wait_ready(self, within_s: float = PATIENCE_S) -> None:
         """Wait until /readyz says yes."""
 
         def is_ready() -> bool:
@@ -104,7 +104,9 @@ class SidecarProcess:
         if not started:
             return 0, ""
         try:
-            with urllib.request.urlopen(f"http://{started[-1]['http']}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://{started[-1]['http']}{path}", timeout=30
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

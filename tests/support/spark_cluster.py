@@ -65,7 +65,7 @@ class SparkCluster:
         at: TracebackType | None,
     ) -> None:
         self._stack.close()
-        eventually(lambda: not self.processes(), within_s=60, what="all executors end")
+        eventually(lambda: not self.processes(), what="all executors end")
 
     def state(self) -> dict[str, Any]:
         """Return what the master says of its workers; empty = it does not answer."""

@@ -14,6 +14,8 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
+from support.waiting import PATIENCE_S
+
 _UNESCAPES = {"\\": "\\", "n": "\n", "r": "\r", "c": ":"}
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"}
 
@@ -43,7 +45,7 @@ class StompPeer:
     """One connection, which waits for the broker's receipt of whatever it says."""
 
     def __init__(
-        self, port: int, user: str = "admin", password: str = "admin", timeout_s: float = 10.0
+        self, port: int, user: str = "admin", password: str = "admin", timeout_s: float = PATIENCE_S
     ) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
         self._input = self._socket.makefile("rb")

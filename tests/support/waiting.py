@@ -6,11 +6,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE_S = 90.0
+"""How long what must happen is waited for: only a failure waits to the end, and a stalled broker,
+or a busy machine, is none."""
+
 
 def eventually(
     condition: Callable[[], T],
     *,
-    within_s: float = 30.0,
+    within_s: float = PATIENCE_S,
     what: str = "condition",
     every_s: float = 0.02,
     last: Callable[[T], object] = "last value: {!r}".format,

@@ -9,7 +9,7 @@ Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import cproton
 
@@ -19,7 +19,8 @@ from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal
 from amqsidecar.errors import DiscoveryRefused, UndecodableMessage
 
 ADDRESS = "activemq.management"
-_TIMEOUT_S = 15.0
+ANSWER_S: Final = 15.0
+"""So long an answer is waited for."""
 _IN_FLIGHT_MAX = 50
 # Bound: brokers with more queues are read page by page.
 _PAGE_SIZE = 500
@@ -240,9 +241,15 @@ class AskedAhead(ArtemisQuestions):
 class ArtemisManagement(ArtemisQuestions):
     """Questions and answers over one AMQP connection."""
 
-    def __init__(self, connection: AmqpConnection) -> None:
-        """Begin to attach to the management address, with a temporary queue for the answers."""
+    def __init__(self, connection: AmqpConnection, answer_s: float = ANSWER_S) -> None:
+        """Begin to attach to the management address, with a temporary queue for the answers.
+
+        Args:
+            connection: to ask over.
+            answer_s: so long answers are waited for.
+        """
         self._connection = connection
+        self._answer_s = answer_s
         self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
         self._receiver = Receiver(connection, "amqsidecar-management-replies", None)
         self._receiver.flow(_IN_FLIGHT_MAX * 2)
@@ -291,7 +298,7 @@ class ArtemisManagement(ArtemisQuestions):
         found: dict[int, Answer] = {}
         sender, receiver = self._sender, self._receiver
         if not self._connection.run_until(
-            lambda: sender.credit >= len(questions) or sender.refusal, _TIMEOUT_S
+            lambda: sender.credit >= len(questions) or sender.refusal, self._answer_s
         ):
             return [Answer("no credit for questions", is_ok=False)] * len(questions)
         if not (sender.is_open and receiver.is_open):
@@ -311,10 +318,10 @@ class ArtemisManagement(ArtemisQuestions):
                         found[first + at] = Answer(words, is_ok=False)
             return all(first + at in found for at in range(len(questions)))
 
-        self._connection.run_until(is_done, _TIMEOUT_S)
+        self._connection.run_until(is_done, self._answer_s)
         for delivery in sent:
             cproton.pn_delivery_settle(delivery)
-        nothing = Answer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
+        nothing = Answer(f"no answer in {self._answer_s:g} s", is_ok=False)
         return [found.get(first + at, nothing) for at in range(len(questions))]
 
     def _collect(self, found: dict[int, Answer]) -> None:
