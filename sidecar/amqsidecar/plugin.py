@@ -8,13 +8,14 @@ the broker's policies: they decide nothing, they let redeliveries that are due w
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
 from amqsidecar.model.gate import DueMessage, Wait
+from amqsidecar.model.schedule import GroupPlace, RowState
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
     DeadLetterStrategy,
@@ -104,6 +105,15 @@ class Gate(Protocol):
         ...
 
 
+@runtime_checkable
+class GroupGate(Gate, Protocol):
+    """A gate that looks at message groups, which are read and kept only where there is one."""
+
+    def arrived(self, message: DueMessage, now_ms: int) -> None:
+        """The broker has a message of a group that passed before, since now at the latest."""
+        ...
+
+
 class GatePlugin(Protocol):
     """A kind of gate that can be put before the re-sends."""
 
@@ -148,6 +158,8 @@ __all__ = [
     "Gate",
     "GateEntries",
     "GatePlugin",
+    "GroupGate",
+    "GroupPlace",
     "IndividualDeadLetterStrategy",
     "OptionReader",
     "Plugin",
@@ -158,6 +170,7 @@ __all__ = [
     "RedeliveryEntry",
     "RedeliveryPolicy",
     "RedeliveryRules",
+    "RowState",
     "RuleSource",
     "SharedDeadLetterStrategy",
     "Wait",

@@ -13,6 +13,7 @@ from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
     DueRow,
+    GroupPlace,
     InstanceView,
     RowFilter,
     RowView,
@@ -118,6 +119,22 @@ class StoreTransaction(Protocol):
 
     def set_hold(self, source: str, remaining: int) -> None:
         """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        ...
+
+
+@runtime_checkable
+class KnowsGroups(Protocol):
+    """A transaction of a store that keeps the message groups of rows."""
+
+    def group_places(self, ids: Sequence[int]) -> Mapping[int, GroupPlace]:
+        """Return where rows stand in their groups; those without a group are left out.
+
+        Rows of an unfinished cycle stand there, too; what goes to a final dead-letter queue
+        doesn't. Who dies again keeps its place.
+
+        Args:
+            ids: rows out of `claim_due`.
+        """
         ...
 
 

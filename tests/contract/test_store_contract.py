@@ -24,7 +24,7 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.operations.act import act_of
-from amqsidecar.store import SharedStore, Store
+from amqsidecar.store import KnowsGroups, SharedStore, Store
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.memory_store import Medium, MemoryStore
 from support.postgres_schedule import EmptiedStore, empty
@@ -455,6 +455,66 @@ def test_what_a_gate_lets_wait_says_so_until_something_else_becomes_of_it(store:
     store.act(RowFilter(ids=(5,)), acts.hold(5_000, "ann"))
     store.act(RowFilter(ids=(6,)), acts.retry(5_000, "ann"))
     assert gates() == ["windows", None, "pace", None, None, None, None]
+
+
+def places(store: Store, *ids: int) -> dict[int, tuple[int, int, RowState, int]]:
+    """Return where rows stand in their groups."""
+    with store.transaction() as tx:
+        assert isinstance(tx, KnowsGroups)
+        found = tx.group_places(ids)
+    return {
+        row_id: (one.before, one.first_id, one.first_state, one.first_due_at_ms)
+        for row_id, one in found.items()
+    }
+
+
+def test_rows_stand_in_their_groups_by_first_death_where_a_store_knows_groups(
+    store: Store,
+) -> None:
+    with store.transaction() as tx:
+        if not isinstance(tx, KnowsGroups):
+            # Why no other: shared schedules are refused with gates that need groups.
+            assert isinstance(store, SharedStore)
+            return
+    of_g: dict[str, Any] = {"message_group": "g"}
+    take(
+        store,
+        taken_row(1, **of_g, redelivery_id="c", due_at_ms=30),
+        taken_row(2, **of_g, redelivery_id="a", due_at_ms=10),
+        taken_row(3, **of_g, redelivery_id="b", due_at_ms=20),
+        taken_row(4, **of_g, redelivery_id="0", destination="queue://else"),
+        taken_row(5, message_group="\ud800", redelivery_id="1"),
+        taken_row(6, redelivery_id="2"),
+        taken_row(7, **of_g, redelivery_id="3", is_final=True),
+    )
+    due = {row.id: row.message_group for row in claim(store)}
+    assert due == {1: "g", 2: "g", 3: "g", 4: "g", 5: r"\ud800", 6: None, 7: "g"}
+    waiting = RowState.WAITING
+    assert places(store, *due) == {
+        1: (2, 2, waiting, 10),
+        2: (0, 2, waiting, 10),
+        3: (1, 2, waiting, 10),
+        4: (0, 4, waiting, 1_000),
+        5: (0, 5, waiting, 1_000),
+    }
+    # Who is held keeps its place, and so do those of an unfinished cycle.
+    store.act(RowFilter(ids=(2,)), acts.hold(1_500, "ann"))
+    cycle = begin(store, [taken_row(8, **of_g, redelivery_id="aa")], claim(store, limit=1))
+    assert places(store, 1, 3) == {1: (3, 2, RowState.HELD, 10), 3: (2, 2, RowState.HELD, 10)}
+    finish(store, cycle)
+    # Where it goes is where it stands; what is cancelled is final, and stands nowhere.
+    store.act(RowFilter(ids=(2,)), acts.redirect(1_500, "ann", "queue://else"))
+    store.act(RowFilter(ids=(8,)), acts.cancel(1_500, "ann", ".x"))
+    assert places(store, 1, 2, 8) == {1: (0, 1, waiting, 30), 2: (1, 4, waiting, 1_000)}
+
+
+def test_of_a_long_group_the_rows_before_one_are_counted_up_to_a_number(store: Store) -> None:
+    with store.transaction() as tx:
+        if not isinstance(tx, KnowsGroups):
+            return
+    take(store, *(taken_row(number, message_group="g") for number in range(1, 301)))
+    found = {row_id: one[0] for row_id, one in places(store, *range(1, 301)).items()}
+    assert found == {number: min(number - 1, 100) for number in range(1, 301)}
 
 
 def test_what_a_person_retries_passes_gates_until_it_is_sent_or_acted_on_again(

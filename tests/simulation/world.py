@@ -11,7 +11,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.gates import Gates
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.telling import CycleStats
 from amqsidecar.model.destination import Destination, queue
@@ -41,6 +41,7 @@ class World:
         self.blockages = Blockages()
         self.losses = Losses()
         self.gates: Gates | None = None
+        self.group_of: GroupOf = no_group
         self.store: UnsyncedStore | None = None
         self.link: MemoryLink | None = None
         self.engine: CycleEngine | None = None
@@ -71,6 +72,7 @@ class World:
                 parks_topics=True,
             ),
             random.Random(1).random,
+            group_of=self.group_of,
         )
         backlog = BacklogGate(
             lambda source: link.count(IntakeQueue(source), 1_000_000),

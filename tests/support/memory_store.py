@@ -20,7 +20,9 @@ from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.acts import Act, Change
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
+    GROUP_PLACES_MAX,
     DueRow,
+    GroupPlace,
     RowFilter,
     RowState,
     RowView,
@@ -44,6 +46,7 @@ _TEXTS = (
     "cause_group",
     "message_id",
     "encoding",
+    "message_group",
 )
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -147,6 +150,27 @@ class MemoryTransaction:
         due.sort(key=lambda row: (row.due_at_ms, row.id))
         passing = self._contents.passing
         return [_due_row(row, row.id in passing) for row in due[:limit]]
+
+    def group_places(self, ids: Sequence[int]) -> dict[int, GroupPlace]:
+        begun = self._contents.begun
+        rows = self._contents.rows | (begun.taken if begun is not None else {})
+        groups: dict[tuple[str, str], list[TakenRow]] = {}
+        for row in rows.values():
+            if row.message_group is not None and not row.is_final:
+                groups.setdefault((row.destination, row.message_group), []).append(row)
+        places: dict[int, GroupPlace] = {}
+        for group in groups.values():
+            group.sort(key=lambda row: (row.redelivery_id, row.id))
+            names = [row.redelivery_id for row in group]
+            for row in group:
+                if row.id in ids:
+                    places[row.id] = GroupPlace(
+                        before=min(names.index(row.redelivery_id), GROUP_PLACES_MAX),
+                        first_id=group[0].id,
+                        first_state=group[0].state,
+                        first_due_at_ms=group[0].due_at_ms,
+                    )
+        return places
 
     def record_cycle(
         self,
@@ -445,6 +469,7 @@ def _due_row(row: TakenRow, passes_gates: bool) -> DueRow:
         encoding=row.encoding,
         message=row.message,
         passes_gates=passes_gates,
+        message_group=row.message_group,
     )
 
 

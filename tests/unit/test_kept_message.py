@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from proton import Message, byte, int32, ulong
 
 from amqsidecar.brokers.amqp_artemis_link import ENCODING as AMQP
-from amqsidecar.brokers.kept_message import LONGEST_TEXT, chosen_cause, chosen_properties
+from amqsidecar.brokers.kept_message import (
+    LONGEST_GROUP,
+    LONGEST_TEXT,
+    chosen_cause,
+    chosen_properties,
+    group_of,
+)
 from amqsidecar.brokers.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.brokers.stomp_frame import ENCODING as STOMP
 from amqsidecar.brokers.stomp_frame import kept
@@ -110,3 +116,43 @@ def test_name_of_a_cause_elsewhere_in_a_message_is_no_cause(encoding: str) -> No
     message = with_properties(encoding, {"other": "amqsidecarCause"})
 
     assert chosen_cause(["amqsidecarCause"])(encoding, message) is None
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        (AMQP, bytes(Message(body="x", group_id="ä", group_sequence=3).encode())),
+        (OPENWIRE, WireMessage(group="ä").encoded()),
+        (STOMP, kept([(b"_AMQ_GROUP_ID", "ä".encode())], b"")),
+        (STOMP, kept([(b"JMSXGroupID", "ä".encode())], b"")),
+    ],
+)
+def test_the_message_group_is_read(encoding: str, message: bytes) -> None:
+    assert group_of(encoding, message) == "ä"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        (AMQP, amqp({"JMSXGroupID": "a property"})),
+        (AMQP, bytes(Message(body="x").encode())),
+        (AMQP, bytes(Message(body="x", group_id="", group_sequence=3).encode())),
+        (OPENWIRE, WireMessage().encoded()),
+        (OPENWIRE, WireMessage(group="").encoded()),
+        (STOMP, kept([(b"_AMQ_GROUP_ID", b"")], b"")),
+        (STOMP, kept([], b"")),
+    ],
+)
+def test_messages_without_a_group_have_none(encoding: str, message: bytes) -> None:
+    assert group_of(encoding, message) is None
+
+
+def test_a_long_group_is_cut() -> None:
+    message = bytes(Message(body="x", group_id="g" * 5_000).encode())
+    assert group_of(AMQP, message) == "g" * LONGEST_GROUP
+
+
+@given(st.sampled_from(WIRES), st.binary(max_size=200))
+def test_what_is_no_message_has_no_group(encoding: str, message: bytes) -> None:
+    found = group_of(encoding, message)
+    assert found is None or len(found) <= LONGEST_GROUP

@@ -188,7 +188,13 @@ def test_rows_that_came_before_causes_were_grouped_have_no_group(tmp_path: Path)
     store.close()
 
 
-WITHOUT_GATES = """
+WITHOUT_GROUPS = """
+DROP INDEX redelivery_in_order;
+ALTER TABLE redelivery DROP COLUMN message_group;
+"""
+
+WITHOUT_GATES = f"""
+{WITHOUT_GROUPS}
 DROP INDEX redelivery_gated;
 ALTER TABLE redelivery DROP COLUMN gate;
 ALTER TABLE redelivery DROP COLUMN passes_gates;
@@ -210,6 +216,24 @@ def test_gates_know_nothing_of_what_waited_before_there_were_marks(tmp_path: Pat
     assert [row.gate for row in store.list_rows(RowFilter(), 9)] == [None]
     with store.transaction() as tx:
         assert [row.passes_gates for row in tx.claim_due(10**9, 9)] == [False]
+    store.close()
+
+
+def test_what_was_taken_before_groups_were_kept_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = store_at(path)
+    store.open()
+    take(store, 1)
+    store.close()
+    new_schema = schema_of(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(WITHOUT_GROUPS + "PRAGMA user_version = 7;")
+
+    store.open()
+    assert schema_of(path) == new_schema
+    with store.transaction() as tx:
+        assert [row.message_group for row in tx.claim_due(10**9, 9)] == [None]
+        assert tx.group_places([1]) == {}
     store.close()
 
 

@@ -45,6 +45,12 @@ SEARCHES = {
         "SEARCH r USING INDEX redelivery_due (state=? AND due_at_ms<?)",
         "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
     ],
+    "group_places": [
+        "SEARCH r USING INTEGER PRIMARY KEY (rowid=?)",
+        "SEARCH f USING INTEGER PRIMARY KEY (rowid=?)",
+        "SEARCH b USING COVERING INDEX redelivery_in_order (destination=? AND message_group=? AND",
+        "SEARCH h USING COVERING INDEX redelivery_in_order (destination=? AND message_group=?)",
+    ],
     "next_due": ["USING COVERING INDEX redelivery_due (state=?)"],
     "window_all": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
     "window_kept": ["USING COVERING INDEX redelivery_kept (state=? AND rowid>? AND rowid<?)"],

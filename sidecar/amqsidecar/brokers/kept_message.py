@@ -7,7 +7,7 @@ from typing import Final
 
 from amqsidecar.brokers import amqp_sections as amqp
 from amqsidecar.brokers import openwire_codec, stomp_frame
-from amqsidecar.brokers.openwire_dead_letter import take_apart
+from amqsidecar.brokers.openwire_dead_letter import group_field, take_apart
 from amqsidecar.brokers.openwire_properties import encode_text, read_properties
 from amqsidecar.errors import UndecodableMessage
 
@@ -20,12 +20,20 @@ LONGEST_TEXT: Final = 1_000
 LONGEST_CAUSE: Final = 65_536
 """A longer cause is cut to so many characters."""
 
+LONGEST_GROUP: Final = 256
+"""A longer message group is cut to so many characters."""
+
 ReadProperties = Callable[[str, bytes], dict[str, str] | None]
 """Encoding and message to chosen properties; None = it has none of them, or can't be read."""
 
 
 ReadCause = Callable[[str, bytes], str | None]
 """Encoding and message to what a consumer says of why it gave the message up; None = nothing."""
+
+_GROUP_ID: Final = 10
+"""Where it stands among the standard properties of AMQP."""
+
+_GROUP_HEADERS: Final = (b"_AMQ_GROUP_ID", b"JMSXGroupID")
 
 _PLAIN_RUN = re.compile(r"[\w.$-]+", re.ASCII)
 
@@ -78,6 +86,28 @@ def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> Re
             return None
 
     return read
+
+
+def group_of(encoding: str, message: bytes) -> str | None:
+    """Return the message group (`JMSXGroupID`) of a message; None = it has none.
+
+    Classic does not show it over STOMP: there messages have none, or are not taken.
+    """
+    try:
+        if encoding.startswith("amqp/"):
+            section = amqp.split(message).get(amqp.PROPERTIES)
+            fields = [] if section is None else amqp.elements(section)
+            group = amqp.scalar(fields[_GROUP_ID]) if len(fields) > _GROUP_ID else None
+        elif encoding == openwire_codec.ENCODING:
+            group = group_field(take_apart(message))
+        else:
+            headers, _ = stomp_frame.parse_kept(message)
+            found = (stomp_frame.first(headers, name) for name in _GROUP_HEADERS)
+            group = next((one.decode("utf-8", "replace") for one in found if one), None)
+    except UndecodableMessage:
+        # Why no word: as above.
+        return None
+    return group[:LONGEST_GROUP] if isinstance(group, str) and group else None
 
 
 def _of_amqp(message: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:

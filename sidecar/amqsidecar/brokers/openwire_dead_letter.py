@@ -101,6 +101,12 @@ def map_content(data: bytes) -> bytes | None:
     return body[at + 5 :] if body[at] else None
 
 
+def group_field(parts: MessageParts) -> str | None:
+    """Return the message group; None = it has none."""
+    field = parts.group
+    return decode_text(field[3 : _skip_text(field, 0)]) if field[0] else None
+
+
 def take_apart(data: bytes) -> MessageParts:
     """Return the fields of a marshalled message.
 

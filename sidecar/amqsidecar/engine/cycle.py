@@ -438,7 +438,7 @@ class CycleEngine:
         self._owes = ("finish", cycle.number)
         self._backlog.commit()
         if self._gates is not None:
-            self._gates.observe(cycle.events)
+            self._gates.observe(cycle.events, cycle.sent, self._clock.now_ms())
         if len(self._blockages) or self._refusals:
             for row in cycle.sent:
                 self._blockages.clear(row.destination)

@@ -7,9 +7,9 @@ from amqsidecar.engine.judge import LATEST_DUE_MS
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Returned
 from amqsidecar.model.gate import DueMessage, Wait
-from amqsidecar.model.schedule import DueRow
-from amqsidecar.plugin import Gate
-from amqsidecar.store import StoreTransaction
+from amqsidecar.model.schedule import DueRow, GroupPlace
+from amqsidecar.plugin import Gate, GroupGate
+from amqsidecar.store import KnowsGroups, StoreTransaction
 
 FAULT_WAIT_MS = 60_000
 """How long a message waits whose gate fails or gives an answer that can't be used."""
@@ -66,6 +66,7 @@ class Gates:
             tell_waits: told after each cycle.
         """
         self._gates = gates
+        self._group_gates = [gate for gate in gates.values() if isinstance(gate, GroupGate)]
         self._tell_waits = tell_waits
 
     def choose(
@@ -82,8 +83,9 @@ class Gates:
         passing: list[DueRow] = []
         waiting: dict[tuple[int, str, str], list[int]] = {}
         counts: dict[str, int] = {}
+        places = self._places(tx, rows)
         for row in rows:
-            stopped = None if row.is_final else self._stop(row, now_ms)
+            stopped = None if row.is_final else self._stop(row, now_ms, places.get(row.id))
             if stopped is None:
                 passing.append(row)
                 continue
@@ -105,22 +107,46 @@ class Gates:
             self._tell_waits(name, count)
         return passing
 
-    def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Tell all gates what became true."""
+    def observe(
+        self, events: Sequence[AnyEvent], sent: Sequence[DueRow] = (), now_ms: int = 0
+    ) -> None:
+        """Tell all gates what became true.
+
+        Args:
+            events: what happened.
+            sent: rows that the broker has now.
+            now_ms: the time, which may be long after that of the events.
+        """
         for event in events:
             # Why by hand: a cycle has thousands of other events.
             if isinstance(event, Resent):
                 self._tell("resent", parse_destination(event.destination), event.at_ms)
             elif isinstance(event, Returned) and event.origin is not None:
                 self._tell("returned", parse_destination(event.origin), event.at_ms)
+        if not self._group_gates:
+            return
+        for row in sent:
+            if row.message_group is not None and not row.is_final:
+                message = _message(row, None)
+                for gate in self._group_gates:
+                    with suppress(Exception):  # Why: as in `_tell`.
+                        gate.arrived(message, now_ms)
 
-    def _stop(self, row: DueRow, now_ms: int) -> tuple[str, Wait] | None:
-        message = DueMessage(
-            destination=parse_destination(row.destination),
-            due_at_ms=row.due_at_ms,
-            redelivery_count=row.redelivery_count,
-            passes_gates=row.passes_gates,
-        )
+    def _places(self, tx: StoreTransaction, rows: Sequence[DueRow]) -> Mapping[int, GroupPlace]:
+        """Return where rows stand in their groups, where a gate wants to know; asks once."""
+        if not self._group_gates or not isinstance(tx, KnowsGroups):
+            return {}
+        ids = [
+            row.id
+            for row in rows
+            if row.message_group is not None and not row.is_final and not row.passes_gates
+        ]
+        return tx.group_places(ids) if ids else {}
+
+    def _stop(
+        self, row: DueRow, now_ms: int, place: GroupPlace | None = None
+    ) -> tuple[str, Wait] | None:
+        message = _message(row, place)
         if row.passes_gates:
             self._tell("passed", message, now_ms)
             return None
@@ -139,6 +165,18 @@ class Gates:
             # Why: a stranger's gate may raise anything, and what is true stays true.
             with suppress(Exception):
                 getattr(gate, what)(about, at_ms)
+
+
+def _message(row: DueRow, place: GroupPlace | None) -> DueMessage:
+    return DueMessage(
+        destination=parse_destination(row.destination),
+        due_at_ms=row.due_at_ms,
+        redelivery_count=row.redelivery_count,
+        passes_gates=row.passes_gates,
+        redelivery_id=row.redelivery_id,
+        group=row.message_group,
+        place=place,
+    )
 
 
 def _asked(

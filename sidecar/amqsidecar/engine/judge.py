@@ -79,6 +79,15 @@ def no_cause(_encoding: str, _message: bytes) -> str | None:
     return None
 
 
+GroupOf = Callable[[str, bytes], str | None]
+"""Encoding and message to its message group; None = none."""
+
+
+def no_group(_encoding: str, _message: bytes) -> str | None:
+    """Return None."""
+    return None
+
+
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one dead letter.
 
@@ -121,6 +130,7 @@ class Judge:
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
         cause_of: CauseOf = no_cause,
+        group_of: GroupOf = no_group,
     ) -> None:
         self._decider = decider
         self.is_intake = is_intake
@@ -129,6 +139,7 @@ class Judge:
         self._chance = chance
         self._properties_of = properties_of
         self._cause_of = cause_of
+        self._group_of = group_of
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
@@ -164,7 +175,8 @@ class Judge:
             persistent=provenance.persistent,
             properties=self._properties_of(self._settings.encoding, delivery.message),
         )
-        draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received)
+        group = self._group_of(self._settings.encoding, delivery.message)
+        draft = _Draft(self._settings, delivery, row_id, redelivery_id, now_ms, received, group)
         if origin is not None and (fault := _fault_of_name(origin)) is not None:
             return draft.park(delivery.source, fault)
         reason = self._park_reason(provenance, origin)
@@ -279,7 +291,7 @@ def _policy_destination(origin: Destination) -> Destination:
 class _Draft:
     """The parts of a verdict that don't depend on the decision."""
 
-    __slots__ = ("delivery", "now_ms", "received", "redelivery_id", "row_id", "settings")
+    __slots__ = ("delivery", "group", "now_ms", "received", "redelivery_id", "row_id", "settings")
 
     def __init__(
         self,
@@ -289,7 +301,9 @@ class _Draft:
         redelivery_id: str,
         now_ms: int,
         received: Received,
+        group: str | None,
     ) -> None:
+        self.group = group
         self.settings = settings
         self.delivery = delivery
         self.row_id = row_id
@@ -328,6 +342,7 @@ class _Draft:
             received_at_ms=self.now_ms,
             encoding=self.settings.encoding,
             message=self.delivery.message,
+            message_group=None if is_final else self.group,
         )
 
     def park(self, destination: Destination, reason: str) -> Verdict:

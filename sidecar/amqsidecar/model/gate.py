@@ -3,6 +3,7 @@
 import msgspec
 
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.schedule import GroupPlace
 
 
 class DueMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -13,12 +14,18 @@ class DueMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         due_at_ms: since when; after a wait of a gate exactly the time that the gate named.
         redelivery_count: the count that it will carry.
         passes_gates: a person said that it goes now: no gate is asked, all are told.
+        redelivery_id: what it keeps over all its deaths.
+        group: its message group, where a gate looks at groups; None = none.
+        place: where it stands in its group; None = it has none, or `passes_gates`.
     """
 
     destination: Destination
     due_at_ms: int
     redelivery_count: int
     passes_gates: bool = False
+    redelivery_id: str = ""
+    group: str | None = None
+    place: GroupPlace | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):

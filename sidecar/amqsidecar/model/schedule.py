@@ -13,8 +13,14 @@ class RowState(StrEnum):
     PARKED = "parked"
 
 
+GROUP_PLACES_MAX = 100
+"""More are not counted."""
+
+
 def first_redelivery_id(uid: str, row_id: int) -> str:
     """Return the redelivery id of a message that dies for the first time.
+
+    Of one store they are in the order of these deaths, as texts.
 
     Args:
         uid: of the store; see `StoreState`.
@@ -44,6 +50,8 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         received_at_ms: when it was taken.
         encoding: how `message` is encoded.
         message: the encoded dead letter, as received.
+        message_group: `JMSXGroupID`, where a gate needs it and it may be sent again; None = none.
+            Stores without `store.KnowsGroups` don't keep it.
     """
 
     id: int
@@ -63,6 +71,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     encoding: str
     message: bytes
     cause_group: str = ""
+    message_group: str | None = None
 
 
 class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -83,6 +92,23 @@ class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     encoding: str
     message: bytes
     passes_gates: bool = False
+    message_group: str | None = None
+
+
+class GroupPlace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Where a row stands among those of its destination and message group, by their first death.
+
+    Attributes:
+        before: how many stand before it, `GROUP_PLACES_MAX` at most; 0 = it is the first.
+        first_id: the row that stands first.
+        first_state: how that one stands.
+        first_due_at_ms: when that one is to be sent, where it waits.
+    """
+
+    before: int
+    first_id: int
+    first_state: RowState
+    first_due_at_ms: int
 
 
 class RowView(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,10 +26,12 @@ from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import (
     CauseOf,
+    GroupOf,
     Judge,
     JudgeSettings,
     PropertiesOf,
     no_cause,
+    no_group,
     no_properties,
 )
 from amqsidecar.engine.loss import Losses
@@ -155,6 +157,7 @@ class Service:
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
         cause_of: CauseOf = no_cause,
+        group_of: GroupOf = no_group,
         candidates: Candidates | None = None,
         gates: Gates | None = None,
     ) -> None:
@@ -171,6 +174,7 @@ class Service:
         self._true_origin = true_origin
         self._properties_of = properties_of
         self._cause_of = cause_of
+        self._group_of = group_of
         self._gates = gates
         self._stop = Flag()
         self._look_again = Flag()
@@ -409,4 +413,5 @@ class Service:
             self._true_origin,
             self._properties_of,
             self._cause_of,
+            self._group_of,
         )

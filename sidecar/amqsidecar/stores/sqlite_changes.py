@@ -58,6 +58,7 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping
                 storable_or_none(row.cause),
                 storable_or_none(row.message_id),
                 words[row.cause_group] if row.cause_group else 0,
+                storable_or_none(row.message_group),
             )
             for row in taken
         ],

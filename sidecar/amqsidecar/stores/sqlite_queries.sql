@@ -131,12 +131,31 @@ DELETE FROM unfinished_cycle;
 -- name: claim_due
 -- Waiting rows that are due, by due time, then number.
 SELECT r.id, r.due_at_ms, r.destination, r.is_final, r.redelivery_id, r.redelivery_count,
-    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body, r.passes_gates
+    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body, r.passes_gates,
+    r.message_group
 FROM redelivery AS r INDEXED BY redelivery_due
 CROSS JOIN message AS m ON m.id = r.id
 WHERE r.state = 0 AND r.due_at_ms <= ?
 ORDER BY r.due_at_ms, r.id
 LIMIT ?;
+
+-- name: group_places
+-- Where rows stand in their groups: how many before them, up to a number, and who is the first.
+SELECT r.id, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM redelivery AS b INDEXED BY redelivery_in_order
+        WHERE b.destination = r.destination AND b.message_group = r.message_group
+            AND b.is_final = 0 AND b.redelivery_id < r.redelivery_id
+        LIMIT :most
+    )
+), f.id, f.state, f.due_at_ms
+FROM json_each(:ids)
+CROSS JOIN redelivery AS r NOT INDEXED ON r.id = json_each.value AND r.is_final = 0
+CROSS JOIN redelivery AS f NOT INDEXED ON f.id = (
+    SELECT h.id FROM redelivery AS h INDEXED BY redelivery_in_order
+    WHERE h.destination = r.destination AND h.message_group = r.message_group AND h.is_final = 0
+    ORDER BY h.redelivery_id, h.id LIMIT 1
+);
 
 -- name: next_due
 -- Due times of waiting rows, earliest first.
@@ -148,8 +167,8 @@ WHERE state = 0 ORDER BY due_at_ms, id LIMIT ?;
 INSERT INTO redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
     expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id,
-    cause_group
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    cause_group, message_group
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_message
 -- The message of a row.

@@ -10,7 +10,13 @@ from typing import Any
 from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failures_of
-from amqsidecar.model.schedule import DueRow, RowState, TakenRow
+from amqsidecar.model.schedule import (
+    GROUP_PLACES_MAX,
+    DueRow,
+    GroupPlace,
+    RowState,
+    TakenRow,
+)
 from amqsidecar.stores.packing import (
     TallyDelta,
     pack_deltas,
@@ -34,6 +40,7 @@ from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_events import read_block, rewrite_block, write_block
 from amqsidecar.stores.sqlite_rows import (
     STATE_NUMBERS,
+    STATES,
     Unfinished,
     ids_of,
     json_ids,
@@ -124,9 +131,26 @@ class SqliteTransaction:
                             encoding=database.word(row[8]),
                             message=unpack_message(row[10], row[9]),
                             passes_gates=bool(row[11]),
+                            message_group=row[12],
                         )
                     )
         return claimed
+
+    def group_places(self, ids: Sequence[int]) -> dict[int, GroupPlace]:
+        """Return where rows stand in their groups; those without a group are left out."""
+        with self._database.mapped("be read"):
+            values = {"ids": json_ids(ids), "most": GROUP_PLACES_MAX}
+            return {
+                row_id: GroupPlace(
+                    before=before,
+                    first_id=first_id,
+                    first_state=STATES[state],
+                    first_due_at_ms=due_at_ms,
+                )
+                for row_id, before, first_id, state, due_at_ms in self._database.query(
+                    "group_places", values
+                )
+            }
 
     def record_cycle(
         self,
