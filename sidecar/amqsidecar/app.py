@@ -15,7 +15,7 @@ from amqsidecar.app_http import serving_http
 from amqsidecar.app_operations import operating
 from amqsidecar.app_outcomes import watching
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
-from amqsidecar.brokers.kept_message import chosen_cause, chosen_properties
+from amqsidecar.brokers.kept_message import chosen_cause, chosen_properties, group_of
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
@@ -25,7 +25,7 @@ from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates, GatesAt, described
 from amqsidecar.engine.intake import named_queues
-from amqsidecar.engine.judge import PropertiesOf, no_properties
+from amqsidecar.engine.judge import PropertiesOf, no_group, no_properties
 from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
 from amqsidecar.engine.telling import CycleStats
@@ -35,7 +35,7 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.plugin import Decider, Gate, Plugin
+from amqsidecar.plugin import Decider, Gate, GroupGate, Plugin
 from amqsidecar.plugin_loader import load_gate_plugins, load_plugins
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import StoredDeadLetters
@@ -92,7 +92,20 @@ def load_gates(config: Config) -> Mapping[str, Gate]:
     """
     if not config.policy.gates:
         return {}
-    return read_gates(config.policy.gates, config.origin(GATES_KEY), load_gate_plugins())
+    origin = config.origin(GATES_KEY)
+    gates = read_gates(config.policy.gates, origin, load_gate_plugins())
+    if config.store.is_shared and (names := ", ".join(_need_groups(gates))):
+        what = (
+            f"{GATES_KEY}: {names} needs a schedule that no other sidecar sends from: leave it "
+            "out, or use a store.url of sqlite:"
+        )
+        raise ConfigError([Problem(origin, what)])
+    return gates
+
+
+def _need_groups(gates: Mapping[str, Gate]) -> list[str]:
+    """Return the names of gates that look at message groups."""
+    return [name for name, gate in gates.items() if isinstance(gate, GroupGate)]
 
 
 def _gates_at(config: Config) -> GatesAt:
@@ -487,6 +500,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             true_origin=rules.true_origin(),
             properties_of=_properties_of(config),
             cause_of=chosen_cause(config.intake.cause_properties),
+            group_of=group_of if _need_groups(gates) else no_group,
             gates=Gates(gates, metrics.gate_waits) if gates else None,
         )
         housekeeping = Housekeeping(

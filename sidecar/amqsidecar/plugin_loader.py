@@ -18,7 +18,7 @@ GATE_GROUP = "amqsidecar.gates"
 BUILT_IN = ("redelivery", "discarding", "deadletter")
 """Plugins that every installation has."""
 
-BUILT_IN_GATES = ("pace", "breaker", "windows")
+BUILT_IN_GATES = ("pace", "breaker", "windows", "order")
 """Gates that every installation has."""
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_ID
+from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, IntakeQueue
+from amqsidecar.brokers.kept_message import group_of
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.load import load_config
+from amqsidecar.links import LinkMaker
+from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Resent
 from amqsidecar.stores.sqlite_store import SqliteStore
 from support.brokers import ArtemisBroker
 from support.jms_message import JmsMessage
 from support.jms_peer import JmsPeer
+from support.link_stomp_artemis import StompArtemisHarness
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
@@ -37,6 +43,17 @@ def sidecar_with(folder: Path, broker: ArtemisBroker, gates: str) -> SidecarProc
 def sidecar_at(folder: Path, url: str, policy: Path, gates: str) -> SidecarProcess:
     sets = ["intake.backlog=process", f"policy.gates={gates}"]
     return SidecarProcess(folder, url, policy=policy, sets=sets)
+
+
+def stage(
+    request: pytest.FixtureRequest, folder: Path, name: str, gates: str
+) -> tuple[JmsPeer, str, SidecarProcess]:
+    """Return a consumer at a broker, how it fails for good, and a sidecar with gates."""
+    broker = request.getfixturevalue("broker" if name == "artemis" else name)
+    if name == "artemis":
+        return JmsPeer.of(broker, "qpid"), "reject", sidecar_with(folder, broker, gates)
+    url, policy = broker.openwire_url, POLICY.with_name("redelivery.yaml")
+    return JmsPeer.of(broker, "openwire"), "rollback", sidecar_at(folder, url, policy, gates)
 
 
 def die(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
@@ -110,6 +127,100 @@ def test_a_breaker_opens_probes_and_closes(
 
 
 @pytest.mark.parametrize("name", ["artemis", "classic_5"])
+def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
+) -> None:
+    """The first one dies three times before it gets through."""
+    queue, verdict_ms = f"e2e.back.{unique}", 8_000
+    gates = f'[{{"order": {{"default_entry": {{"verdict_ms": {verdict_ms}}}}}}}]'
+    peer, how, sidecar = stage(request, tmp_path, name, gates)
+    with sidecar:
+        sidecar.start()
+        kinds: list[dict[str, Any]] = [{"kind": "grouped"}, {"kind": "single"}]
+        peer.produce(queue, ["Text"], count=5, test_id="g", group="g", properties=kinds[0])
+        peer.produce(queue, ["Text"], count=3, test_id="s", group=None, properties=kinds[1])
+        fail(peer, queue, 8, how)
+        peer.consume(queue, count=3, selector="kind = 'single'")
+
+        def is_named() -> bool:
+            reasons = [row["reason"] or "" for row in rows_of(sidecar, queue)]
+            return sum("of its group goes first" in one for one in reasons) == 4
+
+        eventually(is_named, what="four wait for the first")
+        peer.fail(queue, how, messages=1, deliveries=2, quiet_ms=0)
+        assert sidecar.stop() == 0
+        sidecar.start()
+        arrived = peer.consume(queue, count=5, wait_ms=90_000)
+        assert sidecar.stop() == 0
+    assert [str(message.test_id)[-1] for message in arrived] == list("01234")
+    (*_, last), *others = resent_ms(tmp_path, arrived)
+    assert len(_) == 2
+    for [at_ms] in others:
+        assert at_ms - last >= verdict_ms
+        last = at_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "provider"),
+    [
+        ("artemis", "amqp_url", "core"),
+        ("artemis", "amqp_url", "openwire"),
+        ("artemis", "amqp_url", "qpid"),
+        ("classic_5", "openwire_url", "openwire"),
+        ("classic_5", "openwire_url", "qpid-jms"),
+        ("classic_5", "amqp_jms_url", "openwire"),
+        ("classic_5", "amqp_url", "qpid"),
+    ],
+)
+def test_the_group_is_read_over_openwire_and_amqp(
+    request: pytest.FixtureRequest, unique: str, name: str, url: str, provider: str
+) -> None:
+    stock = request.getfixturevalue(name)
+    JmsPeer.of(stock, provider).produce(unique, "Text", sample_properties=False, group="grün")
+    sets = [f"broker.url={getattr(stock, url)}", f"intake.queues=[{unique}]"]
+    if url == "amqp_url" and name == "classic_5":
+        sets.append("intake.producers=amqp")
+    with closing(LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)) as link:
+        link.open(f"amqsidecar.token.{unique}")
+        link.attach([IntakeQueue(queue(unique), origin=queue("orders"))], 10)
+        found: list[Delivery] = []
+
+        def is_there() -> bool:
+            link.wait(0.1)
+            found.extend(link.receive(10))
+            return len(found) == 1
+
+        eventually(is_there, what="the message")
+        assert group_of(link.description.encoding, found[0].message) == "grün"
+
+
+def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: str) -> None:
+    harness = StompArtemisHarness(broker, unique)
+    with closing(harness), closing(harness.make_link(unique)) as link:
+        core, name = JmsPeer.of(broker, "core"), f"{harness.prefix}.orders"
+        harness.put(name, b"of STOMP", JMSXGroupID="grün")
+        # Why not by name: the client would number it, and a number is what STOMP loses.
+        in_group = {"JMSXGroupID": "grün"}
+        plain: dict[str, Any] = {"sample_properties": False, "group": None, "text": "of core"}
+        core.produce(name, "Text", properties=in_group, **plain)
+        harness.kill(name)
+        link.open(f"{unique}.token")
+        link.create_token(1)
+        assert link.take_token(10) == 1
+        link.attach([harness.intake()], 10)
+        found: list[Delivery] = []
+
+        def are_there() -> bool:
+            link.wait(0.1)
+            found.extend(link.receive(10))
+            return len(found) == 2
+
+        eventually(are_there, what="the messages")
+        groups = [group_of(link.description.encoding, one.message) for one in found]
+        assert groups == ["grün", "grün"]
+
+
+@pytest.mark.parametrize("name", ["artemis", "classic_5"])
 def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
 ) -> None:
@@ -119,19 +230,7 @@ def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
         '[{"breaker": {"default_entry": {"least": 3, "wait_ms": 86400000}}},'
         ' {"windows": {"default_entry": {"windows": [{"opens": "0 0 29 2 *"}]}}}]'
     )
-    if name == "artemis":
-        broker = request.getfixturevalue("broker")
-        peer, how, sidecar = (
-            JmsPeer.of(broker, "qpid"),
-            "reject",
-            sidecar_with(tmp_path, broker, gates),
-        )
-    else:
-        stock = request.getfixturevalue(name)
-        peer, how = JmsPeer.of(stock, "openwire"), "rollback"
-        sidecar = sidecar_at(
-            tmp_path, stock.openwire_url, POLICY.with_name("redelivery.yaml"), gates
-        )
+    peer, how, sidecar = stage(request, tmp_path, name, gates)
 
     def retry(*chosen: str) -> None:
         sidecar.run_command("retry", *chosen, "--yes")

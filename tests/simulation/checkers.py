@@ -414,6 +414,7 @@ class History(Told):
         delay_ms: what the rules give each redelivery.
         backlog: how many dead letters were there before the first start, where that is a backlog.
         pace: so many messages in so many milliseconds, where sidecars have gates.
+        verdict_ms: how long nothing else of a message group goes; 0 = sidecars keep no order.
     """
 
     def __init__(
@@ -427,6 +428,7 @@ class History(Told):
         self.delay_ms = delay_ms
         self.backlog = backlog
         self.pace = (0, 0)
+        self.verdict_ms = 0
         self.origins: dict[str, str] = {}
         self.doubted: set[str] = set()
         self.names: dict[str, set[str]] = defaultdict(set)

@@ -12,18 +12,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import amqsidecar_breaker
+import amqsidecar_order
 import amqsidecar_pace
 import amqsidecar_windows
+from amqsidecar.broker import Resend
 from amqsidecar.engine.gates import Gates
-from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent
+from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Scheduled
 from amqsidecar.model.schedule import DueRow
 from amqsidecar.plugin import Gate
 from amqsidecar.store import StoreTransaction
-from simulation.checkers import Checker, History
+from simulation.checkers import Checker, End, History
 from support.gates import gate_of
 
 WINDOWED = "queue://invoices"
 """Its window is open in each even minute."""
+
+
+def group_of(_encoding: str, message: bytes) -> str | None:
+    """Return the group of a simulated message: one of three has none."""
+    number = int(message[1:])
+    return f"g{number % 2}" if number % 3 else None
 
 
 class GateMaker:
@@ -34,7 +42,10 @@ class GateMaker:
         self._history = history
         self.messages, self.per_ms = chance.choice([(1, 100), (1, 900), (3, 1_000), (2, 5_000)])
         self._share = chance.choice([0.4, 0.9])
+        # Why not always: who keeps an order rarely queues up for a pace.
+        self.verdict_ms = chance.choice([100, 3_000, 20_000]) if seed % 2 else 0
         history.pace = (self.messages, self.per_ms)
+        history.verdict_ms = self.verdict_ms
 
     def make(self) -> Gates:
         self._history.began()
@@ -58,6 +69,10 @@ class GateMaker:
                 default_entry={"messages": self.messages, "per_ms": self.per_ms},
             ),
         }
+        if self.verdict_ms:
+            gates["order"] = gate_of(
+                amqsidecar_order.plugin, default_entry={"verdict_ms": self.verdict_ms}
+            )
         return _Watched(gates, self._history)
 
 
@@ -88,6 +103,10 @@ class PersonAware(Checker):
             self._retried.update(row_ids)
         elif action == "hold":
             self._retried.difference_update(row_ids)
+
+    def is_by_rules(self, resend: Resend) -> bool:
+        """Tell whether no person asked for what was sent."""
+        return int(resend.duplicate_id.rpartition(":")[2]) not in self._retried
 
     def by_rules(self, events: Iterable[AnyEvent]) -> Iterator[Resent]:
         """Yield re-sends that no person asked for."""
@@ -173,4 +192,86 @@ class StaysOpen(PersonAware):
                     self.broken(f"one went to {sent.destination} {until_ms - sent.at_ms} ms early")
 
 
-GATE_CHECKERS: tuple[type[Checker], ...] = (Paced, InWindow, StaysOpen, NowMeansNow)
+class OneOfAGroup(PersonAware):
+    """What goes while another of its group may still come back, a person has sent.
+
+    Whoever sent that one: another process, too. What was sent before the clock was set does not
+    count.
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._last: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+
+    def jumped(self, before_ms: int, after_ms: int) -> None:
+        self._last.clear()
+
+    def sent(self, resend: Resend) -> None:
+        group = group_of("", resend.message) if self.history.verdict_ms else None
+        if resend.is_final or group is None:
+            return
+        one, now_ms = resend.message.decode(), self.history.clock.now_ms()
+        last = self._last[resend.destination.name, group]
+        for other, at_ms in last.items():
+            time_ms = now_ms - at_ms
+            if other != one and time_ms < self.history.verdict_ms and self.is_by_rules(resend):
+                self.broken(f"{one} went {time_ms} ms after {other}")
+        last[one] = now_ms
+
+
+class InOrder(PersonAware):
+    """Nothing goes while the schedule has one of its group that died before it.
+
+    Only what was told counts; who a message is, is known when it is sent.
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._waiting: dict[str, tuple[str, int]] = {}
+        self._went: list[tuple[str, list[str]]] = []
+
+    def told(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, Scheduled):
+                self._waiting[event.redelivery_id] = (event.destination, event.id)
+
+    def operated(self, action: str, ids: Iterable[str], row_ids: Iterable[int]) -> None:
+        super().operated(action, ids, row_ids)
+        if action == "cancel":
+            gone = set(row_ids)
+            left = {name: one for name, one in self._waiting.items() if one[1] not in gone}
+            self._waiting = left
+
+    def sent(self, resend: Resend) -> None:
+        self._waiting.pop(resend.redelivery_id, None)
+        if resend.is_final or not self.is_by_rules(resend):
+            return
+        store, _, _ = resend.redelivery_id.partition("-")
+        before = [
+            name
+            for name, (destination, _) in self._waiting.items()
+            if destination == str(resend.destination)
+            and name.startswith(f"{store}-")
+            and name < resend.redelivery_id
+        ]
+        self._went.append((resend.message.decode(), before))
+
+    def ended(self, end: End) -> None:
+        if not self.history.verdict_ms:
+            return
+        ones = {name: one for one, names in self.history.names.items() for name in names}
+        for one, before in self._went:
+            group = group_of("", one.encode())
+            for other in filter(None, map(ones.get, before)):
+                if group is not None and group_of("", other.encode()) == group:
+                    self.broken(f"{one} went before {other}, which died before it")
+
+
+GATE_CHECKERS: tuple[type[Checker], ...] = (
+    Paced,
+    InWindow,
+    StaysOpen,
+    NowMeansNow,
+    OneOfAGroup,
+    InOrder,
+)

@@ -13,6 +13,7 @@ from unittest import mock
 
 from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle import Limits
+from amqsidecar.engine.judge import no_group
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model import acts
 from amqsidecar.model.destination import queue
@@ -23,7 +24,7 @@ from amqsidecar.operations.act import act_of
 from amqsidecar.store import Store
 from simulation.checkers import CHECKERS, End, History, Violation
 from simulation.faults import Faults, cycle_in_flight
-from simulation.gated import GATE_CHECKERS, GateMaker
+from simulation.gated import GATE_CHECKERS, GateMaker, group_of
 from simulation.rules import DLQ, CountingRules
 from simulation.sidecar import Sidecar, Surroundings
 from support.memory_broker import (
@@ -46,7 +47,7 @@ SQLITE_EVERY = 250
 IDLE_TIMEOUT_MS = 30_000
 _TICKS = 30
 _DRAIN_TURNS = 600
-_GATED_DRAIN_TURNS = 2_000
+_GATED_DRAIN_TURNS = 6_000
 _LATE_MS = 60_000
 
 
@@ -119,6 +120,7 @@ class Run:
                 doubt=self.history.doubted.update,
                 fell=self.history.fell,
                 make_gates=make_gates,
+                group_of=group_of if has_gates else no_group,
             )
             for medium in self._media
         ]
@@ -452,6 +454,7 @@ class Run:
         while turns < self._drain_turns and not self._is_quiet(sidecar, store):
             # Why each time: a sidecar that finds its token of another time holds what waits.
             store.act(ALL, acts.release(self._clock.now_ms(), "ann"))
+            self._decide(store)
             sidecar.turn(3600.0)
             turns += 1
             for name in ORIGINS:
@@ -459,6 +462,16 @@ class Run:
         sidecar.stop()
         store.close()
         return turns < self._drain_turns
+
+    def _decide(self, store: Store) -> None:
+        """Let a person retry what is parked, where its message group waits for that."""
+        waiting = store.list_rows(RowFilter(state=RowState.WAITING), 10_000)
+        if any("is parked: somebody has to decide" in (row.reason or "") for row in waiting):
+            parked = RowFilter(state=RowState.PARKED)
+            rows = store.list_rows(parked, 10_000)
+            store.act(parked, acts.retry(self._clock.now_ms(), "ann"))
+            ids = [(store.message(row.id) or b"").decode() for row in rows]
+            self.history.operated(Action.RETRY, ids, [row.id for row in rows])
 
     def _is_quiet(self, sidecar: Sidecar, store: Store) -> bool:
         if not sidecar.is_owner or self.broker.count(DLQ) or store.next_due_ms() is not None:

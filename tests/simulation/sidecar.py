@@ -10,7 +10,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.gates import Gates
-from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.telling import CycleStats
 from amqsidecar.errors import LinkLost, StoreUnavailable
@@ -45,6 +45,7 @@ class Surroundings:
     doubt: Callable[[set[str]], None]
     fell: Callable[[Exception], None]
     make_gates: Callable[[], Gates | None] = lambda: None
+    group_of: GroupOf = no_group
 
 
 class Sidecar:
@@ -132,7 +133,7 @@ class Sidecar:
         self.engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=Judge(around.rules, _is_intake, _SETTINGS, lambda: 0.5),
+            judge=Judge(around.rules, _is_intake, _SETTINGS, lambda: 0.5, group_of=around.group_of),
             backlog=self._backlog,
             clock=around.clock,
             limits=around.limits,

@@ -12,8 +12,9 @@ import pytest
 import amqsidecar_windows
 from amqsidecar.engine.gates import Gates
 from amqsidecar.model.gate import DueMessage, Wait
-from amqsidecar.model.schedule import DueRow, RowState
+from amqsidecar.model.schedule import DueRow, GroupPlace, RowState
 from amqsidecar_breaker import Circuit
+from amqsidecar_order import OrderGate
 from amqsidecar_pace import Lane, PaceGate
 from simulation.gated import GATE_CHECKERS
 from simulation.run import Run
@@ -40,10 +41,12 @@ def one_answer_serves_a_whole_destination(patch: Patch) -> None:
     stop = Gates._stop
     answers: dict[tuple[str, int], tuple[str, Wait] | None] = {}
 
-    def stop_once(gates: Gates, row: DueMessage, now_ms: int) -> tuple[str, Wait] | None:
+    def stop_once(
+        gates: Gates, row: DueMessage, now_ms: int, *place: Any
+    ) -> tuple[str, Wait] | None:
         key = (str(row.destination), now_ms)
         if key not in answers:
-            answers[key] = stop(gates, row, now_ms)
+            answers[key] = stop(gates, row, now_ms, *place)
         return answers[key]
 
     patch.setattr(Gates, "_stop", stop_once)
@@ -89,8 +92,8 @@ def slots_of_those_who_never_come_are_kept(patch: Patch) -> None:
 def a_person_has_to_wait_like_everybody(patch: Patch) -> None:
     stop = Gates._stop
 
-    def stop_all(gates: Gates, row: DueRow, now_ms: int) -> tuple[str, Wait] | None:
-        return stop(gates, msgspec.structs.replace(row, passes_gates=False), now_ms)
+    def stop_all(gates: Gates, row: DueRow, now_ms: int, *place: Any) -> tuple[str, Wait] | None:
+        return stop(gates, msgspec.structs.replace(row, passes_gates=False), now_ms, *place)
 
     patch.setattr(Gates, "_stop", stop_all)
 
@@ -107,6 +110,63 @@ def what_a_person_releases_goes_past_too(patch: Patch) -> None:
     patch.setattr(MemoryStore, "act", act_and_let_go)
 
 
+def after_a_start_nothing_is_out(patch: Patch) -> None:
+    patch.setattr(OrderGate, "_began", lambda _gate, _now: 0)
+
+
+def it_counts_from_when_it_passed(patch: Patch) -> None:
+    passed = OrderGate.passed
+
+    def passed_and_arrived(gate: OrderGate, message: DueMessage, now_ms: int) -> None:
+        passed(gate, message, now_ms)
+        arrived(gate, message, now_ms)
+
+    arrived = OrderGate.arrived
+    patch.setattr(OrderGate, "passed", passed_and_arrived)
+    patch.setattr(OrderGate, "arrived", lambda _gate, _message, _now: None)
+
+
+def what_a_person_sends_is_not_out(patch: Patch) -> None:
+    passed = OrderGate.passed
+
+    def passed_by_rules(gate: OrderGate, message: DueMessage, now_ms: int) -> None:
+        if not message.passes_gates:
+            passed(gate, message, now_ms)
+
+    patch.setattr(OrderGate, "passed", passed_by_rules)
+
+
+def what_was_held_up_is_forgotten(patch: Patch) -> None:
+    """The first of a group is looked for among those that wait, and not among those held."""
+    places = MemoryTransaction.group_places
+
+    def places_of_waiting(tx: MemoryTransaction, ids: list[int]) -> dict[int, GroupPlace]:
+        rows = tx._contents.rows
+        waiting = {one: row for one, row in rows.items() if row.state is RowState.WAITING}
+        tx._contents.rows = waiting
+        found = places(tx, ids)
+        tx._contents.rows = rows
+        return found
+
+    patch.setattr(MemoryTransaction, "group_places", places_of_waiting)
+
+
+def who_came_back_stands_last(patch: Patch) -> None:
+    places = MemoryTransaction.group_places
+
+    def places_by_number(tx: MemoryTransaction, ids: list[int]) -> dict[int, GroupPlace]:
+        rows = tx._contents.rows
+        tx._contents.rows = {
+            one: msgspec.structs.replace(row, redelivery_id=f"{one:020}")
+            for one, row in rows.items()
+        }
+        found = places(tx, ids)
+        tx._contents.rows = rows
+        return found
+
+    patch.setattr(MemoryTransaction, "group_places", places_by_number)
+
+
 PLANTED: tuple[tuple[Callable[[Patch], None], str], ...] = (
     (what_passes_is_not_counted, "Paced"),
     (one_answer_serves_a_whole_destination, "Paced"),
@@ -116,6 +176,11 @@ PLANTED: tuple[tuple[Callable[[Patch], None], str], ...] = (
     (a_person_has_to_wait_like_everybody, "NowMeansNow"),
     (what_a_person_releases_goes_past_too, "InWindow"),
     (slots_of_those_who_never_come_are_kept, "Drains"),
+    (after_a_start_nothing_is_out, "OneOfAGroup"),
+    (it_counts_from_when_it_passed, "OneOfAGroup"),
+    (what_a_person_sends_is_not_out, "OneOfAGroup"),
+    (what_was_held_up_is_forgotten, "InOrder"),
+    (who_came_back_stands_last, "InOrder"),
 )
 
 

@@ -28,6 +28,7 @@ from amqsidecar.plugin import Gate
 from amqsidecar.plugin_loader import BUILT_IN_GATES, GATE_GROUP, load_gate_plugins
 from simulation.world import CountingRules, World
 from support.gates import gate_of
+from support.statements import counted
 
 ALL = RowFilter()
 
@@ -199,7 +200,7 @@ def test_a_pace_takes_few_statements_and_none_is_lost(
     begin(world, pace=gate_of(amqsidecar_pace.plugin, default_entry={"messages": 5}))
     for number in range(40):
         world.die(f"m{number:02}")
-    statements = counted(world, monkeypatch)
+    statements = counted(world.store, monkeypatch)
     while statements["postpone_rows"] == 0:
         world.run(1)
     assert statements["postpone_rows"] == 7
@@ -222,32 +223,12 @@ def test_gates_that_let_all_pass_change_no_statement(
         world.gates = gates
         world.start()
         world.die("a")
-        statements = counted(world, monkeypatch)
+        statements = counted(world.store, monkeypatch)
         world.run(4)
         assert world.bodies("orders") == ["a"]
         found.append(statements.copy())
         world.kill()
     assert found[0] == found[1]
-
-
-def counted(world: World, patch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the statements that a world's store executes from now on."""
-    statements = Counter[str]()
-    assert world.store is not None
-    database = world.store._database
-    query, query_each = database.query, database.query_each
-
-    def count(name: str, *values: object) -> object:
-        statements[name] += 1
-        return query(name, *values)
-
-    def count_each(name: str, *values: object) -> object:
-        statements[name] += 1
-        return query_each(name, *values)
-
-    patch.setattr(database, "query", count)
-    patch.setattr(database, "query_each", count_each)
-    return statements
 
 
 # ---------------------------------------------------------------------- configuration
@@ -263,6 +244,16 @@ def problems_of(tmp_path: Path, text: str) -> list[str]:
 
 def test_none_are_on_by_default() -> None:
     assert load_gates(load_config(None, (), {})) == {}
+
+
+def test_order_is_refused_where_others_send_from_the_same_schedule(tmp_path: Path) -> None:
+    text = "store: {url: postgresql://db/a}\npolicy:\n  gates:\n    - order: {default_entry: {}}\n"
+    assert problems_of(tmp_path, text) == [
+        "sidecar.yaml:3: policy.gates: order needs a schedule that no other sidecar sends from: "
+        "leave it out, or use a store.url of sqlite:"
+    ]
+    (tmp_path / "sidecar.yaml").write_text(text.replace("order", "pace"))
+    assert list(load_gates(load_config(tmp_path / "sidecar.yaml", (), {}))) == ["pace"]
 
 
 def test_gates_are_asked_in_the_order_of_the_file(tmp_path: Path) -> None:

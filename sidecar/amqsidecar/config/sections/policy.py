@@ -67,8 +67,8 @@ class PolicyOptions(Section):
     gates: Gates = option(
         (),
         "Gates that redeliveries pass when they are due, in the order in which they are asked: "
-        "`pace`, `breaker`, `windows`, or those of other packages (`gates.md`). None = the "
-        "broker's rules alone decide when they go.",
+        "`pace`, `breaker`, `windows`, `order`, or those of other packages (`gates.md`). None = "
+        "the broker's rules alone decide when they go.",
         why="they are beyond what brokers do",
     )
 
