@@ -11,6 +11,7 @@ from typing import cast
 import structlog
 
 from amqsidecar import __version__
+from amqsidecar.app_gates import gates_at, load_gates, need_groups
 from amqsidecar.app_http import serving_http
 from amqsidecar.app_operations import operating
 from amqsidecar.app_outcomes import watching
@@ -23,7 +24,7 @@ from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
-from amqsidecar.engine.gates import Gates, GatesAt, described
+from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judge import PropertiesOf, no_group, no_properties
 from amqsidecar.engine.observation import Observation, Observed, Tally
@@ -35,13 +36,12 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.plugin import Decider, Gate, GroupGate, Plugin
-from amqsidecar.plugin_loader import load_gate_plugins, load_plugins
+from amqsidecar.plugin import Decider, Plugin
+from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import StoredDeadLetters
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
-from amqsidecar.policy_source.gates import GATES_KEY, read_gates
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
@@ -82,35 +82,6 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
     if config.policy.rules is not None:
         return load_policy(config.policy.rules, plugins)
     return None
-
-
-def load_gates(config: Config) -> Mapping[str, Gate]:
-    """Return the gates that the configuration names, by name; each has seen nothing yet.
-
-    Raises:
-        ConfigError: with every problem found.
-    """
-    if not config.policy.gates:
-        return {}
-    origin = config.origin(GATES_KEY)
-    gates = read_gates(config.policy.gates, origin, load_gate_plugins())
-    if config.store.is_shared and (names := ", ".join(_need_groups(gates))):
-        what = (
-            f"{GATES_KEY}: {names} needs a schedule that no other sidecar sends from: leave it "
-            "out, or use a store.url of sqlite:"
-        )
-        raise ConfigError([Problem(origin, what)])
-    return gates
-
-
-def _need_groups(gates: Mapping[str, Gate]) -> list[str]:
-    """Return the names of gates that look at message groups."""
-    return [name for name, gate in gates.items() if isinstance(gate, GroupGate)]
-
-
-def _gates_at(config: Config) -> GatesAt:
-    """Return what tells people of the gates: others than those that the engine's thread asks."""
-    return described(load_gates(config))
 
 
 class _Rules:
@@ -369,7 +340,7 @@ def run_observer(config: Config) -> int:
         ),
         health=_TokenlessHealth(health, metrics),
         tell=_ObserverLog(
-            metrics, LogObserved(clock, config.observe.max_log_lines, gates_at=_gates_at(config))
+            metrics, LogObserved(clock, config.observe.max_log_lines, gates_at=gates_at(config))
         ),
         true_origin=rules.true_origin(),
         cause_of=chosen_cause(config.intake.cause_properties),
@@ -382,7 +353,7 @@ def run_observer(config: Config) -> int:
             metrics,
             rules.acting,
             has_store=False,
-            gates_at=_gates_at(config),
+            gates_at=gates_at(config),
         ) as address,
         _signals(observer.stop),
     ):
@@ -500,7 +471,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             true_origin=rules.true_origin(),
             properties_of=_properties_of(config),
             cause_of=chosen_cause(config.intake.cause_properties),
-            group_of=group_of if _need_groups(gates) else no_group,
+            group_of=group_of if need_groups(gates) else no_group,
             gates=Gates(gates, metrics.gate_waits) if gates else None,
         )
         housekeeping = Housekeeping(
@@ -519,7 +490,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
                 metrics,
                 rules.acting,
                 has_store=True,
-                gates_at=_gates_at(config),
+                gates_at=gates_at(config),
             ) as address,
             _signals(service.stop),
             _takeover(config, clock, links, service, metrics),

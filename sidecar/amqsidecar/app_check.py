@@ -1,6 +1,7 @@
 """`run --check`: reads what a start reads, without a start."""
 
-from amqsidecar.app import load_gates, load_rules, require_url
+from amqsidecar.app import load_rules, require_url
+from amqsidecar.app_gates import load_gates
 from amqsidecar.app_http import access_settings
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from amqsidecar.app import load_gates
+from amqsidecar.app_gates import load_gates
 from amqsidecar.cli import main
 from amqsidecar.config.broker_url import DEFAULT_PORTS
 from amqsidecar.config.load import load_config

@@ -13,7 +13,7 @@ import pytest
 
 import amqsidecar_breaker
 import amqsidecar_pace
-from amqsidecar.app import load_gates
+from amqsidecar.app_gates import load_gates
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.gates import FAULT_WAIT_MS, Gates, described

@@ -68,7 +68,8 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
     Raises:
         LinkLost: none does.
     """
-    from amqsidecar.app import load_gates, load_rules  # noqa: PLC0415 - as above
+    from amqsidecar.app import load_rules  # noqa: PLC0415 - as above
+    from amqsidecar.app_gates import load_gates  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.doctor import Doctor  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.finding import (  # noqa: PLC0415 - as above

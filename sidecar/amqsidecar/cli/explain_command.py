@@ -8,12 +8,11 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
+from amqsidecar.app_gates import gates_at
 from amqsidecar.cli.options import ConfigFile, Sets
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import TopicPolicy
-from amqsidecar.engine.gates import GatesAt, described, no_gates
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.acting import policies_of
@@ -125,7 +124,7 @@ def explain(
         final_suffix=config.redelivery.final_suffix,
         parks_topics=config.policy.topics is TopicPolicy.PARK,
         chance=chance,
-        gates_at=_gates_at(config),
+        gates_at=gates_at(config),
     ).explainer_of(rules)
     if batch:
         _explain_batch(explainer, is_artemis=isinstance(rules, ArtemisRules))
@@ -148,15 +147,6 @@ def explain(
         print_line(_as_text(answer))
         for warning in rules.warnings:
             say(f"warning: {warning}")
-
-
-def _gates_at(config: Config) -> GatesAt:
-    if not config.policy.gates:
-        return no_gates
-    # Why here: it is slow to import, and most configurations have no gates.
-    from amqsidecar.app import load_gates  # noqa: PLC0415
-
-    return described(load_gates(config))
 
 
 def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:

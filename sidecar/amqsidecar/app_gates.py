@@ -1,0 +1,39 @@
+"""Wires the gates that a configuration names."""
+
+from collections.abc import Collection, Mapping
+
+from amqsidecar.config.schema import Config
+from amqsidecar.engine.gates import GatesAt, described
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.plugin import Gate, GroupGate
+from amqsidecar.plugin_loader import load_gate_plugins
+from amqsidecar.policy_source.gates import GATES_KEY, read_gates
+
+
+def load_gates(config: Config) -> Mapping[str, Gate]:
+    """Return the gates that the configuration names, by name; each has seen nothing yet.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    if not config.policy.gates:
+        return {}
+    origin = config.origin(GATES_KEY)
+    gates = read_gates(config.policy.gates, origin, load_gate_plugins())
+    if config.store.is_shared and (names := ", ".join(need_groups(gates))):
+        what = (
+            f"{GATES_KEY}: {names} needs a schedule that no other sidecar sends from: leave it "
+            "out, or use a store.url of sqlite:"
+        )
+        raise ConfigError([Problem(origin, what)])
+    return gates
+
+
+def need_groups(gates: Mapping[str, Gate]) -> Collection[str]:
+    """Return the names of those that look at message groups."""
+    return [name for name, gate in gates.items() if isinstance(gate, GroupGate)]
+
+
+def gates_at(config: Config) -> GatesAt:
+    """Return what tells people of the gates: others than those that the engine's thread asks."""
+    return described(load_gates(config))
