@@ -8,11 +8,12 @@ with all that is handed out, also ahead and again; `size` has what is handed out
 with the broker, whose `brokerId` is then another.
 
 So what left without having been handed out was not acknowledged: purged, or removed by a person.
+Nor is it counted so where no consumer was there, neither before nor afterwards: a browse counts as
+handing out and leaves no other trace, and people look into a queue before they purge it.
 
-Quirk (Classic): dead letters count as any other that left, and a message that a person removes
-while it is handed out, or after another one was handed out in vain, can't be told from them. A
-browse hands out in vain, and leaves no other trace: what is browsed and purged between two looks
-looks as if it had been acknowledged.
+Quirk (Classic): dead letters count as any other that left, and beside a consumer a message that a
+person removes while it is handed out, or after another one was handed out in vain, can't be told
+from them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,10 @@ BROWSED_MAX: Final = 20
 """Where there is no plugin: of longer queues it is not told how long they are."""
 
 _NAME, _BROKER = "destinationName", "brokerId"
-COUNTS: Final = ("size", "dequeueCount", "dispatchCount", "inflightCount", "expiredCount")
+COUNTS: Final = (
+    *("size", "dequeueCount", "dispatchCount", "inflightCount", "expiredCount"),
+    "consumerCount",
+)
 FIELDS: Final = (_NAME, _BROKER, *COUNTS)
 """What is read of an answer."""
 
@@ -56,6 +60,7 @@ class _Seen(NamedTuple):
     dispatched: int
     in_flight: int
     expired: int
+    consumers: int
 
 
 class ClassicCounters:
@@ -110,7 +115,8 @@ class ClassicCounters:
         if last is not None and last.broker == seen.broker:
             left = (seen.dequeued - seen.expired) - (last.dequeued - last.expired)
             handed_out = seen.dispatched - last.dispatched + last.in_flight - seen.in_flight
-            vanished = max(0, left - handed_out)
+            has_consumers = last.consumers > 0 or seen.consumers > 0
+            vanished = max(0, left - handed_out) if has_consumers else left
             self._vanished[name] = self._vanished.get(name, 0) + vanished
         vanished = self._vanished.get(name, 0)
         return Counters(
