@@ -234,7 +234,8 @@ def _doubt(seen: Observation, resent_at_ms: int, window_end_ms: int) -> str | No
         return "its queue is empty, but nothing was acknowledged there since"
     return (
         "its queue was not watched all the time since before the re-send, or messages left it that "
-        "were neither acknowledged nor died visibly, such as by a purge"
+        "were neither acknowledged nor died visibly, such as by a purge; on Classic also by a "
+        "consumer that came and went between two looks"
     )
 
 
