@@ -31,7 +31,7 @@ COUNT = 2
 """Messages in each queue."""
 WAIT_MS = 60_000
 KINDS = ("consumed", "came back", "unknown")
-OPTIONS = ["intake.backlog=process", "outcomes.window_s=6", "outcomes.interval_s=1"]
+OPTIONS = ["intake.backlog=process", "outcomes.window_s=10", "outcomes.interval_s=1"]
 
 
 @dataclass
