@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from amqsidecar.pipeline.session import open_session
 from bench.journal_generator import Plan, plan_for
 from pipeline.generated import Generated
+from support.spark_cluster import FAST_START
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +22,7 @@ def spark() -> Iterator[SparkSession]:
         [
             "spark.sql.shuffle.partitions=2",
             "spark.driver.memory=1g",
-            # Why: plans are new in each test and rows few, so that compiling well costs most.
-            "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            f"spark.driver.extraJavaOptions={FAST_START}",
             "spark.sql.adaptive.enabled=true",
         ],
     )

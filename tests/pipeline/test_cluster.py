@@ -15,14 +15,13 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.pipeline_command import COMMANDS
 from pipeline.generated import Generated
-from support.spark_cluster import SparkCluster
+from support.spark_cluster import FAST_START, SparkCluster
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
 BARE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
 JOBS = ("recovery", "causes", "redrive")
 CHOSEN_BY_THE_RUN = "plan_id"
 """The one column of which each run makes another value."""
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = (
     "spark.driver.bindAddress=127.0.0.1",
     "spark.driver.host=127.0.0.1",

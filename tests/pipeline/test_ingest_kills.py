@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.events import read_events
 from pipeline.journals import write_segments
+from support.spark_cluster import FAST_START
 from support.waiting import eventually
 
 SETTINGS = (
     "spark.driver.memory=512m",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"spark.driver.extraJavaOptions={FAST_START}",
 )
 
 

@@ -21,6 +21,12 @@ from support.waiting import eventually
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+"""For Java where plans are new in each test and rows few, so that compiling well costs most.
+
+Without the second compiler Java keeps 48 MiB for what is compiled. A session that lives for all
+tests fills them, and then dies where Spark calls through a method handle.
+"""
 # Why: they are to end with the process that started them, however that ends.
 TETHER = 'read _; kill "$0" 2>/dev/null'
 
@@ -102,7 +108,7 @@ class SparkCluster:
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_NO_DAEMONIZE": "1",
                 "SPARK_DAEMON_MEMORY": "256m",
-                "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "SPARK_DAEMON_JAVA_OPTS": FAST_START,
                 "PYSPARK_PYTHON": self._python,
             },
             stdin=subprocess.DEVNULL,
