@@ -551,7 +551,7 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
         broker.pause()
         try:
             with pytest.raises(LinkLost):
-                eventually(lambda: link.wait(0.5))
+                eventually(lambda: link.wait(0.5), within_s=20)
         finally:
             broker.resume()
         link.close()

@@ -142,7 +142,7 @@ def test_full_addresses_do_not_add_up_what_others_wait(
     with pytest.raises(SendsRefused) as refused:
         link.commit_cycle([], sends, 1)
     assert sorted(refused.value.refusals) == [0, 1, 2, 3]
-    assert time.monotonic() - began_s < 30
+    assert time.monotonic() - began_s < 10
     link.commit_cycle([], sends[4:], 1)
 
 

@@ -351,7 +351,7 @@ def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, uni
     broker.pause()
     try:
         with pytest.raises(LinkLost, match="silent"):
-            eventually(lambda: link.wait(1))
+            eventually(lambda: link.wait(1), within_s=10)
     finally:
         broker.resume()
 
