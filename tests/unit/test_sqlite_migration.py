@@ -201,18 +201,24 @@ ALTER TABLE redelivery DROP COLUMN passes_gates;
 """
 
 
-def test_gates_know_nothing_of_what_waited_before_there_were_marks(tmp_path: Path) -> None:
-    path = tmp_path / "schedule.db"
+def brought_up_to_date(folder: Path, version: int, undo: str) -> SqliteStore:
+    """Return the open store of a file of an older version with one row, which has all now."""
+    path = folder / "schedule.db"
     store = store_at(path)
     store.open()
     take(store, 1)
     store.close()
     new_schema = schema_of(path)
     with closing(sqlite3.connect(path)) as database:
-        database.executescript(WITHOUT_GATES + "PRAGMA user_version = 6;")
+        database.executescript(f"{undo}PRAGMA user_version = {version};")
 
     store.open()
     assert schema_of(path) == new_schema
+    return store
+
+
+def test_gates_know_nothing_of_what_waited_before_there_were_marks(tmp_path: Path) -> None:
+    store = brought_up_to_date(tmp_path, 6, WITHOUT_GATES)
     assert [row.gate for row in store.list_rows(RowFilter(), 9)] == [None]
     with store.transaction() as tx:
         assert [row.passes_gates for row in tx.claim_due(10**9, 9)] == [False]
@@ -220,17 +226,7 @@ def test_gates_know_nothing_of_what_waited_before_there_were_marks(tmp_path: Pat
 
 
 def test_what_was_taken_before_groups_were_kept_has_none(tmp_path: Path) -> None:
-    path = tmp_path / "schedule.db"
-    store = store_at(path)
-    store.open()
-    take(store, 1)
-    store.close()
-    new_schema = schema_of(path)
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(WITHOUT_GROUPS + "PRAGMA user_version = 7;")
-
-    store.open()
-    assert schema_of(path) == new_schema
+    store = brought_up_to_date(tmp_path, 7, WITHOUT_GROUPS)
     with store.transaction() as tx:
         assert [row.message_group for row in tx.claim_due(10**9, 9)] == [None]
         assert tx.group_places([1]) == {}
@@ -238,16 +234,7 @@ def test_what_was_taken_before_groups_were_kept_has_none(tmp_path: Path) -> None
 
 
 def test_notes_can_be_taken_of_a_file_of_before_there_were_any(tmp_path: Path) -> None:
-    path = tmp_path / "schedule.db"
-    store = store_at(path)
-    store.open()
-    store.close()
-    new_schema = schema_of(path)
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(WITHOUT_GATES + "DROP TABLE group_note; PRAGMA user_version = 5;")
-
-    store.open()
-    assert schema_of(path) == new_schema
+    store = brought_up_to_date(tmp_path, 5, f"{WITHOUT_GATES} DROP TABLE group_note;")
     note = GroupNote(destination="queue://a", cause_group="boom", at_ms=1, author="ann", text="x")
     store.add_note(note)
     assert store.notes("queue://a", "boom") == [note]
