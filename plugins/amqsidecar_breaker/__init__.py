@@ -164,8 +164,7 @@ class BreakerGate:
 
     def describe(self, destination: Destination) -> str | None:
         """Return what acts on a destination."""
-        found = self._finder.find(destination)
-        return None if found is None else str(found)
+        return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:
         """Return until when a message waits; None = it may pass."""

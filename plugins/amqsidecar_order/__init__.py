@@ -91,8 +91,7 @@ class OrderGate:
 
     def describe(self, destination: Destination) -> str | None:
         """Return what acts on a destination."""
-        found = self._finder.find(destination)
-        return None if found is None else str(found)
+        return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:
         """Return until when a message of a group waits for others of it."""

@@ -117,8 +117,7 @@ class PaceGate:
 
     def describe(self, destination: Destination) -> str | None:
         """Return what acts on a destination."""
-        found = self._finder.find(destination)
-        return None if found is None else str(found)
+        return self._finder.describe(destination)
 
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:
         """Return the slot that a message gets; None = the bucket has one for it."""

@@ -41,6 +41,11 @@ class EntryFinder(Generic[T]):
         found = self._map.find(destination)
         return self._default if found is None else found
 
+    def describe(self, destination: Destination) -> str | None:
+        """Return what acts on a destination, in words; None = nothing."""
+        found = self.find(destination)
+        return None if found is None else str(found)
+
 
 def read_entries(
     options: Mapping[str, object], source: RuleSource, read: Callable[[OptionReader], T]
