@@ -214,10 +214,6 @@ DASHBOARD = (
                 queries=[
                     ("scheduled", grown("amqsidecar_scheduled_total", "5m")),
                     ("re-sent", grown("amqsidecar_resent_total", "5m")),
-                    (
-                        "the broker had it already",
-                        grown("amqsidecar_duplicates_suppressed_total", "5m"),
-                    ),
                 ],
                 help="More scheduled than re-sent: what waits grows. When exactly what goes is in "
                 "the console, under Plots.",

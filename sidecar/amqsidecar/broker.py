@@ -109,8 +109,6 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     Attributes:
         destination: where to; its kind says the routing type on Artemis.
         message: the encoded dead letter as it was received.
-        duplicate_id: unique for this message at this destination at this count; Artemis links put
-            it into `_AMQ_DUPL_ID`.
         is_final: True = a final dead letter: provenance and cause stay on the message, and the
             three sidecar properties tell the last count. False = a redelivery: dead-letter
             annotations are stripped, the time to live starts anew.
@@ -125,7 +123,6 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     destination: Destination
     message: bytes
-    duplicate_id: str
     is_final: bool
     redelivery_id: str
     redelivery_count: int

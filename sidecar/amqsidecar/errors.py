@@ -82,15 +82,7 @@ class SendsRefused(BrokerError):
 
 
 class CommitRefused(BrokerError):
-    """The broker refused to commit and said not which message is at fault; nothing happened.
-
-    Attributes:
-        is_duplicate: the broker says that a duplicate id was the reason.
-    """
-
-    def __init__(self, reason: str, *, is_duplicate: bool = False) -> None:
-        self.is_duplicate = is_duplicate
-        super().__init__(reason)
+    """The broker refused a commit without naming the message at fault; nothing happened."""
 
 
 class BrokerRefused(BrokerError):

@@ -94,7 +94,6 @@ class ClassicDeadLetters(DeadLetters):
         clone = Resend(
             destination=queue("ActiveMQ.DLQ"),
             message=self._model,
-            duplicate_id="",
             is_final=True,
             redelivery_id="",
             redelivery_count=0,

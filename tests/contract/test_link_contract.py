@@ -108,7 +108,6 @@ def redelivery(
     return Resend(
         destination=origin,
         message=delivery.message,
-        duplicate_id=f"{identity}:{origin.name}:{count}",
         is_final=False,
         redelivery_id=str(identity),
         redelivery_count=count,
@@ -644,7 +643,6 @@ def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link:
     send = Resend(
         destination=final,
         message=delivery.message,
-        duplicate_id="final:6",
         is_final=True,
         redelivery_id="r-1",
         redelivery_count=6,

@@ -15,7 +15,6 @@ from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import (
     BrokerRefused,
-    CommitRefused,
     DiscoveryRefused,
     LinkLost,
     SendsRefused,
@@ -32,7 +31,6 @@ from support.waiting import PATIENCE_S, eventually
 pytestmark = pytest.mark.broker
 
 OURS = (
-    "_AMQ_DUPL_ID",
     "amqsidecarOriginalMessageId",
     "amqsidecarRedeliveryCount",
     "amqsidecarRedeliveryId",
@@ -95,7 +93,6 @@ def redelivery(
     return Resend(
         destination=origin,
         message=delivery.message,
-        duplicate_id=f"{identity}:{origin.name}:{count}",
         is_final=False,
         redelivery_id=identity,
         redelivery_count=count,
@@ -255,25 +252,6 @@ def test_the_second_death_of_a_qualified_name_is_caught(
     [again] = receive(link, 1)
     assert again.provenance.origin == origin
     assert again.provenance.redelivery_count == 1
-
-
-def test_a_duplicate_id_fails_the_commit_and_nothing_else(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
-) -> None:
-    """The broker's words carry no application data; the deliveries can be sent with other ids."""
-    name = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(name, 3)
-    link.attach([harness.intake()], 10)
-    deliveries = receive(link, 3)
-    sends = [redelivery(one) for one in deliveries]
-    link.commit_cycle(deliveries[:1], sends[:1], 1)
-    for _ in range(3):
-        with pytest.raises(CommitRefused, match="Duplicate message detected") as refused:
-            link.commit_cycle(deliveries[1:], [*sends[1:], sends[0]], 2)
-        assert refused.value.is_duplicate
-        assert name not in str(refused.value)
-    link.commit_cycle(deliveries[1:], sends[1:], 2)
-    assert [one.id for one in harness.drain(name)] == ids
 
 
 def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
@@ -466,7 +444,6 @@ def bare_send(message: bytes, destination: Destination, number: int) -> Resend:
     return Resend(
         destination=destination,
         message=message,
-        duplicate_id=str(number),
         is_final=False,
         redelivery_id=str(number),
         redelivery_count=1,

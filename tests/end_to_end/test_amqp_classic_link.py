@@ -168,7 +168,6 @@ def move(link: AmqpClassicLink, deliveries: Sequence[Delivery], count: int) -> N
             Resend(
                 destination=provenance.origin,
                 message=delivery.message,
-                duplicate_id="",
                 is_final=False,
                 redelivery_id=provenance.redelivery_id or str(provenance.message_id),
                 redelivery_count=count,

@@ -38,7 +38,7 @@ EDITED_PROPERTIES = {
     "p_long": ["Double", 1.25],
     "added": ["Boolean", True],
 }
-OF_ONE_MESSAGE = ("testId", "amqsidecarRedeliveryId", "amqsidecarOriginalMessageId", "_AMQ_DUPL_ID")
+OF_ONE_MESSAGE = ("testId", "amqsidecarRedeliveryId", "amqsidecarOriginalMessageId")
 """Properties in which two redeliveries of equal messages differ."""
 
 

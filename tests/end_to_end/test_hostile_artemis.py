@@ -130,7 +130,6 @@ def test_full_addresses_do_not_add_up_what_others_wait(
         Resend(
             destination=queue(name),
             message=encoded,
-            duplicate_id=f"{name}:1",
             is_final=False,
             redelivery_id="r",
             redelivery_count=1,

@@ -122,7 +122,6 @@ def redelivery(delivery: Delivery, to: Destination | None = None) -> Resend:
     return Resend(
         destination=destination,
         message=delivery.message,
-        duplicate_id="",
         is_final=False,
         redelivery_id=provenance.redelivery_id or f"r-{provenance.message_id}",
         redelivery_count=provenance.redelivery_count + 1,
@@ -553,7 +552,6 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
             send = Resend(
                 destination=queue(f"DLQ.{unique}"),
                 message=dead,
-                duplicate_id="",
                 is_final=True,
                 redelivery_id="r",
                 redelivery_count=1,

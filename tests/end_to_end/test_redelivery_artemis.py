@@ -98,14 +98,11 @@ def expected_changes(
     when it turns an AMQP message into one of theirs.
     """
     redelivery_id = found.value("amqsidecarRedeliveryId")
-    instance = redelivery_id.rpartition("-")[0]
-    assert found.value("_AMQ_DUPL_ID").startswith(f"{instance}:")
     changed = {
         "JMSDestination": destination,
         "JMSTimestamp": sent.headers["JMSTimestamp"],
         "JMSMessageID": sent.message_id,
         "property amqsidecarOriginalMessageId": ["String", sent.message_id],
-        "property _AMQ_DUPL_ID": found.properties["_AMQ_DUPL_ID"],
         **sidecar_properties(redelivery_id, count, delay_ms),
     }
     if peer.provider == "core":
@@ -332,7 +329,7 @@ def test_large_messages_come_back_whole(peer: JmsPeer, unique: str) -> None:
 def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
     peer: JmsPeer, unique: str
 ) -> None:
-    """The broker drops a duplicate id that it knows and says accepted; ours stands in its place."""
+    """The broker drops a duplicate id that it knows and says accepted; so it gets another name."""
     queue = f"e2e.back.{unique}"
     with peer.start_flaky_consumer(queue, failures=2, full=True) as consumer:
         [sent] = peer.produce(
@@ -342,6 +339,7 @@ def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
         last = receipts(consumer)[sent.test_id][-1].message
 
     assert last.value("amqsidecarOriginalDuplicateId") == f"{unique}-mine"
+    assert last.value("_AMQ_DUPL_ID") is None
 
 
 def test_a_core_stream_with_a_byte_array_stops_nothing(

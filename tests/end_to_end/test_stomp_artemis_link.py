@@ -15,7 +15,7 @@ from amqsidecar.broker import Delivery, Link, Loss, Resend
 from amqsidecar.brokers.stomp_artemis_management import REPLY_PREFIX
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.errors import BrokerRefused, CommitRefused, LinkLost
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import queue, topic
 from support.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers import ArtemisBroker, Broker
@@ -118,7 +118,6 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
     values: dict[str, object] = {
         "destination": delivery.provenance.origin,
         "message": delivery.message,
-        "duplicate_id": f"{identity}:{count}",
         "is_final": False,
         "redelivery_id": identity,
         "redelivery_count": count,
@@ -452,27 +451,6 @@ def test_what_others_made_and_a_token_names_is_not_handed_over(
     assert nothing_comes(heir, harness)
     assert harness.depth(name) == 3
     heir.close()
-
-
-def test_a_duplicate_fails_the_commit_and_is_sent_once(
-    harness: StompArtemisHarness, link: Link
-) -> None:
-    """With others in the transaction nothing happens; alone it is proven to be there."""
-    name = f"{harness.prefix}.orders"
-    harness.put_dead_letters(name, 3)
-    link.attach([harness.intake()], 10)
-    deliveries = receive(link, 3)
-    first, second = resend(deliveries[0]), resend(deliveries[1])
-    link.commit_cycle(deliveries[:1], [first], 1)
-    with pytest.raises(CommitRefused) as refused:
-        link.commit_cycle(deliveries[1:], [first, second], 2)
-    assert not refused.value.is_duplicate
-    with pytest.raises(CommitRefused) as refused:
-        link.commit_cycle([], [first], 2)
-    assert refused.value.is_duplicate
-    link.commit_cycle(deliveries[1:], [second, resend(deliveries[2])], 2)
-    assert len(harness.drain(name)) == 3
-    assert harness.depth(harness.dead_letter_queue) == 0
 
 
 def test_one_subscription_gets_it_alone(

@@ -141,7 +141,6 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
     return Resend(
         destination=delivery.provenance.origin,
         message=delivery.message,
-        duplicate_id="d",
         is_final=False,
         redelivery_id=delivery.provenance.redelivery_id or "r-1",
         redelivery_count=count,
@@ -629,7 +628,6 @@ def test_a_final_dead_letter_tells_where_and_why_it_died(
     final = Resend(
         destination=queue(f"{unique}.final"),
         message=one.message,
-        duplicate_id="d",
         is_final=True,
         redelivery_id="r-1",
         redelivery_count=3,

@@ -57,7 +57,6 @@ def resend(message: bytes, *, is_final: bool) -> Resend:
     return Resend(
         destination=queue("orders"),
         message=message,
-        duplicate_id="d",
         is_final=is_final,
         redelivery_id="r-1",
         redelivery_count=2**31 - 1,

@@ -111,6 +111,7 @@ public final class Peer {
       case "browse" -> browse(c);
       case "fill" -> fill(c);
       case "drain" -> drain(c);
+      case "forward" -> forward(c);
       case "move" -> move(c);
       case "start_flaky" -> startFlaky(c);
       case "stop_flaky" -> stopFlaky(c);
@@ -921,6 +922,42 @@ public final class Peer {
     }
     long idleNs = drained < count && drained > 0 ? System.nanoTime() - lastNs : 0;
     return rate(drained, drained == 0 ? System.nanoTime() : beganNs + idleNs, batch);
+  }
+
+  /** Sends on what a queue holds, as forwarders, retry wrappers and bridges do. */
+  static JsonNode forward(JsonNode c) throws Exception {
+    ArrayNode sent = JSON.createArrayNode();
+    boolean transacted = c.path("transacted").asBoolean();
+    try (Connection connection = connect(c)) {
+      Session session = session(connection, transacted);
+      MessageConsumer consumer = consumer(session, c);
+      MessageProducer producer = session.createProducer(destination(session, text(c, "to")));
+      while (sent.size() < c.get("count").asInt()) {
+        Message message = consumer.receive(c.get("waitMs").asLong());
+        if (message == null) {
+          break;
+        }
+        Message onward = c.path("copies").asBoolean() ? copy(session, message) : message;
+        producer.send(onward);
+        sent.add(describe(onward));
+        if (transacted) {
+          session.commit();
+        }
+      }
+    }
+    return sent;
+  }
+
+  /** Returns a new text message with all properties but those whose names JMS reserves. */
+  static Message copy(Session session, Message message) throws JMSException {
+    Message copied = session.createTextMessage(((TextMessage) message).getText());
+    for (Enumeration<?> i = message.getPropertyNames(); i.hasMoreElements(); ) {
+      String name = (String) i.nextElement();
+      if (!name.startsWith("JMS")) {
+        copied.setObjectProperty(name, message.getObjectProperty(name));
+      }
+    }
+    return copied;
   }
 
   static JsonNode move(JsonNode c) throws Exception {

@@ -41,7 +41,6 @@ RULES = (
     Rule("user", r"JMSXUserID: (('app'|None) -> '(sidecar|app)'|added)"),
     Rule("ttl-anew", r"(JMSExpiration|JMSTimestamp): changed", _on_classic),
     Rule("ttl-gone", r"JMSExpiration: (gone|removed)"),
-    Rule("duplicate-id", r"property _AMQ_DUPL_ID: added", _on_artemis),
     Rule(
         "conversion",
         r"property (JMS_AMQP_\w+(-\w+)*|NATIVE_MESSAGE_ID): added|property __AMQ_CID: removed"

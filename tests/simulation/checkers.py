@@ -16,7 +16,6 @@ from amqsidecar.model.event import (
     AnyEvent,
     DeadLettered,
     Discarded,
-    DuplicateSuppressed,
     Held,
     Parked,
     Received,
@@ -223,7 +222,7 @@ class TokenGrows(Checker):
 class JournalEqualsState(Checker):
     """The stored events of a message tell its takes, its sends, and where its row stands."""
 
-    TERMINAL = (Resent, DeadLettered, Discarded, DuplicateSuppressed)
+    TERMINAL = (Resent, DeadLettered, Discarded)
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
@@ -294,16 +293,6 @@ class ToldIsTrue(Checker):
                 journals[name] = [one for journal in end.journals for one in journal(name)]
             if event not in journals[name]:
                 self.broken(f"told, but not in the journal: {event}")
-
-
-class NoDuplicateWithoutDoubt(Checker):
-    """The broker never has to suppress a duplicate, unless a cycle was in doubt."""
-
-    def ended(self, end: End) -> None:
-        known = self.history.doubted_names()
-        for event in end.told:
-            if isinstance(event, DuplicateSuppressed) and event.redelivery_id not in known:
-                self.broken(f"suppressed: {event}")
 
 
 class ParkedForCause(Checker):
@@ -394,7 +383,6 @@ CHECKERS: tuple[type[Checker], ...] = (
     TokenGrows,
     JournalEqualsState,
     ToldIsTrue,
-    NoDuplicateWithoutDoubt,
     ParkedForCause,
     BacklogHeld,
     Drains,

@@ -97,16 +97,26 @@ class PersonAware(Checker):
     def __init__(self, history: History) -> None:
         super().__init__(history)
         self._retried: set[int] = set()
+        self._unsent: dict[int, str] = {}
+        self._is_by_rules = True
 
     def operated(self, action: str, ids: Iterable[str], row_ids: Iterable[int]) -> None:
+        rows = dict(zip(row_ids, ids, strict=True))
         if action == "retry":
-            self._retried.update(row_ids)
+            self._retried.update(rows)
+            self._unsent.update(rows)
         elif action == "hold":
-            self._retried.difference_update(row_ids)
+            self._retried.difference_update(rows)
+            for row_id in rows:
+                self._unsent.pop(row_id, None)
 
-    def is_by_rules(self, resend: Resend) -> bool:
-        """Tell whether no person asked for what was sent."""
-        return int(resend.duplicate_id.rpartition(":")[2]) not in self._retried
+    def sent(self, resend: Resend) -> None:
+        """Note whether a person asked for this send."""
+        one = resend.message.decode()
+        row_id = next((row_id for row_id, other in self._unsent.items() if other == one), None)
+        self._is_by_rules = row_id is None
+        if row_id is not None:
+            del self._unsent[row_id]
 
     def by_rules(self, events: Iterable[AnyEvent]) -> Iterator[Resent]:
         """Yield re-sends that no person asked for."""
@@ -207,6 +217,7 @@ class OneOfAGroup(PersonAware):
         self._last.clear()
 
     def sent(self, resend: Resend) -> None:
+        super().sent(resend)
         group = group_of("", resend.message) if self.history.verdict_ms else None
         if resend.is_final or group is None:
             return
@@ -214,7 +225,7 @@ class OneOfAGroup(PersonAware):
         last = self._last[resend.destination.name, group]
         for other, at_ms in last.items():
             time_ms = now_ms - at_ms
-            if other != one and time_ms < self.history.verdict_ms and self.is_by_rules(resend):
+            if other != one and time_ms < self.history.verdict_ms and self._is_by_rules:
                 self.broken(f"{one} went {time_ms} ms after {other}")
         last[one] = now_ms
 
@@ -243,8 +254,9 @@ class InOrder(PersonAware):
             self._waiting = left
 
     def sent(self, resend: Resend) -> None:
+        super().sent(resend)
         self._waiting.pop(resend.redelivery_id, None)
-        if resend.is_final or not self.is_by_rules(resend):
+        if resend.is_final or not self._is_by_rules:
             return
         store, _, _ = resend.redelivery_id.partition("-")
         before = [

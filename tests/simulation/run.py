@@ -89,7 +89,6 @@ class Run:
         self.history = History(self._clock, rules.delay_ms, backlog, checkers)
         make_gates = GateMaker(seed, self.history).make if has_gates else lambda: None
         self.broker = MemoryBroker(
-            detects_duplicates=chance.random() < 0.5,
             refuse_send=self._refuse_send,
             refuse_commit=self._refuse_commit,
             watcher=self.history,
@@ -508,5 +507,5 @@ def _brief(value: object) -> object:
         return value.body.decode()
     if isinstance(value, Resend):
         to, count = value.destination.name, value.redelivery_count
-        return f"{value.message.decode()} to {to} with count {count} as {value.duplicate_id}"
+        return f"{value.message.decode()} to {to} with count {count}"
     return value

@@ -19,7 +19,6 @@ from amqsidecar.model.event import (
     CycleInDoubt,
     CycleRecovered,
     DestinationBlocked,
-    DuplicateSuppressed,
     Held,
     Parked,
     Returned,
@@ -141,28 +140,11 @@ def test_a_missing_token_keeps_what_was_taken_and_sends_again(world: World) -> N
     assert world.bodies("orders") == ["a"]
     world.broker.commit_fault = lambda: None
     world.broker.tokens.clear()
-    world.broker.seen_duplicate_ids.clear()
     world.connect()
     (doubt,) = kinds(world, CycleInDoubt)
     assert "missing" in doubt.reason
     world.run(10)
     assert world.bodies("orders") == ["a", "a"], "at worst a copy, never a loss"
-
-
-def test_a_duplicate_that_the_broker_knows_counts_as_sent(world: World) -> None:
-    world.rules.delay_ms = 0
-    world.broker.commit_fault = iter([None, "lost_after"]).__next__
-    for number in range(5):
-        world.die(f"m{number}")
-    with pytest.raises(LinkLost):
-        world.run(5)
-    world.broker.commit_fault = lambda: None
-    world.broker.tokens.clear()
-    world.connect()
-    world.run(60)
-    assert sorted(world.bodies("orders")) == [f"m{number}" for number in range(5)]
-    assert len(kinds(world, DuplicateSuppressed)) == 5
-    assert world.store.count_rows(ALL) == 0
 
 
 def test_one_poisonous_send_among_many_is_parked_and_the_others_go(world: World) -> None:

@@ -22,7 +22,7 @@ from support.memory_store import MemoryStore, MemoryTransaction
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "500")) // 2
 FIRST_SEED = int(os.environ.get("SEED", "0"))
-SEEDS_FOR_A_PLANTED_FAULT = 300
+SEEDS_FOR_A_PLANTED_FAULT = 1_000
 
 Patch = pytest.MonkeyPatch
 

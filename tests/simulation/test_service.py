@@ -57,7 +57,6 @@ def test_a_token_that_comes_late_is_waited_for_after_the_doubt_was_settled(tmp_p
         world.run(5)
     world.broker.commit_fault = lambda: None
     world.broker.tokens.clear()
-    world.broker.seen_duplicate_ids.clear()
     link = SlowLink(world.broker)
     link.refusals = 3
     events: list[AnyEvent] = []

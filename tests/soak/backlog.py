@@ -98,7 +98,6 @@ class ClassicBacklog:
         return Resend(
             destination=queue("ActiveMQ.DLQ"),
             message=self._dead._model.replace(self._model_origin.encode(), origin.encode()),
-            duplicate_id="",
             is_final=True,
             redelivery_id="",
             redelivery_count=0,

@@ -262,6 +262,41 @@ class JmsPeer:
 
     # Topic subscriptions.
 
+    def forward(
+        self,
+        source: str,
+        to: str,
+        count: int = 1,
+        *,
+        copies: bool = False,
+        transacted: bool = False,
+        selector: str | None = None,
+        wait_ms: int = 10_000,
+    ) -> list[JmsMessage]:
+        """Consume messages and send each on; return them as sent.
+
+        Args:
+            source: queue to consume from.
+            to: queue to send to; may be the same.
+            count: messages at most.
+            copies: False = send the received object itself. True = make a new text message and
+                copy every property but `JMS*`, as retry wrappers and bridges do.
+            transacted: receive and send in one transaction per message.
+            selector: JMS selector of what is received.
+            wait_ms: give up after this time without a message.
+        """
+        lines = self._call(
+            "forward",
+            destination=source,
+            to=to,
+            count=count,
+            copies=copies,
+            transacted=transacted,
+            selector=selector,
+            waitMs=wait_ms,
+        )
+        return [JmsMessage.parse(line) for line in lines]
+
     def durable_subscribe(self, topic: str, client_id: str, name: str) -> None:
         """Make a durable subscription and go offline."""
         self._call("subscribe", destination=_topic(topic), clientId=client_id, subscription=name)

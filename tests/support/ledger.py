@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from support.jms_message import NOT_COMPARED, Delivery, JmsMessage
 
-# What a redelivery may add or change; the duplicate id is Artemis's.
+# What a redelivery may add or change.
 ADDED_PROPERTIES = (
     "amqsidecarRedeliveryId",
     "amqsidecarRedeliveryCount",
     "redeliveryDelay",
     "amqsidecarOriginalMessageId",
-    "_AMQ_DUPL_ID",
 )
 # What a broker adds to a dead letter; it stays on those that nobody will try again.
 PROVENANCE_PROPERTIES = ("dlqDeliveryFailureCause", "originalExpiration")

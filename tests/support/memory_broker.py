@@ -115,8 +115,6 @@ class MemoryBroker:
     queues: dict[str, deque[StoredMessage]] = field(default_factory=dict)
     tokens: list[Token] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
-    detects_duplicates: bool = True
-    seen_duplicate_ids: set[str] = field(default_factory=set)
     refuse_send: Callable[[Resend], str | None] = lambda _resend: None
     refuse_commit: Callable[[Sequence[Resend]], str | None] = lambda _sends: None
     unreadable: set[str] = field(default_factory=set)
@@ -177,7 +175,6 @@ class MemoryBroker:
                 )
             )
             self.watcher.sent(resend)
-        self.seen_duplicate_ids.update(resend.duplicate_id for resend in sends)
         self.commits += 1
 
     def owner_of_token(self) -> Session | None:
@@ -408,10 +405,6 @@ class MemoryLink:
             broker.watcher.refused(sends[index])
         if refusals:
             return SendsRefused(refusals)
-        if broker.detects_duplicates and any(
-            resend.duplicate_id in broker.seen_duplicate_ids for resend in sends
-        ):
-            return CommitRefused("Duplicate message detected", is_duplicate=True)
         words = broker.refuse_commit(sends)
         if words is not None:
             for resend in sends:

@@ -60,7 +60,6 @@ def resend(message: bytes, **changes: Any) -> Resend:
         **{
             "destination": queue("orders"),
             "message": message,
-            "duplicate_id": "id:1",
             "is_final": False,
             "redelivery_id": "r-1",
             "redelivery_count": 3,

@@ -57,7 +57,6 @@ def resend(message: bytes, **changes: Any) -> Resend:
         **{
             "destination": queue("orders"),
             "message": message,
-            "duplicate_id": "id:1",
             "is_final": False,
             "redelivery_id": "id",
             "redelivery_count": 1,
@@ -294,7 +293,6 @@ def test_a_redelivery_has_no_trace_of_its_death() -> None:
         "amqsidecarRedeliveryId": "id",
         "amqsidecarRedeliveryCount": int32(1),
         "redeliveryDelay": 5000,
-        "_AMQ_DUPL_ID": "id:1",
         "amqsidecarOriginalMessageId": "ID:1",
     }
     assert (sent.durable, sent.priority, sent.ttl, sent.delivery_count) == (True, 7, 0, 0)
@@ -306,9 +304,7 @@ def test_the_second_redelivery_replaces_what_the_first_wrote() -> None:
     """Our properties occur once, and the producer's duplicate id is the one kept."""
     message = encode(id="ID:1", properties={"_AMQ_DUPL_ID": "theirs"})
     first = encode_resend(resend(message), NOW_MS)
-    second = encode_resend(
-        resend(first, duplicate_id="id:2", redelivery_count=2, redelivery_delay_ms=2**40), NOW_MS
-    )
+    second = encode_resend(resend(first, redelivery_count=2, redelivery_delay_ms=2**40), NOW_MS)
     names = amqp.elements(amqp.split(second)[amqp.APPLICATION_PROPERTIES])[::2]
     assert len(names) == len(set(names))
     assert decode(second).properties == {
@@ -316,9 +312,16 @@ def test_the_second_redelivery_replaces_what_the_first_wrote() -> None:
         "amqsidecarRedeliveryId": "id",
         "amqsidecarRedeliveryCount": int32(2),
         "redeliveryDelay": 2**40,
-        "_AMQ_DUPL_ID": "id:2",
         "amqsidecarOriginalMessageId": "ID:1",
     }
+
+
+def test_a_copys_own_duplicate_id_replaces_that_of_the_message_it_was_copied_from() -> None:
+    properties = {"amqsidecarOriginalDuplicateId": "older", "_AMQ_DUPL_ID": "its own"}
+    sent = decode(encode_resend(resend(encode(properties=properties)), NOW_MS)).properties
+    assert sent is not None
+    assert sent["amqsidecarOriginalDuplicateId"] == "its own"
+    assert "_AMQ_DUPL_ID" not in sent
 
 
 def test_a_subscription_gets_its_topic_as_destination() -> None:
@@ -348,7 +351,7 @@ def test_a_final_dead_letter_keeps_its_origin_and_gets_a_time_to_live() -> None:
     assert sent.properties is not None
     assert CORE_ORIGIN.items() <= sent.properties.items()
     assert sent.properties["amqsidecarOriginalDuplicateId"] == "theirs"
-    assert sent.properties["_AMQ_DUPL_ID"] == "id:1"
+    assert "_AMQ_DUPL_ID" not in sent.properties
     assert (sent.ttl, sent.expiry_time) == (60, NOW_MS / 1000 + 60)
 
 

@@ -16,7 +16,6 @@ def send(name: str) -> Resend:
     return Resend(
         destination=queue(name),
         message=b"",
-        duplicate_id="",
         is_final=False,
         redelivery_id="r",
         redelivery_count=1,

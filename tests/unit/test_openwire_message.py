@@ -41,7 +41,6 @@ def resent(
         Resend(
             destination=queue("target"),
             message=dead.encoded(),
-            duplicate_id="",
             is_final=final,
             redelivery_id="r-1",
             redelivery_count=2,
@@ -235,7 +234,6 @@ def test_each_resend_has_an_id_of_its_own() -> None:
     resend = Resend(
         destination=queue("a"),
         message=WireMessage().encoded(),
-        duplicate_id="",
         is_final=False,
         redelivery_id="r",
         redelivery_count=1,

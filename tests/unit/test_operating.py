@@ -534,7 +534,7 @@ def test_only_what_happens_after_the_begin_is_read(stage: Stage) -> None:
     assert stage.store.followed_until() == before, "another is followed"
 
 
-def test_a_duplicate_counts_as_sent(stage: Stage) -> None:
+def test_a_duplicate_that_an_older_version_recorded_counts_as_sent(stage: Stage) -> None:
     [row] = stage.hold(1)
     stage.finish(stage.begin())
     event = DuplicateSuppressed(

@@ -43,7 +43,6 @@ def resend(frame: Frame, *, keeps: bool = True, **changes: object) -> Frame:
     options: dict[str, object] = {
         "destination": queue("orders"),
         "message": shown(frame).kept,
-        "duplicate_id": "d",
         "is_final": False,
         "redelivery_id": "r-1",
         "redelivery_count": 2,

@@ -136,7 +136,4 @@ class AmqpCycle:
         if words is not None:
             # Why: what follows are properties of the message, which do not belong into a log.
             words = words.partition(" Message information")[0]
-            raise CommitRefused(
-                f"the broker refused the commit: {words}",
-                is_duplicate="duplicate message" in words.lower(),
-            )
+            raise CommitRefused(f"the broker refused the commit: {words}")

@@ -28,7 +28,7 @@ PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
 """In which Artemis keeps what an OpenWire client says when it gives a message up."""
 
 PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
-"""Where a producer's own `_AMQ_DUPL_ID` is kept while ours stands in its place."""
+"""The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
 
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 ANYCAST: Final = 1
@@ -356,9 +356,9 @@ def _application_properties(
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
     if _STOMP in fates and not resend.is_final and _is_stomp_made(items, message_id):
         dropped |= {_STOMP}
-    if _OURS_BEFORE in fates:
-        # Why: then the duplicate id on it is ours, from the redelivery before.
-        dropped |= {_DUPLICATE}
+    if _DUPLICATE in fates:
+        # Why: what is kept beside one is that of the message from which this one was copied.
+        dropped |= {_DUPLICATE_KEPT}
     kept: list[bytes] = []
     for at, fate in zip(range(0, len(items), 2), fates, strict=True):
         key, value = items[at], items[at + 1]
@@ -372,8 +372,6 @@ def _application_properties(
         amqp.integer(resend.redelivery_count),
         _KEY_REDELIVERY_DELAY,
         amqp.long(resend.redelivery_delay_ms),
-        _KEY_DUPLICATE_ID,
-        amqp.string(resend.duplicate_id),
     )
     if message_id is not None and _ORIGINAL_ID not in fates:
         kept += (_KEY_ORIGINAL_MESSAGE_ID, amqp.string(message_id))
@@ -384,12 +382,11 @@ _KEY_DELIVERY_TIME = amqp.symbol("x-opt-delivery-time")
 _KEY_REDELIVERY_ID = amqp.string(PROPERTY_REDELIVERY_ID)
 _KEY_REDELIVERY_COUNT = amqp.string(PROPERTY_REDELIVERY_COUNT)
 _KEY_REDELIVERY_DELAY = amqp.string(PROPERTY_REDELIVERY_DELAY)
-_KEY_DUPLICATE_ID = amqp.string(DUPLICATE_ID)
 _KEY_ORIGINAL_DUPLICATE_ID = amqp.string(PROPERTY_ORIGINAL_DUPLICATE_ID)
 _KEY_ORIGINAL_MESSAGE_ID = amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID)
 
-_KEEP, _OURS_BEFORE, _OURS_PLAIN, _DEATH, _DUPLICATE, _COUNT, _STOMP, _ORIGINAL_ID = range(8)
-_DROPPED_OF_FINAL = frozenset((_OURS_BEFORE, _OURS_PLAIN))
+_KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _COUNT, _STOMP, _ORIGINAL_ID = range(8)
+_DROPPED_OF_FINAL = frozenset((_MARK,))
 _DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 
 
@@ -397,14 +394,13 @@ _DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 def _property_fate(key: bytes) -> int:
     """Return what happens to an application property, by its encoded name."""
     name = _name.__wrapped__(key)
-    if name == PROPERTY_REDELIVERY_ID:
-        return _OURS_BEFORE
     if name in _OURS:
-        return _OURS_PLAIN
+        return _MARK
     if name.startswith((*_ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in _ACTUAL_EXPIRIES:
         return _DEATH
     return {
         DUPLICATE_ID: _DUPLICATE,
+        PROPERTY_ORIGINAL_DUPLICATE_ID: _DUPLICATE_KEPT,
         PROPERTY_CAUSE: _DEATH,
         PROPERTY_CLIENT_CAUSE: _DEATH,
         # Quirk (Artemis): the AMQP view of a Core message that failed has it as null.

@@ -2,7 +2,7 @@
 
 An ACK in a STOMP transaction acts at once on Artemis and is not undone. So a cycle is:
 
-1. BEGIN, all SENDs (each with its `_AMQ_DUPL_ID`), SEND of token k, COMMIT, and its receipt;
+1. BEGIN, all SENDs, SEND of token k, COMMIT, and its receipt;
 2. only then ACK of token k-1 and of every dead letter, and the receipt of the last one.
 
 Token k names the dead letters that cycle k accepts by the numbers that the broker gave them, which
@@ -245,7 +245,7 @@ class StompArtemisLink:
         keeper.take_for_commit()
         following = Token(keeper.token.lineage, token, intake.accepted_with(held))
         keeper.is_settled = False
-        transactions.commit(sends, following, accepts=len(held))
+        transactions.commit(sends, following)
         self._crash_point(ACCEPTING)
         keeper.exchanged(token)
         intake.accept(held)

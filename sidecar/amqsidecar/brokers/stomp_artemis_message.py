@@ -70,6 +70,7 @@ _OURS = frozenset(
     for name in (PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY)
 )
 _DUPLICATE = DUPLICATE_ID.encode()
+_ORIGINAL_DUPLICATE = PROPERTY_ORIGINAL_DUPLICATE_ID.encode()
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _CAUSE = PROPERTY_CAUSE.encode()
@@ -243,7 +244,7 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
     """
     headers, body = parse_kept(resend.message)
     is_bytes = bool(headers) and headers[0][0] == _LENGTH
-    had_ours = any(name == _REDELIVERY_ID for name, _ in headers)
+    has_duplicate_id = any(name == _DUPLICATE for name, _ in headers)
     sent = destination_headers(resend.destination)
     if is_bytes:
         sent.append((_LENGTH, b"%d" % len(body)))
@@ -254,16 +255,17 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
         is_second = name in seen
         seen.add(name)
         if name == _DUPLICATE:
-            # Why not after a redelivery: then the duplicate id on it is ours.
-            if not had_ours:
-                sent.append((PROPERTY_ORIGINAL_DUPLICATE_ID.encode(), value))
+            # Why: under its own name it would make the broker drop what is sent.
+            sent.append((_ORIGINAL_DUPLICATE, value))
+        elif name == _ORIGINAL_DUPLICATE and has_duplicate_id:
+            # Why: it is that of the message from which this one was copied.
+            continue
         elif not (is_second and name in _STANDARD) and not _is_cut(name, resend.is_final):
             sent.append((name, value))
     sent += [
         (_REDELIVERY_ID, resend.redelivery_id.encode()),
         (PROPERTY_REDELIVERY_COUNT.encode(), b"%d" % resend.redelivery_count),
         (PROPERTY_REDELIVERY_DELAY.encode(), b"%d" % resend.redelivery_delay_ms),
-        (_DUPLICATE, resend.duplicate_id.encode()),
     ]
     return sent, body
 

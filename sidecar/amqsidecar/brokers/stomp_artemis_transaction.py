@@ -100,17 +100,16 @@ class Transactions:
         self._keeper.connection.send("ABORT", [begun.header])
         self._keeper.connection.flush()
 
-    def commit(self, sends: Sequence[Resend], token: Token, *, accepts: int) -> None:
+    def commit(self, sends: Sequence[Resend], token: Token) -> None:
         """Commit the sends and the next token; durable when this returns.
 
         Args:
             sends: as begun, or to begin now.
             token: the next one.
-            accepts: how many dead letters will be acknowledged after it.
 
         Raises:
             SendsRefused: nothing happened.
-            CommitRefused: nothing happened, or with `is_duplicate` the one send has happened.
+            CommitRefused: nothing happened.
             LinkLost: unknown whether it happened; the token will tell.
         """
         if self._begun is None or self._begun.sends is not sends:
@@ -138,7 +137,11 @@ class Transactions:
         self._crash_point("committing")
         answer = connection.answers([receipt])[0]
         if answer.command == "ERROR":
-            self._refused(sends, error_text(answer), accepts)
+            self._keeper.reopen()
+            reason = f"the broker refused the commit: {error_text(answer)}"
+            if not sends:
+                raise LinkLost(f"{reason}; nothing but the token was in it")
+            raise CommitRefused(reason)
 
     def _await(self, begun: _Begun, token: Token | None = None) -> tuple[int, str] | None:
         """Wait until the broker has taken all sends, and a token where one is given.
@@ -191,24 +194,3 @@ class Transactions:
                 return index, str(refused)
         self._keeper.connection.send("ABORT", [transaction])
         return None
-
-    def _refused(self, sends: Sequence[Resend], words: str, accepts: int) -> None:
-        """Raise what a refused commit means.
-
-        The broker does not say that a duplicate id was the reason. A single send is therefore sent
-        again without a transaction: then it is at its destination exactly once, whether it was
-        there before or not, for its id is the same.
-        """
-        self._keeper.reopen()
-        reason = f"the broker refused the commit: {words}"
-        if not sends:
-            raise LinkLost(f"{reason}; nothing but the token was in it")
-        if len(sends) > 1 or accepts:
-            raise CommitRefused(reason)
-        headers, body = resend_frame(sends[0], self._clock.now_ms())
-        try:
-            call(self._keeper.connection, "SEND", headers, body)
-        except Refused as refused:
-            self._keeper.reopen()
-            raise CommitRefused(f"{reason} ({refused})") from refused
-        raise CommitRefused(reason, is_duplicate=True)

@@ -53,9 +53,6 @@ DIFFERENCES: Mapping[str, Difference] = {
         "JMSExpiration is 0: Artemis takes the time to live off when a message dies, and Classic "
         "does not tell it over AMQP.",
     ),
-    "duplicate-id": Difference(
-        False, "`_AMQ_DUPL_ID` is added: with it the broker refuses a second copy."
-    ),
     "conversion": Difference(
         False,
         "`JMS_AMQP_*` and `NATIVE_MESSAGE_ID` are added, `__AMQ_CID` is gone, and JMSMessageID is "

@@ -89,7 +89,6 @@ def _unsendable(destination: Destination) -> Resend:
     return Resend(
         destination=destination,
         message=b"\xff",
-        duplicate_id="amqsidecar-doctor",
         is_final=False,
         redelivery_id="amqsidecar-doctor",
         redelivery_count=0,

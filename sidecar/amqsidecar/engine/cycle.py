@@ -31,10 +31,7 @@ from amqsidecar.engine.recovery import Recovery
 from amqsidecar.engine.telling import CycleStats, Observer, sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.event import (
-    AnyEvent,
-    DuplicateSuppressed,
-)
+from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
 from amqsidecar.store import Store, StoreTransaction
 
@@ -423,7 +420,6 @@ class CycleEngine:
         return Resend(
             destination=parse_destination(row.destination),
             message=row.message,
-            duplicate_id=f"{self._uid}:{row.id}",
             is_final=row.is_final,
             redelivery_id=row.redelivery_id,
             redelivery_count=row.redelivery_count,
@@ -521,7 +517,7 @@ class CycleEngine:
         refused: CommitRefused,
         now_ms: int,
     ) -> None:
-        """Cut the next cycles smaller, or settle the one send that is at fault."""
+        """Cut the next cycles smaller, or park the one send that is at fault."""
         if not sent:
             if len(deliveries) <= 1:
                 raise LinkLost(f"the broker won't let us accept a dead letter: {refused}")
@@ -537,24 +533,12 @@ class CycleEngine:
             if self._limits.max_sent > 1:
                 return
         row = sent[0]
-        if not refused.is_duplicate:
-            # Why: it shows that the broker refuses only this message.
-            self._commit_nothing(f"the broker commits nothing at all: {refused}")
-        event: AnyEvent
+        # Why: it shows that the broker refuses only this message.
+        self._commit_nothing(f"the broker commits nothing at all: {refused}")
+        event = parked(row, str(refused), now_ms)
         with self._store.transaction() as tx:
             self._pay(tx)
-            if refused.is_duplicate:
-                tx.remove([row.id])
-                event = DuplicateSuppressed(
-                    at_ms=now_ms,
-                    id=row.id,
-                    redelivery_id=row.redelivery_id,
-                    destination=row.destination,
-                    redelivery_count=row.redelivery_count,
-                )
-            else:
-                tx.park([row.id], str(refused))
-                event = parked(row, str(refused), now_ms)
+            tx.park([row.id], str(refused))
             tx.record([event])
         self._owes = None
         self._observe([event], None)

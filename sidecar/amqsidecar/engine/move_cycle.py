@@ -85,7 +85,7 @@ class MoveEngine:
         losses: Losses,
         crash_point: CrashPoint = no_crash,
     ) -> None:
-        # Why a uid of each engine: redelivery ids and duplicate ids hold it.
+        # Why a uid of each engine: redelivery ids hold it.
         self._link = link
         self._judge = judge
         self._uid = uid
@@ -98,7 +98,6 @@ class MoveEngine:
         self._limit = losses.limit(max_messages)
         self._singly = 0
         self._number = 0
-        self._sends = 0
         self._in_hand: list[_Item] = []
         self._refusals: dict[int, int] = {}
 
@@ -258,12 +257,9 @@ class MoveEngine:
         delay_ms: int,
         deliver_at_ms: int,
     ) -> Resend:
-        self._sends += 1
         return Resend(
             destination=destination,
             message=row.message,
-            # Why never the same twice: the transaction alone says whether it was sent.
-            duplicate_id=f"{self._uid}:{self._sends}",
             is_final=is_final,
             redelivery_id=row.redelivery_id,
             redelivery_count=redelivery_count,

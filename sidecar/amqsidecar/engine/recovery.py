@@ -193,8 +193,8 @@ class Recovery:
                     reason=f"{said}, the store's last finished cycle is {state.cycle}{after}",
                 )
             )
-            # Why: perhaps an older state of the store was brought back; the broker's duplicate
-            # detection may know row numbers that are about to be used for other messages.
+            # Why: an older state of the store may have been brought back. It would give row numbers
+            # again, and so redelivery ids, that messages in the broker have already.
             if token is not None:
                 self._uid = tx.renew_uid()
                 cycle = self._leap(cycle)

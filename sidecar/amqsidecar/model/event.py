@@ -110,7 +110,10 @@ class DeadLettered(Event, frozen=True, gc=False, kw_only=True, tag="dead_lettere
 
 
 class DuplicateSuppressed(Event, frozen=True, gc=False, kw_only=True, tag="duplicate_suppressed"):
-    """The broker's duplicate detection knows this very re-send already; it counts as sent."""
+    """The broker had this re-send already, so it counts as sent.
+
+    Only in histories of versions that wrote `_AMQ_DUPL_ID` on what they sent; none records it now.
+    """
 
     destination: str
     redelivery_count: int

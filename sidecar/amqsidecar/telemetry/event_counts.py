@@ -11,7 +11,6 @@ from amqsidecar.model.event import (
     CycleInDoubt,
     DestinationBlocked,
     Discarded,
-    DuplicateSuppressed,
     Exhausted,
     Held,
     Parked,
@@ -63,8 +62,6 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
                 decisions["park", "sidecar"] += 1
             case Held() if event.actor is None:
                 decisions["hold", "sidecar"] += 1
-            case DuplicateSuppressed():
-                counts["amqsidecar_duplicates_suppressed_total"][()] += 1
             case DestinationBlocked():
                 counts["amqsidecar_destinations_blocked_total"][()] += 1
             case CycleInDoubt():

@@ -106,13 +106,6 @@ METRICS: Final = (
         "the watcher",
     ),
     MetricSpec(
-        "amqsidecar_duplicates_suppressed_total",
-        Kind.COUNTER,
-        (),
-        "Re-sends that the broker had already; they count as sent.",
-        "duplicate_suppressed",
-    ),
-    MetricSpec(
         "amqsidecar_exhausted_total",
         Kind.COUNTER,
         (),
