@@ -515,3 +515,35 @@ class CountsQueues(Protocol):
             LinkLost: the connection is gone.
         """
         ...
+
+
+class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The token of an instance that is not in the caller's schedule.
+
+    Attributes:
+        instance: its name, which ends the name of its token queue.
+        sent_at_ms: when its last cycle was committed, by the clock of broker or sender; None = the
+            broker does not say.
+        is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
+            False = its schedule has no sidecar: what waits there is not sent.
+    """
+
+    instance: str
+    sent_at_ms: int | None
+    is_held: bool
+
+
+@runtime_checkable
+class FindsTokens(Protocol):
+    """A link that finds the tokens of other instances."""
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name; works on a link that only looks.
+
+        It leaves each where it is. A token that is being exchanged at this moment may be missed.
+
+        Raises:
+            BrokerRefused: this user may not look; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...

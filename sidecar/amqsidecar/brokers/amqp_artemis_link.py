@@ -23,6 +23,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Resend,
@@ -40,6 +41,7 @@ from amqsidecar.brokers.amqp_token import Token
 from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.artemis_counters import queue_counters
+from amqsidecar.brokers.artemis_foreign_tokens import foreign_tokens
 from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_schedule import ArtemisSchedule
@@ -146,7 +148,9 @@ class AmqpArtemisLink:
         self._notifications = Notifications(connection)
         self._pool = SenderPool(connection)
         if token_queue is not None:
-            self._token = Token(connection, self._management, self._coordinator, token_queue)
+            self._token = Token(
+                connection, self._management, self._coordinator, token_queue, self._clock
+            )
             self._token.open(self._timeout_s)
         self._cycle = AmqpCycle(
             connection=connection,
@@ -194,6 +198,10 @@ class AmqpArtemisLink:
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
         """Tell whether a queue holds a message of these ids that nobody has in hand."""
         return holds_chosen(_opened(self._management), queue, redelivery_ids)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        return foreign_tokens(_opened(self._management), known)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what stays in the attached queues: not to be converted to AMQP, or stuck."""

@@ -9,7 +9,7 @@ What keeps messages whole here, each measured on the brokers (`wire-facts.md`, `
 - Nothing is ever rejected, modified or released on a dead-letter queue.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -20,12 +20,14 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Loss,
     Resend,
 )
 from amqsidecar.brokers.amqp_classic_browse import COUNT_MAX, BrowsedQueues, Browser
+from amqsidecar.brokers.amqp_classic_foreign_tokens import foreign_tokens
 from amqsidecar.brokers.amqp_classic_intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
 from amqsidecar.brokers.amqp_classic_looks import browse
 from amqsidecar.brokers.amqp_classic_message import encode_resend
@@ -161,6 +163,7 @@ class AmqpClassicLink:
             BrowsedQueues(browser),
             coordinator,
             token_queue,
+            self._clock,
             # Why: then only the first of several readers is handed tokens, until it is gone.
             f"queue://{token_queue}?consumer.exclusive=true",
         )
@@ -275,6 +278,10 @@ class AmqpClassicLink:
 
     def _shown(self, destination: Destination, at_most: int) -> int:
         return _opened(self._browser).count(destination.name, at_most)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        return foreign_tokens(self._connection, _opened(self._browser), known, self._timeout_s)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what is not taken out of the attached queues, and why; asks the broker."""

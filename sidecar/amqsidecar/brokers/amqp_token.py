@@ -25,6 +25,7 @@ from amqsidecar.brokers.amqp_links import (
     refusal_words,
 )
 from amqsidecar.brokers.amqp_transaction import Coordinator, Transaction
+from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 
 _TIMEOUT_S = 15.0
@@ -66,6 +67,7 @@ class Token:
         management: ManagesQueues,
         coordinator: Coordinator,
         queue: str,
+        clock: Clock,
         source: str | None = None,
     ) -> None:
         """Prepare; nothing is attached yet.
@@ -75,12 +77,14 @@ class Token:
             management: makes and counts the queue.
             coordinator: of the transactions that exchange the token.
             queue: its name.
+            clock: tells when a token is sent.
             source: the address to read from, with options of the broker's; None = the name.
         """
         self._connection = connection
         self._management = management
         self._coordinator = coordinator
         self._queue = queue
+        self._clock = clock
         self._source = source or queue
         self._receiver: Receiver | None = None
         self._held: tuple[InHand, int] | None = None
@@ -244,12 +248,14 @@ class Token:
         if words is not None:
             raise BrokerRefused(f"the token queue {self._queue} takes no token: {words}")
 
-    @staticmethod
-    def encode(number: int) -> bytes:
-        """Return the message that is token `number`."""
+    def encode(self, number: int) -> bytes:
+        """Return the message that is token `number`; it tells its queue and its time."""
         durable = amqp.make_list(amqp.HEADER, [b"\x41"])
+        nothing = amqp.NULL
+        to, now = amqp.string(f"queue://{self._queue}"), amqp.timestamp(self._clock.now_ms())
+        properties = amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, *[nothing] * 6, now])
         cycle = amqp.make_map(amqp.APPLICATION_PROPERTIES, [amqp.string(_CYCLE), amqp.long(number)])
-        return durable + cycle + b"\x00\x53\x77" + amqp.string(str(number))
+        return durable + properties + cycle + b"\x00\x53\x77" + amqp.string(str(number))
 
     def _own_receiver(self) -> Receiver:
         if self._receiver is None:

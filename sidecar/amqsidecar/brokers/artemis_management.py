@@ -8,7 +8,7 @@ Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import cproton
@@ -64,6 +64,12 @@ def about_queues(*, address: str = "", name: str = "", page: int = 1) -> Questio
     return Question("broker", "listQueues", (options, page, _PAGE_SIZE))
 
 
+def about_queues_like(part: str, page: int) -> Question:
+    """Return what asks for a page of the queues whose names contain this."""
+    options = json.dumps({"field": "name", "operation": "CONTAINS", "value": part})
+    return Question("broker", "listQueues", (options, page, _PAGE_SIZE))
+
+
 def about_routing_types(address: str) -> Question:
     """Return what asks for the routing types of an address."""
     return Question(f"address.{address}", attribute="RoutingTypesAsJSON")
@@ -84,6 +90,7 @@ class QueueRow(NamedTuple):
         acknowledged_count: since the broker started.
         expired_count: likewise.
         killed_count: likewise; dead letters, and what was purged.
+        consumer_count: who reads from it.
         is_replacing: new messages take the place of old ones, which no counter tells.
     """
 
@@ -101,6 +108,7 @@ class QueueRow(NamedTuple):
     expired_count: int = 0
     killed_count: int = 0
     is_replacing: bool = False
+    consumer_count: int = 0
 
 
 class ArtemisQuestions:
@@ -159,18 +167,33 @@ class ArtemisQuestions:
         Raises:
             DiscoveryRefused: all were asked for, and the broker does not tell.
         """
-        rows: list[QueueRow] = []
-        for page in range(1, _PAGES_MAX + 1):
+        def told(page: int) -> Answer:
             answer = self.ask(about_queues(address=address, name=name, page=page))
+            if not (answer.is_ok or address or name):
+                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
+            return answer
+
+        return _all_pages(told)
+
+    def queues_like(self, part: str) -> list[QueueRow]:
+        """Return the queues whose names contain this.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell.
+        """
+
+        def told(page: int) -> Answer:
+            answer = self.ask(about_queues_like(part, page))
             if not answer.is_ok:
-                if not (address or name):
-                    raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
-                break
-            found = json.loads(answer.value)["data"]
-            rows += [_queue_row(entry) for entry in found]
-            if len(found) < _PAGE_SIZE:
-                break
-        return rows
+                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
+            return answer
+
+        return _all_pages(told)
+
+    def first_sent_at_ms(self, queue: str) -> int | None:
+        """Return when the first message of a queue was sent; None = there is none, or not told."""
+        answer = self.ask(Question(f"queue.{queue}", attribute="FirstMessageTimestamp"))
+        return int(answer.value) if answer.is_ok and answer.value else None
 
     def routing_types(self, address: str) -> frozenset[str] | None:
         """Return `ANYCAST`, `MULTICAST`, both or none; None = there is no such address."""
@@ -345,6 +368,17 @@ class ArtemisManagement(ArtemisQuestions):
         return self._sender.is_closed and self._receiver.is_closed
 
 
+def _all_pages(told: Callable[[int], Answer]) -> list[QueueRow]:
+    rows: list[QueueRow] = []
+    for page in range(1, _PAGES_MAX + 1):
+        answer = told(page)
+        found = json.loads(answer.value)["data"] if answer.is_ok else []
+        rows += [_queue_row(entry) for entry in found]
+        if len(found) < _PAGE_SIZE:
+            break
+    return rows
+
+
 def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
     return QueueRow(
         name=str(entry["name"]),
@@ -362,6 +396,7 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         killed_count=int(entry.get("messagesKilled") or 0),
         is_replacing=str(entry.get("lastValue", "")) == "true"
         or str(entry.get("ringSize") or "-1") != "-1",
+        consumer_count=int(entry.get("consumerCount") or 0),
     )
 
 

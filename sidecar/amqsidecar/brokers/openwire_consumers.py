@@ -337,15 +337,30 @@ class Consumers:
             Refused: the broker does not allow it.
             LinkLost: the browser did not come to an end.
         """
-        found: list[bytes | None] = []
+        return [message for _, message in self.look(destination, at_most, is_counting=is_counting)]
+
+    def look(
+        self, destination: Destination, at_most: int, *, is_counting: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """Return what `browse` returns, each message with the field of the queue that it lies in.
+
+        Args:
+            destination: a queue or a wildcard.
+            at_most: messages.
+            is_counting: as with `browse`.
+
+        Raises:
+            As `browse`.
+        """
+        found: list[tuple[bytes, bytes | None]] = []
         held_bytes = 0
 
-        def take(_consumer: Consumer, _field: bytes, message: bytes | None) -> None:
+        def take(_consumer: Consumer, field: bytes, message: bytes | None) -> None:
             nonlocal held_bytes
             if is_counting and message is not None:
                 message = b""
             if held_bytes <= _BROWSE_BYTES_MAX:
-                found.append(message)
+                found.append((field, message))
                 held_bytes += len(message or b"")
 
         browser = self.add(destination, at_most, browser=True, take=take)
@@ -353,14 +368,14 @@ class Consumers:
         while True:
             self.route()
             is_full = len(found) >= at_most or held_bytes > _BROWSE_BYTES_MAX
-            if is_full or (found and found[-1] is None):
+            if is_full or (found and found[-1][1] is None):
                 break
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise LinkLost(f"browsing {destination} did not come to an end")
             self._connection.wait(left_s)
         self._remove_browser(browser)
-        return [message for message in found[:at_most] if message is not None]
+        return [(field, message) for field, message in found[:at_most] if message is not None]
 
     def _remove_browser(self, browser: Consumer) -> None:
         """Remove a browser, and drop what the broker had on its way to it."""

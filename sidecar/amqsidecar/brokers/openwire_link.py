@@ -7,7 +7,7 @@ per client id, and releases the id only after it has rolled back what that conne
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from amqsidecar.broker import (
@@ -15,6 +15,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Resend,
@@ -29,6 +30,7 @@ from amqsidecar.brokers.openwire_connection import OpenWireConnection, Refused, 
 from amqsidecar.brokers.openwire_consumers import Consumers, ack_fields, runs
 from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
 from amqsidecar.brokers.openwire_deaths import Deaths
+from amqsidecar.brokers.openwire_foreign_tokens import foreign_tokens
 from amqsidecar.brokers.openwire_message import ResendEncoder
 from amqsidecar.brokers.openwire_queues import QueueWatch, is_wildcard
 from amqsidecar.brokers.openwire_room import takes
@@ -539,6 +541,19 @@ class OpenWireLink:
                 statistics.ask, lambda one, at_most: self.count(IntakeQueue(one), at_most)
             )
         return self._counters.of(destinations)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name.
+
+        Raises:
+            BrokerRefused: the user may not look at them.
+            LinkLost: the connection is gone.
+        """
+        self._live()
+        try:
+            return foreign_tokens(self._consumers, known)
+        except Refused as cause:
+            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
 
     def trials(self) -> OpenWireTrials:
         """Return what tries the user's rights over this connection."""

@@ -35,12 +35,14 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Loss,
     Resend,
 )
 from amqsidecar.brokers.artemis_counters import queue_counters
+from amqsidecar.brokers.artemis_foreign_tokens import foreign_tokens
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_stuck import StuckMessages, StuckToken
@@ -156,6 +158,10 @@ class StompArtemisLink:
         self._notifications.begin()
         _opened(self._intake).attach(queues, prefetch)
         self._read = tuple(queue.destination for queue in queues)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        return foreign_tokens(self._management, known)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what the link does not take out of the attached queues, and why.

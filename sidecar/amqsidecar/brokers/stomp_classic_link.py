@@ -9,7 +9,7 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Loss,
@@ -32,6 +33,7 @@ from amqsidecar.brokers.classic_wildcards import WildcardIntake
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic_breakers import note_breakers
 from amqsidecar.brokers.stomp_classic_consumers import Consumers
+from amqsidecar.brokers.stomp_classic_foreign_tokens import foreign_tokens
 from amqsidecar.brokers.stomp_classic_intake import (
     Intake,
     QueueReader,
@@ -268,6 +270,19 @@ class StompClassicLink:
             # Why no browse: an application's body with a NUL in it would end the connection.
             self._counters = ClassicCounters(statistics.ask, lambda _, at_most: at_most)
         return self._counters.of(destinations)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name.
+
+        Raises:
+            BrokerRefused: the user may not look at them.
+            LinkLost: the connection is gone.
+        """
+        connection = self._live()
+        try:
+            return foreign_tokens(connection, self._consumers, self._clock, known)
+        except Refused as cause:
+            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
 
     def trials(self) -> StompClassicTrials:
         """Return what tries the user's rights over this connection."""

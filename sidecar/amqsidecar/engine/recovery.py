@@ -18,12 +18,19 @@ from amqsidecar.store import SharedStore, Store, StoreTransaction
 TOKEN_QUEUE_PREFIX = "amqsidecar.token."  # noqa: S105 - the name of a queue
 """Followed by the name of an instance."""
 
+_EXAMINERS = "doctor-"
+
 
 NOT_OF_ONE_TIME = "store and broker are not of one time"
 HOLDER = f"the service: {NOT_OF_ONE_TIME}"
 """Who holds what may have been sent since the store, or the broker, was set back."""
 
 _WAITING = RowFilter(state=RowState.WAITING)
+
+
+def is_examiner(instance: str) -> bool:
+    """Whether an instance is not a sidecar but an examination by `doctor`, or what one left."""
+    return instance.startswith(_EXAMINERS)
 
 
 class TokenVerdict(Enum):

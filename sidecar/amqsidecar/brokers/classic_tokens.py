@@ -1,0 +1,51 @@
+"""Tokens of other instances on Classic, whatever wire shows them.
+
+A browser of a wildcard shows what lies in all token queues, handed out or not. Who consumes is told
+to each new subscriber of the consumer advisories.
+
+Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the consumers that there are).
+"""
+
+from collections.abc import Collection, Iterable
+
+from amqsidecar.broker import ForeignToken
+from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
+from amqsidecar.model.destination import Destination, queue, topic
+
+TOKEN_QUEUES = queue(f"{TOKEN_QUEUE_PREFIX}>")
+TOKENS_ONLY = "amqsidecarCycle IS NOT NULL"
+"""A selector: whatever else lies there is not read."""
+
+_CONSUMERS = "ActiveMQ.Advisory.Consumer.Queue."
+TOKEN_CONSUMERS = topic(f"{_CONSUMERS}{TOKEN_QUEUE_PREFIX}>")
+BROWSED_MAX = 1000
+CONSUMERS_MAX = 1000
+
+
+class ForeignTokens:
+    """Collects what a browser shows; of several tokens of a queue the youngest counts."""
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._known = known
+        self._sent_at_ms: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sent_at_ms)
+
+    def note(self, place: Destination | None, sent_at_ms: int) -> None:
+        """Take note of a token; a place that is no token queue does not count."""
+        if place is None or not place.name.startswith(TOKEN_QUEUE_PREFIX):
+            return
+        instance = place.name.removeprefix(TOKEN_QUEUE_PREFIX)
+        if instance not in self._known and not is_examiner(instance):
+            self._sent_at_ms[instance] = max(sent_at_ms, self._sent_at_ms.get(instance, 0))
+
+    def found(self, advisories: Iterable[Destination | None]) -> tuple[ForeignToken, ...]:
+        """Return them, with the topics of the advisories that tell of consumers."""
+        held = {one.name.removeprefix(_CONSUMERS + TOKEN_QUEUE_PREFIX) for one in advisories if one}
+        return tuple(
+            ForeignToken(
+                instance=instance, sent_at_ms=sent_at_ms or None, is_held=instance in held
+            )
+            for instance, sent_at_ms in sorted(self._sent_at_ms.items())
+        )
