@@ -15,7 +15,7 @@ from amqsidecar.app_gates import gates_at, load_gates, need_groups
 from amqsidecar.app_http import serving_http
 from amqsidecar.app_operations import operating
 from amqsidecar.app_outcomes import watching
-from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import BrokerKind, Delivery, ForeignToken, IntakeQueue, LeftBehind, Link
 from amqsidecar.brokers.kept_message import chosen_cause, chosen_properties, group_of
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Config
@@ -24,6 +24,7 @@ from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.foreign_tokens import orphans
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judge import PropertiesOf, no_group, no_properties
@@ -213,6 +214,7 @@ def service_settings(config: Config) -> ServiceSettings:
         prefetch=config.intake.prefetch,
         max_messages=config.cycle.max_messages,
         max_wait_s=config.cycle.max_wait_ms / 1000,
+        accepts_orphans=config.store.accept_orphans,
         discovery_interval_s=config.discovery.interval_s,
     )
 
@@ -249,6 +251,10 @@ class _Health(ServiceHealth):
 
     def left_behind(self, items: Sequence[LeftBehind]) -> None:
         self._metrics.set_left_behind(items)
+
+    def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
+        self._health.foreign_tokens(items)
+        self._metrics.set_orphaned_tokens(len(orphans(items)))
 
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
         self._health.intake(read_count, refused, problem)

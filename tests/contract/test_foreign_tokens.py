@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from time import time
 
-import pytest
-
 from amqsidecar.broker import FindsTokens, ForeignToken, Link
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config

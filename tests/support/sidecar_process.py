@@ -39,6 +39,8 @@ class SidecarProcess:
         self.options = [
             f"broker.url={broker_url}",
             f"store.url=sqlite:///{folder / 'schedule.db'}",
+            # Why: tests share brokers, and each leaves the token of its own store.
+            "store.accept_orphans=true",
             "http.listen=127.0.0.1:0",
             "discovery.interval_s=1",
             "cycle.max_wait_ms=100",

@@ -167,6 +167,7 @@ class ArtemisQuestions:
         Raises:
             DiscoveryRefused: all were asked for, and the broker does not tell.
         """
+
         def told(page: int) -> Answer:
             answer = self.ask(about_queues(address=address, name=name, page=page))
             if not (answer.is_ok or address or name):

@@ -44,8 +44,6 @@ class ForeignTokens:
         """Return them, with the topics of the advisories that tell of consumers."""
         held = {one.name.removeprefix(_CONSUMERS + TOKEN_QUEUE_PREFIX) for one in advisories if one}
         return tuple(
-            ForeignToken(
-                instance=instance, sent_at_ms=sent_at_ms or None, is_held=instance in held
-            )
+            ForeignToken(instance=instance, sent_at_ms=sent_at_ms or None, is_held=instance in held)
             for instance, sent_at_ms in sorted(self._sent_at_ms.items())
         )

@@ -142,6 +142,7 @@ def _settings(
         store_url=config.store.url,
         is_broker_held=config.store.url == BROKER_HELD,
         schedule=_schedule(config),
+        accepts_orphans=config.store.accept_orphans,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, KeepsDelayed
+from amqsidecar.broker import BrokerKind, FindsTokens, IntakeQueue, KeepsDelayed
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
@@ -35,7 +35,7 @@ from amqsidecar.diagnosis.judging import (
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, read_refusal
 from amqsidecar.diagnosis.rights import management_attempt, permission_findings
 from amqsidecar.diagnosis.rights_trial import RightsTrial, roles_teller
-from amqsidecar.diagnosis.schedule import schedule_findings
+from amqsidecar.diagnosis.schedule import foreign_token_findings, schedule_findings
 from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.diagnosis.sources import ADVISORIES, FindQueues, Sources
 from amqsidecar.diagnosis.transactions import transaction_findings
@@ -199,6 +199,7 @@ class Doctor:
             if isinstance(link, KeepsDelayed):
                 rights.try_keeping(link, trials)
         self._count(link, sources)
+        self._look_for_tokens(link)
         if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)
             self._judge_clock(trials)
@@ -263,6 +264,19 @@ class Doctor:
         self._found += dropping_origins(self._settings_of)
         token = self._token_queue.name
         self._found += token_findings(token, self._settings_of.get(token, {}))
+
+    def _look_for_tokens(self, link: ExaminedLink) -> None:
+        settings = self._settings
+        if settings.is_broker_held or not isinstance(link, FindsTokens):
+            return
+        try:
+            tokens = link.foreign_tokens(settings.schedule.instances)
+        except BrokerRefused as refused:
+            self._find(Check.SCHEDULE, Severity.NOTE, settings.place, str(refused))
+            return
+        self._found += foreign_token_findings(
+            tokens, settings.schedule, accepts_orphans=settings.accepts_orphans
+        )
 
     def _judge_clock(self, trials: Trials) -> None:
         try:

@@ -1,16 +1,23 @@
 """Looks at the schedule that the service would open."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
+from amqsidecar.broker import ForeignToken
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem
+from amqsidecar.engine.foreign_tokens import (
+    FOREIGN_SIDECAR,
+    ORPHAN_MENDS,
+    describe,
+    orphan_sentence,
+)
 from amqsidecar.errors import StoreError
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.store import Store
+from amqsidecar.store import SharedStore, Store
 
 _PAGE = 1000
 _LOOKED_AT_MAX = 20_000
@@ -24,6 +31,8 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
         destinations: where the rows go.
         encodings: rows by encoding of their message, of the first rows.
         seen: dead-letter queues that were read before, canonical text.
+        instances: that it knows.
+        is_new: no sidecar has worked with it.
         problem: why it can't be opened; "" = it can, or there is none yet.
         place: what is to be said of the database that it is in.
     """
@@ -32,6 +41,8 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     destinations: tuple[Destination, ...] = ()
     encodings: Mapping[str, int] = {}
     seen: frozenset[str] = frozenset()
+    instances: frozenset[str] = frozenset()
+    is_new: bool = True
     problem: str = ""
     place: tuple[Finding, ...] = ()
 
@@ -42,7 +53,8 @@ def look_at_schedule(store: Store) -> ScheduleFacts:
     Source: the engine sends rows of its link's own encoding only.
     """
     try:
-        store.open()
+        state = store.open()
+        shared = store.instances() if isinstance(store, SharedStore) else ()
         tallies = store.tallies()
         encodings: dict[str, int] = {}
         after = looked_at = 0
@@ -61,6 +73,8 @@ def look_at_schedule(store: Store) -> ScheduleFacts:
             ),
             encodings=encodings,
             seen=frozenset(store.holds()),
+            instances=frozenset((state.instance, *(one.instance for one in shared))),
+            is_new=not state.token_created and len(shared) <= 1,
         )
     except StoreError as error:
         return ScheduleFacts(problem=str(error))
@@ -111,6 +125,22 @@ def schedule_findings(url: str, facts: ScheduleFacts, encoding: str) -> Iterator
         )
     if not foreign:
         yield _finding(Severity.OK, url, f"{facts.total} messages wait")
+
+
+def foreign_token_findings(
+    tokens: Iterable[ForeignToken], facts: ScheduleFacts, *, accepts_orphans: bool
+) -> Iterator[Finding]:
+    """Yield what the broker holds of schedules that are not in this store."""
+    for token in () if facts.problem else tokens:
+        if token.is_held:
+            yield _finding(Severity.NOTE, describe(token), FOREIGN_SIDECAR)
+            continue
+        what = f"{orphan_sentence([token])}; {ORPHAN_MENDS}"
+        severity = Severity.NOTE if accepts_orphans else Severity.WARNING
+        if facts.is_new and not accepts_orphans:
+            what = f"a run is refused, since its store is new: {what}"
+            severity = Severity.PROBLEM
+        yield _finding(severity, describe(token), what, "store: {accept_orphans: true}")
 
 
 def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:

@@ -29,6 +29,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         store_url: for telling.
         is_broker_held: whether the broker is to keep what waits.
         schedule: what the store holds.
+        accepts_orphans: whether a new store begins although tokens of others are left.
     """
 
     scheme: str
@@ -46,3 +47,4 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     store_url: str
     is_broker_held: bool = False
     schedule: ScheduleFacts = ScheduleFacts()
+    accepts_orphans: bool = False

@@ -106,6 +106,7 @@ class CycleEngine:
         gates: Gates | None = None,
         wake_at: Callable[[int], None] | None = None,
         crash_point: CrashPoint = no_crash,
+        adopts_tokens: bool = True,
     ) -> None:
         self._link = link
         self._store = store
@@ -119,7 +120,7 @@ class CycleEngine:
         self._gates = gates
         self._crash_point = crash_point
         self._wake_at = wake_at
-        self._recovery = Recovery(link, store, clock, observe)
+        self._recovery = Recovery(link, store, clock, observe, adopts_tokens=adopts_tokens)
         self._dispatch = Dispatch(link, judge.is_intake, self._blockages, self._losses, clock)
         self._cycle = 0
         self._uid = ""
@@ -147,6 +148,7 @@ class CycleEngine:
 
         Raises:
             LinkLost: the connection is gone.
+            ConfigError: the token is of another store, which this one is not to adopt.
         """
         owned = self._recovery.own(state, wait_s)
         if owned is None:

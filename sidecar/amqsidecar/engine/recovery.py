@@ -8,6 +8,7 @@ import msgspec
 from amqsidecar.broker import Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.telling import Observer
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.ledger import Ledger
 from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
@@ -75,12 +76,30 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True):
 class Recovery:
     """Becomes the owner of an instance and settles its last cycle."""
 
-    def __init__(self, link: Link, store: Store, clock: Clock, observe: Observer) -> None:
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        clock: Clock,
+        observe: Observer,
+        *,
+        adopts_tokens: bool = True,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            link: must be open.
+            store: says which cycle is unfinished.
+            clock: of the events.
+            observe: is told of what was settled.
+            adopts_tokens: whether a store without a token takes one that it has not made.
+        """
         self._link = link
         self._store = store
         self._clock = clock
         self._observe = observe
         self._uid = ""
+        self._adopts_tokens = adopts_tokens
 
     def own(self, state: StoreState, wait_s: float) -> Owned | None:
         """Take the token and settle what it tells of; None = somebody else holds it, try again.
@@ -91,6 +110,7 @@ class Recovery:
 
         Raises:
             LinkLost: the connection is gone.
+            ConfigError: the token is of another store, and this one does not adopt it.
         """
         is_known, token = self._take_token(state, wait_s)
         if not is_known:
@@ -98,6 +118,9 @@ class Recovery:
         now_ms = self._clock.now_ms()
         events: list[AnyEvent] = []
         self._uid = state.uid
+        # Why the second: if the process died right after it made its first token.
+        if not (state.token_created or self._adopts_tokens) and token not in (None, self._leap(0)):
+            raise _another_stores(state.instance)
         verdict = judge_token(state, token) if state.token_created else None
         is_set_back = verdict is TokenVerdict.IN_DOUBT and token is not None
         held_count = self._hold_all(state, now_ms) if is_set_back else 0
@@ -226,3 +249,12 @@ class Recovery:
         if events:
             tx.record(events)
         return cycle
+
+
+def _another_stores(instance: str) -> ConfigError:
+    what = (
+        f"this store is new, and the token in {TOKEN_QUEUE_PREFIX}{instance} is of another store "
+        "of this instance name; what waits in that one would not be sent. Start with the store "
+        "that has it, or, if that one is gone for good or empty, set store.accept_orphans=true"
+    )
+    return ConfigError([Problem("store.url", what)])

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from amqsidecar.broker import ForeignToken
+from amqsidecar.engine.foreign_tokens import describe, orphans
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
@@ -49,6 +51,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     store: StorePart
     token: TokenPart
     intake: IntakePart
+    other_schedules: tuple[ForeignToken, ...] = ()
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,7 @@ class Wellness(msgspec.Struct, frozen=True, kw_only=True):
         cycles_in_doubt: of so many nobody knows whether they were.
         reconnects: how often the link was lost and came up again.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
+        orphans: queue and age of tokens of schedules that no sidecar works on.
         left_behind: what the link does not take; most first.
     """
 
@@ -78,6 +82,7 @@ class Wellness(msgspec.Struct, frozen=True, kw_only=True):
     reconnects: int
     journal_lag_seconds: float
     left_behind: list[Left]
+    orphans: list[str]
 
 
 def read_wellness(health: Health, metrics: Metrics) -> Wellness:
@@ -89,13 +94,15 @@ def read_wellness(health: Health, metrics: Metrics) -> Wellness:
         for (queue, reason), count in metrics.labelled("amqsidecar_left_behind").items()
     ]
     in_doubt = round(metrics.value("amqsidecar_cycles_in_doubt_total"))
+    left_alone = [describe(one) for one in orphans(readiness.other_schedules)]
     cycles, _ = metrics.histogram("amqsidecar_cycle_duration_seconds")
     return Wellness(
-        is_well=answer.is_good and not readiness.intake.refused and not in_doubt,
+        is_well=answer.is_good and not (readiness.intake.refused or in_doubt or left_alone),
         readiness=readiness,
         cycles=round(cycles[-1][1]),
         cycles_in_doubt=in_doubt,
         reconnects=round(metrics.value("amqsidecar_link_reconnects_total")),
         journal_lag_seconds=metrics.value("amqsidecar_journal_lag_seconds"),
         left_behind=sorted(left_behind, key=lambda one: -one.count),
+        orphans=left_alone,
     )

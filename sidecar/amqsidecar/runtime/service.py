@@ -11,6 +11,7 @@ from amqsidecar.broker import (
     FINAL_SUFFIX,
     REFUSED,
     BrokerKind,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Link,
@@ -46,6 +47,7 @@ from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
 from amqsidecar.runtime.moving import INSTANCE, open_to_move
 from amqsidecar.runtime.service_clock import ServiceClock
+from amqsidecar.runtime.token_watch import TokenWatch
 from amqsidecar.store import SharedStore, Store
 
 TOKEN_WAIT_S = 2.0
@@ -81,6 +83,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         max_messages: bound of one cycle; 0 = by broker.
         max_wait_s: how long a turn waits at most; what another process changed in the store is
             seen after this.
+        accepts_orphans: a new store begins also where tokens of other schedules are left.
         discovery_interval_s: how often dead-letter queues are looked for again.
         first_backoff_s, max_backoff_s: waits between attempts to connect.
     """
@@ -93,6 +96,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 0
     max_messages: int = 0
     max_wait_s: float = 1.0
+    accepts_orphans: bool = False
     discovery_interval_s: float = 30.0
     first_backoff_s: float = 0.5
     max_backoff_s: float = 30.0
@@ -121,6 +125,9 @@ class ServiceHealth:
 
     def left_behind(self, items: Sequence[LeftBehind]) -> None:
         """These stay in the dead-letter queues; told anew after each look for queues."""
+
+    def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
+        """These tokens of other schedules are in the broker; told anew after each look."""
 
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
         """So many queues are read, these are refused; told anew after each look for queues.
@@ -186,6 +193,7 @@ class Service:
             self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
         )
         self._is_up = False
+        self._tokens = TokenWatch(accepts_orphans=settings.accepts_orphans)
         self._left_behind: tuple[LeftBehind, ...] = ()
         self.service_clock = ServiceClock(self.wake)
 
@@ -268,6 +276,7 @@ class Service:
                 return
             engine, names, backlog = begun
             self._look_for_queues(link, names, backlog)
+            self._look_for_tokens(link, state)
             self._is_up = True
             self._attempts.up()
             self._health.link_up()
@@ -280,7 +289,7 @@ class Service:
                 version=link.description.version,
                 instance=instance,
             )
-            self._drive(engine, link, names, backlog)
+            self._drive(engine, link, names, backlog, state)
             engine.settle_up()
         finally:
             self._link = None
@@ -289,6 +298,7 @@ class Service:
     def _begin(self, link: Link, store: Store, state: StoreState) -> _Begun | None:
         """Open the link and wait until the instance is ours; None = told to stop before."""
         link.open(TOKEN_QUEUE_PREFIX + state.instance)
+        self._tokens.check_start(link, store, state)
         engine, names, backlog = self._make_engine(link, store, self._gates)
         is_waiting_told = False
         while not engine.recover(state, TOKEN_WAIT_S):
@@ -321,7 +331,12 @@ class Service:
         return engine, names, BacklogGate(lambda _source: 0, holds=False, threshold=0)
 
     def _drive(
-        self, engine: CycleEngine | MoveEngine, link: Link, names: IntakeNames, backlog: BacklogGate
+        self,
+        engine: CycleEngine | MoveEngine,
+        link: Link,
+        names: IntakeNames,
+        backlog: BacklogGate,
+        state: StoreState | None,
     ) -> None:
         watches = link if isinstance(link, WatchesQueues) else None
         shared = self._store if isinstance(self._store, SharedStore) else None
@@ -334,8 +349,11 @@ class Service:
             if watches is not None and watches.queues_changed():
                 has_changed = True
             is_time = has_changed and self._clock.monotonic_s() >= not_before_s
-            if is_time or self._look_again.is_set():
+            if self._look_again.is_set():
                 self._look_again.clear()
+                is_time = True
+                self._look_for_tokens(link, state)
+            if is_time:
                 has_changed = False
                 self._look_for_queues(link, names, backlog)
                 not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
@@ -346,6 +364,10 @@ class Service:
         for queue in queues_read(link, names):
             backlog.meet(queue)
         self._tell_left_behind(items)
+
+    def _look_for_tokens(self, link: Link, state: StoreState | None) -> None:
+        if self._store is not None and state is not None:
+            self._health.foreign_tokens(self._tokens.look(link, self._store, state))
 
     def _tell_left_behind(self, items: tuple[LeftBehind, ...]) -> None:
         if items == self._left_behind:
@@ -396,6 +418,7 @@ class Service:
             gates=gates,
             wake_at=self.service_clock.wake_at,
             crash_point=self._crash_point,
+            adopts_tokens=settings.accepts_orphans,
         )
         return engine, names, backlog
 

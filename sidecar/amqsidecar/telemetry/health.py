@@ -1,12 +1,13 @@
 """Whether the sidecar lives, is ready, and why not."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from threading import Lock
 
 import msgspec
 
 from amqsidecar import __version__
+from amqsidecar.broker import ForeignToken
 
 
 class TokenState(StrEnum):
@@ -47,6 +48,7 @@ class Health:
         self._read_count = 0
         self._refused: Mapping[str, str] = {}
         self._intake_problem = ""
+        self._foreign: tuple[ForeignToken, ...] = ()
 
     def link_up(self) -> None:
         """The link is up, the token is ours, dead letters are read."""
@@ -89,6 +91,11 @@ class Health:
             self._read_count, self._refused = read_count, dict(refused)
             self._intake_problem = problem
 
+    def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
+        """The broker holds these tokens of other schedules."""
+        with self._lock:
+            self._foreign = tuple(items)
+
     def healthz(self) -> HealthAnswer:
         """Answer whether the process lives: whoever asks has the answer."""
         return HealthAnswer(is_good=True, body=_json({"status": "ok", "version": __version__}))
@@ -98,7 +105,9 @@ class Health:
 
         The body is `{"status": "ready" | "not ready", "link": {"up", "reason"},
         "store": {"ok", "reason"}, "token": {"state", "reason"},
-        "intake": {"read", "refused", "reason"}}`; `refused` holds the broker's words by queue.
+        "intake": {"read", "refused", "reason"}, "other_schedules": [{"instance", "sent_at_ms",
+        "is_held"}]}`; `refused` holds the broker's words by queue. What waits in another schedule
+        that is not held is not sent by any sidecar.
         """
         with self._lock:
             is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
@@ -112,6 +121,7 @@ class Health:
                     "refused": self._refused,
                     "reason": self._intake_problem,
                 },
+                "other_schedules": self._foreign,
             }
         return HealthAnswer(is_good=is_ready, body=_json(answer))
 

@@ -113,6 +113,10 @@ class Metrics:
         """Say whether another process holds the token."""
         self._set("amqsidecar_token_awaited", float(is_awaited))
 
+    def set_orphaned_tokens(self, count: int) -> None:
+        """Say how many schedules the broker has tokens of and no sidecar."""
+        self._set("amqsidecar_orphaned_tokens", float(count))
+
     def set_store_size(self, size_bytes: int) -> None:
         """Say how much space the store takes."""
         self._set("amqsidecar_store_size_bytes", float(size_bytes))

@@ -221,6 +221,14 @@ METRICS: Final = (
         "the service",
     ),
     MetricSpec(
+        "amqsidecar_orphaned_tokens",
+        Kind.GAUGE,
+        (),
+        "Schedules whose token is in the broker and that no sidecar works on, other than this one: "
+        "what waits in them is not sent. `/readyz` and the log name them.",
+        "the service",
+    ),
+    MetricSpec(
         "amqsidecar_link_reconnects_total",
         Kind.COUNTER,
         (),

@@ -35,6 +35,12 @@ class StoreOptions(Section):
         "`postgresql` only: file that holds the password of the user in `url`, such as a mounted "
         "secret. It is read at each connect; a line end at its end is ignored.",
     )
+    accept_orphans: bool = option(
+        False,
+        "Begin with a new store although the broker holds the token of another one that no "
+        "sidecar has in hand. What waits in that store is not sent until a sidecar runs with it.",
+        why="otherwise a store that was lost or mixed up goes unnoticed, and all that waits in it",
+    )
     lease_s: StrictInt = option(
         30,
         "`postgresql` only: after so long without a sign of life the share of a sidecar may be "

@@ -1,0 +1,79 @@
+"""Looks whether the broker holds tokens of schedules that this sidecar doesn't know.
+
+Such a token without a consumer is an orphan: what waits in its schedule is not sent by anybody. It
+is what a changed `store.url`, a renamed release or another volume leaves behind.
+"""
+
+import structlog
+
+from amqsidecar.broker import FindsTokens, ForeignToken, Link
+from amqsidecar.engine.foreign_tokens import (
+    FOREIGN_SIDECAR,
+    ORPHAN_MENDS,
+    describe,
+    orphan_sentence,
+    orphans,
+)
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.store import SharedStore, Store
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+class TokenWatch:
+    """Looks at each start and now and then, and says what changed."""
+
+    def __init__(self, *, accepts_orphans: bool) -> None:
+        self._accepts_orphans = accepts_orphans
+        self._told: frozenset[tuple[str, bool]] = frozenset()
+        self._is_refused = False
+
+    def check_start(self, link: Link, store: Store, state: StoreState) -> None:
+        """See that a store that was never used does not begin beside an orphan.
+
+        Raises:
+            ConfigError: it would.
+            LinkLost: the connection is gone.
+        """
+        known = _known(store, state)
+        if self._accepts_orphans or state.token_created or len(known) > 1:
+            return
+        found = orphans(self._find(link, known))
+        if found:
+            what = f"this store is new, and {orphan_sentence(found)}; {ORPHAN_MENDS}"
+            raise ConfigError([Problem("store.url", what)])
+
+    def look(self, link: Link, store: Store, state: StoreState) -> tuple[ForeignToken, ...]:
+        """Return the tokens of other schedules; logs those that are new since the last look.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        found = self._find(link, _known(store, state))
+        for one in found:
+            if (one.instance, one.is_held) in self._told:
+                continue
+            if one.is_held:
+                log.info("foreign_sidecar", queue=describe(one), meaning=FOREIGN_SIDECAR)
+            else:
+                meaning = f"{orphan_sentence([one])}; {ORPHAN_MENDS}"
+                log.warning("orphaned_token", queue=describe(one), meaning=meaning)
+        self._told = frozenset((one.instance, one.is_held) for one in found)
+        return found
+
+    def _find(self, link: Link, known: frozenset[str]) -> tuple[ForeignToken, ...]:
+        if not isinstance(link, FindsTokens):
+            return ()
+        try:
+            return link.foreign_tokens(known)
+        except BrokerRefused as refused:
+            if not self._is_refused:
+                self._is_refused = True
+                log.info("foreign_tokens_unknown", reason=str(refused))
+            return ()
+
+
+def _known(store: Store, state: StoreState) -> frozenset[str]:
+    shared = store.instances() if isinstance(store, SharedStore) else ()
+    return frozenset((state.instance, *(one.instance for one in shared)))
