@@ -323,6 +323,7 @@ DASHBOARD = (
                     ("taken over", grown("amqsidecar_takeovers_total")),
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
                     ("token awaited now", f"sum(amqsidecar_token_awaited{{{PICKED}}})"),
+                    ("schedules alone now", f"max(amqsidecar_orphaned_tokens{{{PICKED}}})"),
                 ],
                 help="All should be 0.",
                 bounds=(1, 5),

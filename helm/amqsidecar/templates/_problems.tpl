@@ -124,6 +124,11 @@
 {{- $problems = append $problems "monitoring.serviceMonitor: with shape inPod there is no Service; use monitoring.podMonitor" -}}
 {{- end -}}
 {{- end -}}
+{{- if not $values.upgradeCheck.acceptNewSchedule -}}
+{{- range include "amqsidecar.scheduleChanges" . | fromYamlArray -}}
+{{- $problems = append $problems (printf "%s: what waits in the old schedule would not be sent any more. Keep it; or let everything be sent first (`amqsidecar status` says messages 0), and set upgradeCheck.acceptNewSchedule and config.store.accept_orphans to true for this upgrade" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if $problems -}}
 {{- fail (printf "\n- %s" (uniq $problems | join "\n- ")) -}}
 {{- end -}}

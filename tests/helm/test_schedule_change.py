@@ -1,0 +1,130 @@
+"""An upgrade that would leave the schedule alone is refused, by what runs in the cluster.
+
+The cluster is an HTTP server that answers Helm's questions with what the chart itself rendered.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from helm.cases import BROKER, MINIMAL, POSTGRES, SHARED
+from support.helm import CHART, WITHOUT_CLUSTER, Manifest, Refused, helm, render
+
+pytestmark = pytest.mark.helm
+
+RESOURCES = {
+    "v1": [("configmaps", "ConfigMap")],
+    "apps/v1": [("statefulsets", "StatefulSet"), ("deployments", "Deployment")],
+}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "shape": (MINIMAL, SHARED, "shape was beside and becomes shared"),
+    "shape, back": (SHARED, MINIMAL, "shape was shared and becomes beside"),
+    "name": (
+        MINIMAL,
+        MINIMAL | {"fullnameOverride": "other"},
+        "the name was redelivery-amqsidecar",
+    ),
+    "claim": (
+        MINIMAL,
+        MINIMAL | {"persistence": {"existingClaim": "mine"}},
+        'persistence.existingClaim was "" and becomes "mine"',
+    ),
+    "store": (
+        SHARED,
+        SHARED | {"config": {"broker": BROKER, "store": {"url": "postgresql://db3/other"}}},
+        f"config.store.url was {POSTGRES['url']} and becomes postgresql://db3/other",
+    ),
+}
+
+
+def answers(running: Sequence[Manifest]) -> Iterator[tuple[str, Any]]:
+    """Yield what an API server says, by path."""
+    yield "/version", {"major": "1", "minor": "37", "gitVersion": "v1.37.0"}
+    yield "/api", {"kind": "APIVersions", "versions": ["v1"]}
+    version = {"groupVersion": "apps/v1", "version": "v1"}
+    group = {"name": "apps", "versions": [version], "preferredVersion": version}
+    yield "/apis", {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}
+    for place, kinds in RESOURCES.items():
+        root = f"/api/{place}" if place == "v1" else f"/apis/{place}"
+        resources = [
+            {"name": name, "kind": kind, "namespaced": True, "verbs": ["get", "list"]}
+            for name, kind in kinds
+        ]
+        yield root, {"kind": "APIResourceList", "groupVersion": place, "resources": resources}
+        for name, kind in kinds:
+            found = [one for one in running if one["kind"] == kind]
+            folder = f"{root}/namespaces/mq/{name}"
+            yield folder, {"kind": f"{kind}List", "apiVersion": place, "items": found}
+            for one in found:
+                yield f"{folder}/{one['metadata']['name']}", one
+
+
+@contextmanager
+def cluster(running: Sequence[Manifest], folder: Path) -> Iterator[Path]:
+    """Give the file by which Helm finds a cluster in which this runs."""
+    said = dict(answers(running))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            body = said.get(path, {"kind": "Status", "reason": "NotFound", "code": 404})
+            self.send_response(200 if path in said else 404)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        file = folder / "kubeconfig"
+        place = {"server": f"http://127.0.0.1:{server.server_port}"}
+        context = {"cluster": "one", "user": "one"}
+        config = {
+            "clusters": [{"name": "one", "cluster": place}],
+            "users": [{"name": "one", "user": {}}],
+            "contexts": [{"name": "one", "context": context}],
+            "current-context": "one",
+        }
+        file.write_text(json.dumps(config), encoding="utf-8")
+        try:
+            yield file
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def upgraded(before: Mapping[str, Any], after: Mapping[str, Any], folder: Path) -> str:
+    """Return what Helm would send to a cluster in which the release runs with other values."""
+    running = [one for one in render(before) if "annotations" not in one["metadata"]]
+    with cluster(running, folder) as file:
+        return helm(
+            *("template", "redelivery", str(CHART), "--namespace", "mq", "--is-upgrade"),
+            *("--dry-run=server", "--kubeconfig", str(file), *WITHOUT_CLUSTER),
+            values=after,
+        )
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_leaves_the_schedule_alone_is_refused(name: str, tmp_path: Path) -> None:
+    before, after, sentence = CHANGES[name]
+    with pytest.raises(Refused) as refused:
+        upgraded(before, after, tmp_path)
+    assert sentence in str(refused.value)
+    assert "upgradeCheck.acceptNewSchedule" in str(refused.value)
+    accepted = after | {"upgradeCheck": {"acceptNewSchedule": True}}
+    assert "kind: ConfigMap" in upgraded(before, accepted, tmp_path)
+
+
+@pytest.mark.parametrize("values", [MINIMAL, SHARED], ids=["beside", "shared"])
+def test_an_upgrade_of_anything_else_goes_on(values: dict[str, Any], tmp_path: Path) -> None:
+    config = values["config"] | {"log": {"level": "debug"}}
+    assert "level: debug" in upgraded(values, values | {"config": config}, tmp_path)
