@@ -54,6 +54,7 @@ class Newcomer(SidecarProcess):
         self.options = [
             f"broker.url={url}",
             f"store.url=sqlite:///{folder / 'schedule.db'}",
+            "store.accept_orphans=true",
             "http.listen=127.0.0.1:0",
             "discovery.interval_s=1",
         ]

@@ -28,6 +28,7 @@ broker:
   url: {url}
 store:
   url: sqlite:schedule.db
+  accept_orphans: true
 discovery:
   interval_s: 1
 policy:
@@ -130,7 +131,8 @@ def test_doctor_runs_and_logs_in_every_way(
     }
     assert (us.certificate.name, us.key.name) == tuple(OURS.values())
     for what, (url, more) in ways.items():
-        sets = [f"broker.url={url}", "store.url=sqlite:///tmp/schedule.db", *more]
+        store = ("store.url=sqlite:///tmp/schedule.db", "store.accept_orphans=true")
+        sets = [f"broker.url={url}", *store, *more]
         options = [part for one in sets for part in ("--set", one)]
         done = run_container(image, "doctor", *options, mounts={pki.folder: "/pki"})
         assert "Apache Artemis" in done.stdout, (what, done.stdout, done.stderr)

@@ -93,6 +93,7 @@ def test_readiness_needs_link_and_store(start: StartServer, health: Health) -> N
         "store": {"ok": True, "reason": ""},
         "token": {"state": "ours", "reason": ""},
         "intake": {"read": 0, "refused": {}, "reason": ""},
+        "other_schedules": [],
     }
     health.link_down("the broker is away")
     status, body, _ = ask(address, "/readyz")

@@ -5,7 +5,14 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from amqsidecar.config.option import KeyedProblem, OptionalPath, Section, StrictInt, option
+from amqsidecar.config.option import (
+    KeyedProblem,
+    OptionalPath,
+    Section,
+    StrictBool,
+    StrictInt,
+    option,
+)
 from amqsidecar.config.secrets import Secret, secret_in
 from amqsidecar.config.store_url import BROKER_HELD, checked_store_url, is_postgres
 
@@ -35,7 +42,7 @@ class StoreOptions(Section):
         "`postgresql` only: file that holds the password of the user in `url`, such as a mounted "
         "secret. It is read at each connect; a line end at its end is ignored.",
     )
-    accept_orphans: bool = option(
+    accept_orphans: StrictBool = option(
         False,
         "Begin with a new store although the broker holds the token of another one that no "
         "sidecar has in hand. What waits in that store is not sent until a sidecar runs with it.",
