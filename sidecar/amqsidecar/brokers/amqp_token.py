@@ -249,13 +249,8 @@ class Token:
             raise BrokerRefused(f"the token queue {self._queue} takes no token: {words}")
 
     def encode(self, number: int) -> bytes:
-        """Return the message that is token `number`; it tells its queue and its time."""
-        durable = amqp.make_list(amqp.HEADER, [b"\x41"])
-        nothing = amqp.NULL
-        to, now = amqp.string(f"queue://{self._queue}"), amqp.timestamp(self._clock.now_ms())
-        properties = amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, *[nothing] * 6, now])
-        cycle = amqp.make_map(amqp.APPLICATION_PROPERTIES, [amqp.string(_CYCLE), amqp.long(number)])
-        return durable + properties + cycle + b"\x00\x53\x77" + amqp.string(str(number))
+        """Return the message that is token `number` now."""
+        return encode_token(self._queue, number, self._clock.now_ms())
 
     def _own_receiver(self) -> Receiver:
         if self._receiver is None:
@@ -272,6 +267,16 @@ class Token:
     def is_closed(self) -> bool:
         """Whether both sides have closed the links."""
         return self._receiver is None or (self._receiver.is_closed and self.sender.is_closed)
+
+
+def encode_token(queue: str, number: int, now_ms: int) -> bytes:
+    """Return the message that is a token; it tells its queue and its time."""
+    durable = amqp.make_list(amqp.HEADER, [b"\x41"])
+    nothing = amqp.NULL
+    to, now = amqp.string(f"queue://{queue}"), amqp.timestamp(now_ms)
+    properties = amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, *[nothing] * 6, now])
+    cycle = amqp.make_map(amqp.APPLICATION_PROPERTIES, [amqp.string(_CYCLE), amqp.long(number)])
+    return durable + properties + cycle + b"\x00\x53\x77" + amqp.string(str(number))
 
 
 def _decoded(message: bytes) -> artemis_token.Token | None:
