@@ -3,6 +3,8 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# What a plain `pip install` installs: no AMQP, so that nothing is compiled.
+PLAIN := .venv-plain
 PYTEST := PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -q
 PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
@@ -53,9 +55,15 @@ kubernetes: brokers ## the chart on a real cluster, pods killed under load; the 
 	PYTHONPATH=tests $(BIN)/python -m kubernetes.images
 	PYTHONPATH=tests $(BIN)/python -m support.sealed env $(PYTEST) -s tests/kubernetes
 
+$(PLAIN)/.installed: pyproject.toml deploy/requirements/runtime-plain.txt deploy/requirements/build.txt $(shell find sidecar plugins -type f -not -name '*.pyc')
+	$(PYTHON) -m venv $(PLAIN)
+	$(PLAIN)/bin/pip install --quiet --require-hashes -r deploy/requirements/runtime-plain.txt -r deploy/requirements/build.txt
+	$(PLAIN)/bin/pip install --quiet --no-deps --no-build-isolation --force-reinstall .
+	@touch $@
+
 .PHONY: demo
-demo: brokers ## poison messages on real brokers: watch them die, wait, come back; KEEP=1 goes on, to try the console
-	PYTHONPATH=tests $(BIN)/python deploy/demo/demo.py $(if $(KEEP),--keep)
+demo: $(PLAIN)/.installed ## poison messages on a real broker: watch them die, wait, come back; KEEP=1 stays, with the console
+	$(PLAIN)/bin/amqsidecar demo $(if $(KEEP),--keep)
 
 .PHONY: screenshots
 screenshots: setup ## take the pictures of the console for the README again
@@ -116,7 +124,8 @@ field: brokers ## what a newcomer meets on stock brokers, written down from real
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)
-	$(PIN) --extra postgres --extra oidc -o deploy/requirements/runtime.txt pyproject.toml
-	$(PIN) --extra postgres --extra oidc --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
+	$(PIN) --extra amqp --extra postgres --extra oidc -o deploy/requirements/runtime.txt pyproject.toml
+	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-plain.txt pyproject.toml
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/build.txt deploy/requirements/build.in
-	$(PIN) --extra postgres --extra oidc --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in

@@ -16,6 +16,7 @@ SidecarError                      never raised itself
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
 ├── JournalError                  the journal's files can't be read or written, or are damaged
 │   └── SegmentTaken              the journal has other events under the number of a segment
+├── DemoFailed                    the demo lost or doubled a message, or could not be played
 └── EditRefused                   what a person wants to change of a message can't be changed so
 """
 
@@ -143,3 +144,7 @@ class SegmentTaken(JournalError):
 
 class EditRefused(SidecarError):
     """A message can't be changed as a person asked; says what, where, and what is expected."""
+
+
+class DemoFailed(SidecarError):
+    """The demo lost or doubled a message, or could not be played; what it printed says why."""

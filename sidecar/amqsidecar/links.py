@@ -9,6 +9,7 @@ from amqsidecar.brokers.classic_room import Rooms
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock
 from amqsidecar.config.broker_url import BrokerUrl
+from amqsidecar.config.load import check_wire
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
@@ -47,7 +48,12 @@ class LinkMaker:
             crash_point: told where in a transaction a link is.
             rules: of the broker, as far as they tell where the messages of a dead-letter queue
                 died, and which are kept; None = none are given.
+
+        Raises:
+            ConfigError: the library of the wire is not installed.
         """
+        if problems := check_wire(config):
+            raise ConfigError(problems)
         self._rules = rules
         self._keeps_non_persistent = (
             always_keeps

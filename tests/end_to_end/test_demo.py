@@ -1,8 +1,13 @@
-"""The demo ends by itself with a clean count, ends at once on Ctrl-C, and leaves nothing behind."""
+"""The demo ends by itself with a clean count, ends at once on Ctrl-C, and leaves nothing behind.
+
+`amqsidecar demo` on Classic with applications in Python, and the same story on both brokers with
+JMS applications.
+"""
 
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,13 +17,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from support.brokers import ClassicBroker
 from support.chromium import opened_page, running_chromium
+from support.jms_peer import JmsPeer
+from support.maven import CLASSIC_5, classic_5_home
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "deploy/demo/demo.py", "--quick"]
+ONE = [sys.executable, "-m", "amqsidecar", "demo", "--quick"]
+BOTH = [sys.executable, "-m", "support.two_brokers_demo", "--quick"]
 ROW = re.compile(r"^ *(Classic|Artemis) [\d.]+((?: +\d+){7}) *$", re.MULTILINE)
 LIMIT_S = 180
 
@@ -46,9 +55,14 @@ def assert_nothing_is_left(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "kinds"), [(ONE, {"Classic"}), (BOTH, {"Classic", "Artemis"})], ids=["one", "both"]
+)
+def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(
+    command: list[str], kinds: set[str], tmp_path: Path
+) -> None:
     done = subprocess.run(
-        COMMAND,
+        command,
         cwd=ROOT,
         env=environment(tmp_path),
         capture_output=True,
@@ -58,8 +72,8 @@ def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(tmp_path: Pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {kind: tuple(map(int, numbers.split())) for kind, numbers in ROW.findall(done.stdout)}
-    for kind in ("Classic", "Artemis"):
-        messages, deaths, recovered, exhausted, discarded, lost, doubled = rows[kind]
+    assert rows.keys() == kinds
+    for messages, deaths, recovered, exhausted, discarded, lost, doubled in rows.values():
         assert (messages, recovered, exhausted, discarded) == (24, 16, 4, 4)
         # Eight fail twice, eight once, four three times, four are dropped after the first.
         assert deaths == 8 * 2 + 8 + 4 * 3 + 4
@@ -69,12 +83,76 @@ def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(tmp_path: Pa
     assert_nothing_is_left(tmp_path)
 
 
+def test_the_demo_on_a_running_broker_out_of_a_folder_takes_only_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    """`--broker URL` refuses dead letters of others; what it refuses is still there."""
+    demo = tmp_path / "demo"
+    demo.mkdir()
+    with ClassicBroker(CLASSIC_5) as broker:
+        peer = JmsPeer.of(broker, "openwire")
+        peer.fill("ActiveMQ.DLQ", 1)
+        running = [
+            *ONE,
+            *("--broker", f"openwire://admin@127.0.0.1:{broker.ports['OPENWIRE_PORT']}"),
+            *("--stomp-port", str(broker.ports["STOMP_PORT"])),
+            *("--password-file", str(tmp_path / "password")),
+        ]
+        (tmp_path / "password").write_text("admin\n", encoding="utf-8")
+        refused = run_in(demo, running)
+        assert refused.returncode == 1
+        assert "ActiveMQ.DLQ holds messages already" in refused.stdout
+        assert len(peer.browse("ActiveMQ.DLQ")) == 1
+        peer.drain("ActiveMQ.DLQ", 1)
+        done = run_in(demo, running)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert_nothing_is_left(demo)
+
+
+def test_the_demo_starts_a_broker_out_of_a_folder_and_says_what_else_it_needs(
+    tmp_path: Path,
+) -> None:
+    java = Path(shutil.which("java") or "")
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "java").symlink_to(java)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "cache").mkdir()
+    empty = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": str(tmp_path / "java")}
+    home = str(classic_5_home())
+    done = run_in(tmp_path / "run", [*ONE, "--broker-home", home], empty)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list((tmp_path / "cache").rglob("*")) == [], "nothing was fetched"
+    for more, variables, words in (
+        ([], empty, "mvn is not on PATH: install Maven 3"),
+        ([], {**empty, "PATH": ""}, "java is not on PATH: install a Java runtime"),
+        (["--broker-home", str(tmp_path)], empty, "is no unpacked ActiveMQ Classic"),
+    ):
+        refused = run_in(tmp_path / "run", [*ONE, *more], variables)
+        assert refused.returncode == 78
+        assert words in refused.stderr
+    assert_nothing_is_left(tmp_path / "run")
+
+
+def run_in(
+    folder: Path, command: list[str], variables: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**environment(folder), **(variables or {})},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
 @pytest.mark.browser
 def test_a_demo_that_is_kept_leads_to_a_retried_group_in_three_clicks(tmp_path: Path) -> None:
     told_so_far = (tmp_path / "told").read_text
     with (tmp_path / "told").open("w") as told:
         process = subprocess.Popen(
-            [*COMMAND, "--keep"], cwd=ROOT, env=environment(tmp_path), stdout=told, stderr=told
+            [*ONE, "--keep"], cwd=ROOT, env=environment(tmp_path), stdout=told, stderr=told
         )
         try:
             eventually(
@@ -83,7 +161,7 @@ def test_a_demo_that_is_kept_leads_to_a_retried_group_in_three_clicks(tmp_path: 
                 what="the demo is ready to be tried",
             )
             assert process.poll() is None, told_so_far()
-            found = re.findall(r"Console of Artemis .*: (http://\S+)", told_so_far())
+            found = re.findall(r"Console of Classic .*: (http://\S+)", told_so_far())
             with running_chromium() as browser, opened_page(browser, found[-1]) as page:
                 page.goto("/")
                 page.locator("tr", has_text="demo.payments").get_by_role("link").first.click()
@@ -105,7 +183,7 @@ def test_ctrl_c_at_the_terminal_ends_everything(tmp_path: Path) -> None:
     """In a terminal, where the board is drawn, while brokers, consumers and sidecars run."""
     terminal, inside = pty.openpty()
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", *COMMAND],
+        ["setsid", "--ctty", "--wait", *ONE],
         cwd=ROOT,
         env=environment(tmp_path),
         stdin=inside,
@@ -116,7 +194,7 @@ def test_ctrl_c_at_the_terminal_ends_everything(tmp_path: Path) -> None:
     try:
         seen = read_until(terminal, "consumers fail with them")
         assert "every tile is a message" in seen
-        assert len(processes_of(tmp_path)) >= 4
+        assert len(processes_of(tmp_path)) >= 3
         os.write(terminal, b"\x03")
         read_until(terminal, "Interrupted")
         os.set_blocking(terminal, False)

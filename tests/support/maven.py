@@ -1,25 +1,35 @@
 """Fetches brokers and Java libraries by Maven coordinates, once per machine; compiles our Java.
 
-Everything lands in `${XDG_CACHE_HOME:-~/.cache}/amqsidecar`, one folder per thing. A folder is
-built beside its place and renamed, under a file lock, so that what exists is complete.
+`amqsidecar.demo.maven` does it, into the cache that the demo uses, too.
 
 `PYTHONPATH=tests python -m support.maven` fetches all of it with progress on standard error.
 """
 
-import fcntl
 import hashlib
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-CLASSIC_5 = "5.18.3"
+from amqsidecar.demo.maven import (
+    CLASSIC as CLASSIC_5,
+)
+from amqsidecar.demo.maven import (
+    DEPENDENCY_PLUGIN,
+    FetchError,
+    cache_root,
+    cached,
+    classic_home,
+    distribution,
+    fetch,
+    locked,
+    run_tool,
+    tool,
+)
+
+__all__ = ["CLASSIC_5", "FetchError", "cache_root", "cached", "locked", "run_tool", "tool"]
+
 CLASSIC_6 = "6.3.1"
 ARTEMIS = "2.44.0"
 QPID_JMS = "2.7.0"
@@ -28,7 +38,6 @@ SPRING = "7.0.8"
 LOG4J = "2.26.1"
 COMMONS_LOGGING = "1.3.5"
 NETTY = "4.1.128.Final"
-DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 CLASSIC_6_LIBRARIES = (
     *(
@@ -69,26 +78,14 @@ MANAGED = (
 JAVA_SOURCES = Path(__file__).parent.parent / "java"
 
 
-class FetchError(RuntimeError):
-    """A broker or library could not be fetched or compiled."""
-
-
-def cache_root() -> Path:
-    """Return the folder that holds everything fetched; make it when missing."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = Path(base) / "amqsidecar"
-    root.mkdir(parents=True, exist_ok=True)
-    return root
-
-
 def classic_5_home() -> Path:
     """Return the unpacked Classic 5.18.3 distribution."""
-    return distribution(f"org.apache.activemq:apache-activemq:{CLASSIC_5}:zip:bin")
+    return classic_home(_say)
 
 
 def artemis_home() -> Path:
     """Return the unpacked Artemis distribution."""
-    return distribution(f"org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin")
+    return distribution(f"org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin", _say)
 
 
 def classic_6_jars() -> Path:
@@ -99,30 +96,6 @@ def classic_6_jars() -> Path:
 def jms_client_jars() -> Path:
     """Return the folder with the jakarta JMS clients of OpenWire, Artemis Core and qpid-jms."""
     return libraries("jms-clients", JMS_CLIENT_LIBRARIES)
-
-
-def distribution(coordinate: str) -> Path:
-    """Fetch and unpack a zip `group:artifact:version:zip:classifier`; return its only folder."""
-    _, artifact, version, _, _ = coordinate.split(":")
-
-    def build(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=cache_root()) as download:
-            _mvn(
-                f"{DEPENDENCY_PLUGIN}:copy",
-                f"-Dartifact={coordinate}",
-                f"-DoutputDirectory={download}",
-                what=coordinate,
-            )
-            [archive] = Path(download).glob("*.zip")
-            with zipfile.ZipFile(archive) as unpacked:
-                for member in unpacked.infolist():
-                    target = Path(unpacked.extract(member, folder))
-                    mode = member.external_attr >> 16
-                    if mode and not member.is_dir():
-                        target.chmod(mode & 0o777)
-
-    [home] = cached(f"{artifact}-{version}", build).iterdir()
-    return home
 
 
 def libraries(name: str, coordinates: Sequence[str]) -> Path:
@@ -143,13 +116,14 @@ def libraries(name: str, coordinates: Sequence[str]) -> Path:
         with tempfile.TemporaryDirectory(dir=cache_root()) as project:
             pom_path = Path(project) / "pom.xml"
             pom_path.write_text(pom, encoding="utf-8")
-            _mvn(
+            fetch(
                 "--file",
                 str(pom_path),
                 f"{DEPENDENCY_PLUGIN}:copy-dependencies",
                 "-DincludeScope=runtime",
                 f"-DoutputDirectory={folder}",
                 what=name,
+                report=_say,
             )
 
     digest = hashlib.sha256(pom.encode()).hexdigest()[:12]
@@ -171,17 +145,6 @@ def compiled(source: str, jars: Path | None = None) -> Path:
     return cached(f"{path.stem.lower()}-classes-{digest}", build)
 
 
-def tool(name: str) -> str:
-    """Return the path of `java`, `javac` or `mvn`."""
-    found = shutil.which(name)
-    if found is None:
-        raise FetchError(
-            f"{name} is not on PATH: install a JDK 17 or later and Maven 3 "
-            "(Debian: apt-get install openjdk-17-jdk-headless maven)"
-        )
-    return found
-
-
 def fetch_everything(report: Callable[[str], None]) -> None:
     """Fetch and compile all that tests, demo and benchmarks use, reporting each step."""
     steps: list[tuple[str, Callable[[], Path]]] = [
@@ -193,74 +156,16 @@ def fetch_everything(report: Callable[[str], None]) -> None:
         ("broker tether", lambda: compiled("Tether.java")),
         ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
     ]
-    for number, (label, fetch) in enumerate(steps, start=1):
+    for number, (label, fetched) in enumerate(steps, start=1):
         report(f"[{number}/{len(steps)}] {label} ...")
         began = time.monotonic()
-        where = fetch()
+        where = fetched()
         report(f"[{number}/{len(steps)}] {label}: {time.monotonic() - began:.1f} s, {where}")
 
 
-def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder `name` of the cache, built by exactly one process when missing."""
-    place = cache_root() / name
-    if place.exists():
-        return place
-    with locked(name):
-        if not place.exists():
-            beside = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=cache_root()))
-            try:
-                build(beside)
-                beside.rename(place)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
-    return place
-
-
-@contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Be the only process of this user that does this while the block runs."""
-    with (cache_root() / f".{name}.lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _mvn(*arguments: str, what: str) -> None:
-    command = [tool("mvn"), "--batch-mode", "--quiet", "--no-transfer-progress", *arguments]
-    try:
-        run_tool(command)
-    except FetchError:
-        # Why: registries answer "too busy" now and then; Maven keeps what it has already got.
-        print(f"fetching {what} failed once, trying again", file=sys.stderr)
-        run_tool(command)
-
-
-def run_tool(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> str:
-    """Return what a command prints in its standard output.
-
-    Args:
-        environment: variables on top of our own.
-        folder: where it runs; None: here.
-
-    Raises:
-        FetchError: it ends with an error; the text has the end of what it said.
-    """
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | (environment or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).strip()[-4000:]
-        raise FetchError(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
-    return done.stdout
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    fetch_everything(lambda line: print(line, file=sys.stderr, flush=True))
+    fetch_everything(_say)

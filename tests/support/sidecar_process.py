@@ -32,7 +32,9 @@ class SidecarProcess:
         sets: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
+        program: Sequence[str] = COMMAND,
     ) -> None:
+        self.program = tuple(program)
         self.flags = tuple(flags)
         self.folder = folder
         self.log_path = folder / "sidecar.log"
@@ -59,7 +61,7 @@ class SidecarProcess:
         self._log_offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "run", *self.flags, *self._sets()],
+                [*self.program, "run", *self.flags, *self._sets()],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environ, **(environ or {})},
@@ -139,7 +141,7 @@ class SidecarProcess:
         """Run another command on the same configuration, however it ends."""
         command, *rest = arguments
         return subprocess.run(
-            [*COMMAND, *command.split(), *self._sets(), *rest],
+            [*self.program, *command.split(), *self._sets(), *rest],
             capture_output=True,
             text=True,
             timeout=60,
@@ -149,7 +151,7 @@ class SidecarProcess:
     def run_refused(self, *, expect: int) -> str:
         """Run the service where it can't start, and return what it says on standard error."""
         done = subprocess.run(
-            [*COMMAND, "run", *self.flags, *self._sets()],
+            [*self.program, "run", *self.flags, *self._sets()],
             capture_output=True,
             text=True,
             timeout=60,

@@ -1,7 +1,7 @@
 """The command `amqsidecar`: finds the command that is asked for, and turns errors into exit codes.
 
-0 done · 2 wrong usage · 78 wrong configuration · 69 broker, store or journal not reachable ·
-70 a fault of ours.
+0 done · 1 the demo failed · 2 wrong usage · 78 wrong configuration · 69 broker, store or journal
+not reachable · 70 a fault of ours.
 """
 
 import os
@@ -14,15 +14,17 @@ import typer
 
 from amqsidecar import __version__
 from amqsidecar.cli.lazy_group import lazy_group
-from amqsidecar.errors import BrokerError, ConfigError, JournalError, StoreError
+from amqsidecar.errors import BrokerError, ConfigError, DemoFailed, JournalError, StoreError
 
 EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNAVAILABLE: Final = 69
 EXIT_SOFTWARE: Final = 70
 EXIT_CONFIG: Final = 78
 
 COMMANDS: Final = {
+    "demo": ("demo_command", "demo"),
     "run": ("run_command", "run"),
     "explain": ("explain_command", "explain"),
     "doctor": ("doctor_command", "doctor"),
@@ -97,6 +99,9 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except (BrokerError, JournalError, StoreError) as error:
         _say(str(error))
         return EXIT_UNAVAILABLE
+    except DemoFailed as error:
+        _say(str(error))
+        return EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - the last place where a fault can be told
         import traceback  # noqa: PLC0415 - not needed otherwise
 

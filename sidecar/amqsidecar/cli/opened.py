@@ -65,7 +65,6 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
         LinkLost, BrokerRefused: it can't be asked.
         ConfigError: no broker is named.
     """
-    from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.engine.kept_by_broker import NOT_KEPT  # noqa: PLC0415 - as above
     from amqsidecar.errors import BrokerRefused, ConfigError, Problem  # noqa: PLC0415 - as above
@@ -74,7 +73,11 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
 
     if not config.broker.url:
         raise ConfigError([Problem("broker.url", "is not set, and the broker keeps what waits")])
-    link = LinkMaker(config, SystemClock()).make(INSTANCE)
+    links = LinkMaker(config, SystemClock())
+    # Why after it: it says what is missing where the library of AMQP is not installed.
+    from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
+
+    link = links.make(INSTANCE)
     try:
         link.open(None)
         if not isinstance(link, AmqpArtemisLink):

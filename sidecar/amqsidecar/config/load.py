@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,8 +74,11 @@ def load_config(
 
 
 def check_start(config: Config) -> list[Problem]:
-    """Return why `run` refuses to start: files that can't be read, an address open to strangers."""
-    problems = []
+    """Return why `run` refuses to start.
+
+    Files that can't be read, an address open to strangers, a wire whose library is not installed.
+    """
+    problems = check_wire(config)
     if config.http.strangers_problem:
         what = f"http.listen: {config.http.strangers_problem}"
         problems.append(Problem(config.origin("http.listen"), what))
@@ -89,6 +93,21 @@ def check_start(config: Config) -> list[Problem]:
             reason = error.strerror or str(error)
             problems.append(Problem(config.origin(key), f"{key}: {path} can't be read: {reason}"))
     return problems
+
+
+def check_wire(config: Config) -> list[Problem]:
+    """Return that `broker.url` asks for AMQP and its library is not installed; else nothing."""
+    if not any(url.scheme.startswith("amqp") for url in config.broker.url):
+        return []
+    if find_spec("proton") is not None:
+        return []
+    what = (
+        'broker.url: AMQP needs python-qpid-proton: pip install "amqsidecar[amqp]". It is compiled '
+        "where no wheel of it is at hand, which needs a C compiler and Python's headers (Debian: "
+        "apt-get install gcc libc6-dev python3-dev) but not OpenSSL's: TLS is Python's own. "
+        "`openwire://` for Classic needs nothing"
+    )
+    return [Problem(config.origin("broker.url"), what)]
 
 
 class _Merger:

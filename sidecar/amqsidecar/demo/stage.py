@@ -3,24 +3,18 @@
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 
-from schedule import Schedule
-
+from amqsidecar.demo.accounts import Count, count
+from amqsidecar.demo.applications import Applications, Consumer, Delivery
+from amqsidecar.demo.schedule import Schedule
+from amqsidecar.demo.sidecar import Sidecar
+from amqsidecar.demo.waiting import eventually
+from amqsidecar.errors import SidecarError
 from amqsidecar.model.schedule import RowView
-from support.brokers import Broker
-from support.jms_message import Delivery
-from support.jms_peer import FlakyConsumer, JmsPeer
-from support.jms_process import PeerProcess
-from support.ledger import Count, count
-from support.ports import free_port
-from support.sidecar_process import SidecarProcess
-from support.waiting import eventually
 
-ALWAYS = -1
 LEFT = "demo.payments"
 """Where messages die that are left for a person."""
 # Why: dying and coming back take milliseconds, too short for the eye.
@@ -45,8 +39,13 @@ class Group:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the messages, as `fill` gives them."""
-        return [f"{self.queue}-{number}" for number in range(self.messages)]
+        """The ids of the messages."""
+        return ids_of(self.queue, self.messages)
+
+
+def ids_of(queue: str, messages: int) -> list[str]:
+    """Return the ids of the messages of a queue."""
+    return [f"{queue}-{number}" for number in range(messages)]
 
 
 class Fate(Enum):
@@ -96,101 +95,110 @@ class Snapshot:
         return sum(tile.fate is fate for _, tiles in self.groups for tile in tiles)
 
 
+class StageOccupied(SidecarError):
+    """A running broker holds messages that are not the demo's."""
+
+
 class Stage:
-    """A broker, JMS applications that fail on purpose, and one sidecar."""
+    """A broker, applications that fail on purpose, and one sidecar."""
 
     def __init__(
         self,
         *,
         title: str,
-        broker: Broker,
-        broker_url: str,
-        provider: str,
-        how: str,
-        policy: Path,
+        broker: AbstractContextManager[object],
+        applications: Applications,
+        sidecar: Sidecar,
+        rules: str,
         dead_letter_queue: str,
         groups: Sequence[Group],
-        folder: Path,
-        process: PeerProcess,
     ) -> None:
-        folder.mkdir()
+        """Prepare; nothing is started yet.
+
+        Args:
+            title: the broker's name and version.
+            broker: starts the broker and ends it.
+            applications: send to it and consume from it.
+            sidecar: takes from its dead-letter queue.
+            rules: what the view says about the rules.
+            dead_letter_queue: where messages die.
+            groups: the messages.
+        """
         self.title = title
         self.groups = groups
-        self._policy = policy
+        self.sidecar = sidecar
+        self.console = sidecar.console
+        self.schedule = Schedule(sidecar.store)
         self._broker = broker
-        self._peer = JmsPeer.of(broker, provider, process=process)
-        self._how = how
+        self._applications = applications
+        self._rules = rules
         self._final_queue = f"{dead_letter_queue}.exhausted"
         self._queues = [*(group.queue for group in groups), dead_letter_queue]
-        self.schedule = Schedule(folder / "schedule.db")
-        listen = f"127.0.0.1:{free_port()}"
-        self.console = f"http://{listen}/"
-        self.sidecar = SidecarProcess(
-            folder, broker_url, policy=policy, sets=[f"http.listen={listen}"]
-        )
         self._sidecar_words = "not started yet"
         self._is_dead = False
         self._is_running = False
-        self._consumers: list[FlakyConsumer] = []
-        self._final: FlakyConsumer | None = None
+        self._consumers: list[Consumer] = []
+        self._final: Consumer | None = None
         self._had_row: set[tuple[str, int]] = set()
 
     # ------------------------------------------------------------------ what happens
 
     @contextmanager
     def open(self) -> Iterator["Stage"]:
-        """Start the broker and the applications; end everything afterwards."""
+        """Start the broker and the applications; end everything afterwards.
+
+        Raises:
+            StageOccupied: dead letters of others are on the broker already.
+        """
         with ExitStack() as stack:
             stack.enter_context(self._broker)
-            stack.enter_context(self.sidecar)
+            stack.callback(self.sidecar.stop)
+            for queue in (*self._queues, self._final_queue):
+                if not self._applications.is_empty(queue):
+                    raise StageOccupied(
+                        f"{queue} holds messages already. The demo takes all that is in it, so it "
+                        "needs a broker of its own: empty that queue, or leave --broker out"
+                    )
             # Why not a stack for the consumers: they wait for a broker that may be gone by then.
             self._consumers += [
-                self._peer.start_flaky_consumer(
-                    group.queue, failures_property="failures", how=self._how
-                )
-                for group in self.groups
+                self._applications.consume(group.queue, group.failures) for group in self.groups
             ]
-            self._final = self._peer.start_flaky_consumer(self._final_queue, how=self._how)
+            self._final = self._applications.consume(self._final_queue, 0)
             yield self
 
     def start_sidecar(self) -> None:
         """Start `amqsidecar run` and wait until it reads dead letters."""
         self._sidecar_words = "starting"
-        process = self.sidecar.start().process
-        assert process is not None
+        pid = self.sidecar.start()
         self._is_dead, self._is_running = False, True
-        self._sidecar_words = f"amqsidecar run, process {process.pid}"
+        self._sidecar_words = f"amqsidecar run, process {pid}"
 
     def produce(self, within_s: float) -> None:
         """Send all messages, spread over some seconds."""
 
         def send(group: Group) -> None:
-            self._peer.fill(
-                group.queue,
-                group.messages,
-                batch=1,
-                test_id=f"{group.queue}-",
-                properties={"failures": group.failures},
-                per_second=group.messages / within_s,
-            )
+            self._applications.fill(group.queue, group.ids, group.messages / within_s)
 
         with ThreadPoolExecutor(len(self.groups)) as pool:
             list(pool.map(send, self.groups))
 
     def kill_sidecar(self) -> None:
         """Kill the sidecar with SIGKILL."""
-        process = self.sidecar.process
-        assert process is not None
         self._is_dead, self._is_running = True, False
-        self._sidecar_words = f"kill -9 {process.pid}"
+        self._sidecar_words = "kill -9"
         self.sidecar.kill()
 
     def finish(self, within_s: float) -> None:
         """Wait until every message has ended and nothing is left on its way, then stop."""
         everything = sum(group.messages for group in self.groups)
         with suppress(TimeoutError):
-            eventually(lambda: self._ended() >= everything, within_s=within_s, every_s=0.1)
-            eventually(lambda: not self._left(), within_s=10, every_s=0.2)
+            eventually(
+                lambda: self._ended() >= everything,
+                within_s=within_s,
+                what="every message ends",
+                every_s=0.1,
+            )
+            eventually(lambda: not self._left(), within_s=10, what="nothing is left", every_s=0.2)
         self.sidecar.stop()
         self._is_running = False
         self._sidecar_words = "stopped with SIGTERM"
@@ -204,16 +212,20 @@ class Stage:
         Their consumer works by now: what a person retries is consumed.
         """
         self.start_sidecar()
-        self._peer.start_flaky_consumer(LEFT, failures=1, how=self._how)
-        self._peer.fill(LEFT, messages, test_id=f"{LEFT}-")
-        eventually(lambda: len(self.schedule.rows()) == messages, within_s=60, what="they wait")
+        self._applications.consume(LEFT, 1)
+        self._applications.fill(LEFT, ids_of(LEFT, messages), None)
+        eventually(
+            lambda: len(self.schedule.rows()) == messages, within_s=60, what="the messages wait"
+        )
 
     def _ended(self) -> int:
         result = self.result()
         return len({*result.recovered, *result.exhausted, *result.discarded})
 
     def _left(self) -> bool:
-        return bool(self.schedule.rows()) or any(self._peer.browse(queue) for queue in self._queues)
+        return bool(self.schedule.rows()) or not all(
+            self._applications.is_empty(queue) for queue in self._queues
+        )
 
     # ------------------------------------------------------------------ what is seen
 
@@ -222,7 +234,7 @@ class Stage:
         return count(
             (one for group in self.groups for one in group.ids),
             self._deliveries(),
-            () if self._final is None else self._final.succeeded(),
+            self._exhausted(),
             self._discarded(),
         )
 
@@ -234,7 +246,7 @@ class Stage:
     def snapshot(self) -> Snapshot:
         """Return how everything stands now."""
         last: dict[str, Delivery] = {one.id: one for one in self._deliveries() if one.id}
-        exhausted = set() if self._final is None else set(self._final.succeeded())
+        exhausted = set(self._exhausted())
         discarded = self._discarded()
         rows = {_key(row): row for row in self.schedule.rows()}
         self._had_row.update(rows)
@@ -259,7 +271,7 @@ class Stage:
 
         return Snapshot(
             title=self.title,
-            rules=self._policy.name,
+            rules=self._rules,
             groups=[(group, [tile(one) for one in group.ids]) for group in self.groups],
             sidecar=self._sidecar_words,
             is_sidecar_dead=self._is_dead,
@@ -268,6 +280,10 @@ class Stage:
 
     def _deliveries(self) -> list[Delivery]:
         return [one for consumer in self._consumers for one in consumer.events()]
+
+    def _exhausted(self) -> list[str]:
+        events = () if self._final is None else self._final.events()
+        return [one.id for one in events if one.outcome == "succeeded"]
 
     def _discarded(self) -> set[str]:
         ids = {one.message_id: one.id for one in self._deliveries()}

@@ -10,9 +10,9 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
-from stage import Fate, Snapshot, Tile
 
-from support.ledger import Count
+from amqsidecar.demo.accounts import Count
+from amqsidecar.demo.stage import Fate, Snapshot, Tile
 
 FRAMES_PER_S = 8
 PLAIN_LINE_EVERY_S = 2.0
@@ -181,7 +181,7 @@ def _numbers(one: Snapshot) -> Text:
 
 def closing_table(results: Mapping[str, tuple[Count, int]]) -> Table:
     """Return what became of all messages, by broker; with how often a consumer failed."""
-    title = "By message id, as the JMS consumers saw them"
+    title = "By message id, as the consumers saw them"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("broker", no_wrap=True)
     for name in ("in", "deaths", "recovered", "exhausted", "discarded", "lost", "doubled"):

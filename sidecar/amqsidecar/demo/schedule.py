@@ -1,4 +1,4 @@
-"""What a sidecar's store tells about messages, read beside the running process."""
+"""Reads what a sidecar's store says about messages, beside the running process."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -30,8 +30,9 @@ class Schedule:
     def discarded(self) -> frozenset[str]:
         """Return the JMSMessageIDs of which the history says that a rule discarded them."""
         with self._lock, self._opened() as store:
-            for redelivery_id in [] if store is None else self._redelivery_ids() - self._read:
-                assert store is not None
+            if store is None:
+                return frozenset()
+            for redelivery_id in self._redelivery_ids() - self._read:
                 told = store.history(redelivery_id)
                 # Why once is enough: it is decided when a message is received.
                 if told:
@@ -45,8 +46,9 @@ class Schedule:
     def survivor(self) -> str | None:
         """Return the redelivery id of a message that came back more than once, to the end."""
         with self._opened() as store:
-            for redelivery_id in [] if store is None else sorted(self._read):
-                assert store is not None
+            if store is None:
+                return None
+            for redelivery_id in sorted(self._read):
                 told = store.history(redelivery_id)
                 resends = sum(isinstance(event, Resent) for event in told)
                 if resends > 1 and isinstance(told[-1], Resent):

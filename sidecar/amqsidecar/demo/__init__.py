@@ -1,0 +1,1 @@
+"""`amqsidecar demo`: real messages die on a real broker, wait, and come back."""

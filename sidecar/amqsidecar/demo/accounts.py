@@ -1,0 +1,102 @@
+"""Counts by message id what applications saw: what came to its end, what is lost or doubled."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+class Report(Protocol):
+    """One thing that a consumer which fails on purpose reports."""
+
+    @property
+    def outcome(self) -> str:
+        """`succeeding` or `failing` on receipt; `succeeded` or `failed` when the broker was told;
+        `disconnected` when the connection was lost."""  # noqa: D205, D209 - one sentence
+
+    @property
+    def id(self) -> str:
+        """The test's own id of the message."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How a run ended, by id.
+
+    Attributes:
+        sent: how many messages a producer sent.
+        recovered: those that a consumer processed in the end.
+        exhausted: those that ended in the final queue.
+        discarded: those that a rule discarded.
+        lost: those that ended nowhere.
+        doubled: those that were processed twice, or ended in two ways, or were never sent.
+    """
+
+    sent: int
+    recovered: Sequence[str]
+    exhausted: Sequence[str]
+    discarded: Sequence[str]
+    lost: Sequence[str]
+    doubled: Sequence[str]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is lost or doubled."""
+        return not (self.lost or self.doubled)
+
+
+def count(
+    sent: Iterable[str],
+    deliveries: Iterable[Report],
+    exhausted: Iterable[str] = (),
+    discarded: Iterable[str] = (),
+    unknown: Iterable[str] = (),
+) -> Count:
+    """Count a run.
+
+    Args:
+        sent: the ids of all messages that a producer sent.
+        deliveries: what the consumers reported, each consumer's in order.
+        exhausted: ids as found in the final queue, twice what was there twice.
+        discarded: ids of which the sidecar's history says so.
+        unknown: those of the sent ones that the producer lost its broker over; they may be missing.
+    """
+    known = set(sent)
+    final, dropped = Counter(exhausted), Counter(discarded)
+    processed = Counter(one.id for one in _processed(deliveries, final.keys() | dropped.keys()))
+    ends = processed + final + dropped
+    return Count(
+        sent=len(known),
+        recovered=sorted(processed),
+        exhausted=sorted(final),
+        discarded=sorted(dropped),
+        lost=sorted(known - set(unknown) - ends.keys()),
+        doubled=sorted(one for one, times in ends.items() if times > 1 or one not in known),
+    )
+
+
+AnyReport = TypeVar("AnyReport", bound=Report)
+
+
+def _processed(deliveries: Iterable[AnyReport], ended: Collection[str]) -> list[AnyReport]:
+    """Return the receipts that led to success.
+
+    A consumer that loses its broker while it commits can't know whether that happened. Such a
+    receipt counts only when the message does not come again and has not `ended` otherwise.
+    """
+    found: list[AnyReport] = []
+    in_hand: dict[str, AnyReport] = {}
+    in_doubt: dict[str, AnyReport] = {}
+    for delivery in deliveries:
+        if delivery.outcome == "succeeding":
+            in_doubt.pop(delivery.id, None)
+            in_hand[delivery.id] = delivery
+        elif delivery.outcome == "failing":
+            in_doubt.pop(delivery.id, None)
+        elif delivery.outcome == "succeeded":
+            found.append(in_hand.pop(delivery.id))
+        elif delivery.outcome == "disconnected":
+            in_doubt.update(in_hand)
+            in_hand.clear()
+    unsure = {**in_doubt, **in_hand}
+    return [*found, *(one for one in unsure.values() if one.id not in ended)]

@@ -1,0 +1,120 @@
+"""The installed command as a process of the demo."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from amqsidecar.demo.waiting import eventually, free_ports
+
+_COMMAND: Final = (sys.executable, "-m", "amqsidecar")
+_READY_WITHIN_S: Final = 60.0
+_STOP_WITHIN_S: Final = 20.0
+
+
+class SidecarFailed(Exception):
+    """The sidecar ended by itself or did not get ready; the text has the end of its log."""
+
+
+class Sidecar:
+    """One `amqsidecar run` with its configuration, store and log in a folder."""
+
+    def __init__(
+        self, folder: Path, broker: Mapping[str, object], intake_queue: str, policy: Path
+    ) -> None:
+        """Write the configuration; nothing runs yet.
+
+        Args:
+            folder: exists.
+            broker: the options of `broker`.
+            intake_queue: the dead-letter queue that it reads.
+            policy: the rules.
+        """
+        self.store = folder / "schedule.db"
+        self.config = folder / "amqsidecar.yaml"
+        self._log = folder / "sidecar.log"
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
+        self.console = f"http://{listen}/"
+        options = {
+            "broker": broker,
+            "store": {"url": f"sqlite:///{self.store}"},
+            "policy": {"source": str(policy)},
+            "intake": {"queues": [intake_queue]},
+            "http": {"listen": listen},
+            "cycle": {"max_wait_ms": 100},
+        }
+        # JSON is YAML.
+        self.config.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+        self.config.chmod(0o600)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> int:
+        """Start the process, wait until it reads dead letters; return its process id.
+
+        Raises:
+            SidecarFailed: it ended, or did not get ready.
+        """
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [*_COMMAND, "run", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._process = process
+        try:
+            eventually(
+                lambda: self._is_ready(process),
+                within_s=_READY_WITHIN_S,
+                what="the sidecar is ready",
+            )
+        except TimeoutError as error:
+            raise SidecarFailed(f"{error}\n{self._log_tail()}") from error
+        return process.pid
+
+    def _is_ready(self, process: "subprocess.Popen[bytes]") -> bool:
+        if process.poll() is not None:
+            raise SidecarFailed(
+                f"the sidecar ended with exit code {process.returncode}\n{self._log_tail()}"
+            )
+        try:
+            with urllib.request.urlopen(f"{self.console}readyz", timeout=30):  # noqa: S310 - ours
+                return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        assert self._process is not None  # noqa: S101 - only what was started is killed
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it with SIGTERM, where it runs."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def told(self, *arguments: str) -> str:
+        """Return what another command prints about the same configuration."""
+        command, *rest = arguments
+        done = subprocess.run(
+            [*_COMMAND, command, "--config", str(self.config), *rest],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def _log_tail(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-20:])

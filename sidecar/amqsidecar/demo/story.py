@@ -1,0 +1,226 @@
+"""The story of the demo: messages die, wait and come back, and the sidecar is killed meanwhile.
+
+At the end every message is counted by its id, as the consumers saw it. Everything listens on
+127.0.0.1 only and is gone afterwards.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from rich.console import Console
+from rich.panel import Panel
+
+from amqsidecar.demo.applications import ALWAYS
+from amqsidecar.demo.stage import Group, Stage
+from amqsidecar.demo.view import FRAMES_PER_S, View, closing_table, with_view
+
+# Bound: with start and end, the whole demo takes less than three minutes, whatever happens.
+FINISH_WITHIN_S: Final = 100.0
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+LEFT_MESSAGES: Final = 25
+TRY_IT: Final = """\
+{consoles}
+
+25 payments died while their database was away, and would wait for an hour. It is back.
+Three clicks: the group of [bold]demo.payments[/] on the first screen, [bold]Retry…[/],
+[bold]Retry 25 messages[/]. Nothing happens before the last one. Ctrl-C ends everything."""
+LOOK_NEXT: Final = """\
+[bold]The console, with something to retry[/]
+  amqsidecar demo --keep
+[bold]A first redelivery on your own broker[/]
+  amqsidecar init
+[bold]What would happen to a message?[/] Your rules, without a broker:
+  amqsidecar explain --set policy.source=activemq.xml --destination queue://orders"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """How long the demo is.
+
+    Attributes:
+        many, few: messages per queue.
+        spread_s: over how many seconds they are sent.
+        kill_after_s: from the first message on.
+        dead_s: how long the sidecar stays dead.
+    """
+
+    many: int
+    few: int
+    spread_s: float
+    kill_after_s: float
+    dead_s: float
+
+    def groups(self) -> Sequence[Group]:
+        """Return which messages fail how often."""
+        return (
+            Group("demo.orders", 2, "fails twice, then works", self.many),
+            Group("demo.mail", 1, "fails once, then works", self.many),
+            Group("demo.poison", ALWAYS, "fails always", self.few),
+            Group("demo.noise", ALWAYS, "fails, a rule drops it", self.few),
+        )
+
+
+FULL: Final = Script(many=34, few=17, spread_s=12, kill_after_s=10, dead_s=4)
+QUICK: Final = Script(many=8, few=4, spread_s=2, kill_after_s=1.5, dead_s=1)
+
+
+class Cut(Exception):
+    """Somebody wants the demo to end now."""
+
+
+class Show:
+    """What happens, in order, in a thread of its own; the view looks on."""
+
+    def __init__(self, stages: Sequence[Stage], script: Script, *, keeps: bool) -> None:
+        self.stages = stages
+        self.keeps = keeps
+        self.caption = "Starting the broker: " + ", ".join(one.title for one in stages)
+        self._script = script
+        self._cut = threading.Event()
+        self._failure: BaseException | None = None
+        # Why not Thread.join: interrupted by Ctrl-C, it takes a running thread for ended.
+        self._ended = threading.Event()
+        self._is_over = threading.Event()
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Start it."""
+        self._has_begun = True
+        threading.Thread(target=self._run, name="show", daemon=True).start()
+
+    def goes_on(self, wait_s: float) -> bool:
+        """Wait a moment; say whether there is more to see. Raises what went wrong."""
+        is_over = self._is_over.wait(wait_s)
+        if self._failure is not None:
+            raise self._failure
+        return not is_over
+
+    def stay(self) -> None:
+        """Wait until something breaks, or the process is told to end."""
+        self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Make it end soon, and wait for it."""
+        self._cut.set()
+        if self._has_begun:
+            self._ended.wait(60)
+
+    def _run(self) -> None:
+        try:
+            with ExitStack() as stack, ThreadPoolExecutor(2 * len(self.stages)) as pool:
+                self._perform(stack, pool)
+        except BaseException as failure:  # noqa: BLE001 - told to the main thread
+            if not self._cut.is_set():
+                self._failure = failure
+        finally:
+            self._is_over.set()
+            self._ended.set()
+
+    def _perform(self, stack: ExitStack, pool: ThreadPoolExecutor) -> None:
+        def each(act: Callable[[Stage], object]) -> None:
+            if self._cut.is_set():
+                raise Cut
+            list(pool.map(act, self.stages))
+
+        script = self._script
+        each(lambda stage: stack.enter_context(stage.open()))
+        self.caption = "Starting the sidecar: amqsidecar run"
+        each(Stage.start_sidecar)
+        self.caption = "Applications send messages, and consumers fail with them"
+        sending = [pool.submit(stage.produce, script.spread_s) for stage in self.stages]
+        self._wait(script.kill_after_s)
+        self.caption = "kill -9: the sidecar is dead. What waited, waits; what dies, piles up"
+        each(Stage.kill_sidecar)
+        self._wait(script.dead_s)
+        self.caption = "Starting it again: the token in the broker tells what was committed"
+        each(Stage.start_sidecar)
+        self.caption = "It goes on where it was, the late messages first: nothing is lost"
+        for one in sending:
+            one.result()
+        each(lambda stage: stage.finish(FINISH_WITHIN_S))
+        self.caption = "Every message has come to its end"
+        if self.keeps:
+            each(lambda stage: stage.leave_a_group(LEFT_MESSAGES))
+            self._is_over.set()
+            self._cut.wait()
+
+    def _wait(self, seconds: float) -> None:
+        if self._cut.wait(seconds):
+            raise Cut
+
+
+def watch(show: Show, view: View) -> None:
+    """Show how it goes until it has ended."""
+    began_s = time.monotonic()
+    show.begin()
+    is_going = True
+    while is_going:
+        is_going = show.goes_on(1 / FRAMES_PER_S)
+        snapshots = [stage.snapshot() for stage in show.stages]
+        view.show(show.caption, snapshots, time.monotonic() - began_s)
+
+
+def close_with(console: Console, show: Show) -> int:
+    """Print how it ended and where to look next; return the exit code, if need be much later."""
+    stages = show.stages
+    results = {stage.title: (stage.result(), stage.deaths) for stage in stages}
+    redelivery_id = stages[0].schedule.survivor()
+    if redelivery_id is not None:
+        console.print(f"\n[bold]One of them:[/] amqsidecar show {redelivery_id}\n")
+        told = stages[0].sidecar.told("show", redelivery_id)
+        console.print(told, markup=False, highlight=False, no_wrap=True, overflow="ellipsis")
+    console.print(closing_table(results))
+    console.print()
+    console.print(Panel(LOOK_NEXT, title="Where to look next", border_style="grey50"))
+    if show.keeps:
+        consoles = "\n".join(f"Console of {one.title}: {one.console}" for one in stages)
+        console.print(TRY_IT.format(consoles=consoles), highlight=False, soft_wrap=True)
+        show.stay()
+    return 0 if all(result.is_clean for result, _ in results.values()) else FAILED
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Treat SIGTERM like Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def perform(console: Console, stages: Sequence[Stage], script: Script, *, keeps: bool) -> int:
+    """Play the story and print how it ended; return the exit code.
+
+    Args:
+        console: where it is shown.
+        stages: the brokers, not yet started; they are ended in any case.
+        script: how long it is.
+        keeps: stay until Ctrl-C afterwards, with something to retry on the console.
+
+    Returns:
+        0 = nothing was lost or doubled; `FAILED`, or `INTERRUPTED`.
+    """
+    signal.signal(signal.SIGTERM, interrupt)
+    show = Show(stages, script, keeps=keeps)
+    for one in stages:
+        console.print(f"Console of {one.title}: {one.console}", highlight=False, soft_wrap=True)
+    console.print()
+    try:
+        with_view(console, lambda view: watch(show, view))
+        return close_with(console, show)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        console.print("\nInterrupted; ending the broker, its applications and the sidecar.")
+        return INTERRUPTED
+    except Exception as failure:  # noqa: BLE001 - whatever it is, it is told and ends the demo
+        console.print(f"\nThe demo failed: {failure}", markup=False, soft_wrap=True)
+        return FAILED
+    finally:
+        show.end()
