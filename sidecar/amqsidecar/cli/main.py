@@ -25,6 +25,7 @@ EXIT_CONFIG: Final = 78
 
 COMMANDS: Final = {
     "demo": ("demo_command", "demo"),
+    "init": ("init_command", "init"),
     "run": ("run_command", "run"),
     "explain": ("explain_command", "explain"),
     "doctor": ("doctor_command", "doctor"),

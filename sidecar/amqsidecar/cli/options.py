@@ -38,9 +38,20 @@ class StateChoice(StrEnum):
     PARKED = "parked"
 
 
+CONFIG_FILE: Final = "amqsidecar.yaml"
+"""Read in the working folder where no other configuration is named."""
+CONFIG_VARIABLE: Final = "AMQSIDECAR_CONFIG"
+"""The environment variable that names a configuration."""
+
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration (YAML).", show_default=False),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help=f"Configuration (YAML); default: the file in {CONFIG_VARIABLE}, else {CONFIG_FILE} in "
+        "the working folder, where it exists.",
+        show_default=False,
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -193,12 +204,26 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def read_config(config_file: Path | None, sets: Sequence[str] | None) -> "Config":
     """Return the options of this command line.
 
+    Args:
+        config_file: what the command line names; None = what `ConfigFile` says in its help.
+        sets: of the command line.
+
     Raises:
         ConfigError: with every problem found.
     """
     from amqsidecar.config.load import load_config  # noqa: PLC0415 - keeps `--help` fast
 
+    if config_file is None:
+        config_file = _default_config()
     return load_config(config_file, sets or (), os.environ)
+
+
+def _default_config() -> Path | None:
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named)
+    here = Path(CONFIG_FILE)
+    return here if here.is_file() else None
 
 
 def read_filter(chosen: Chosen, now_ms: int) -> "RowFilter":

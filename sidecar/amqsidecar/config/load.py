@@ -21,8 +21,8 @@ _SERVICE_VARIABLE: Final = re.compile(
     r"(?:^|_)(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$"
 )
 
-_NOT_OPTIONS: Final = frozenset({"AMQSIDECAR_CRASH_POINT"})
-"""Variables of ours that tests use; see `engine.crash_points`."""
+_NOT_OPTIONS: Final = frozenset({"AMQSIDECAR_CONFIG", "AMQSIDECAR_CRASH_POINT"})
+"""Variables of ours that set no option: see `cli.options` and `engine.crash_points`."""
 
 _FREE_FORM: Final = ("policy.rules", "policy.gates")
 """Options whose content isn't described by the schema."""

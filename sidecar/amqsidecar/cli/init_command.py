@@ -1,0 +1,285 @@
+"""`amqsidecar init`: writes a configuration for a broker, and examines that broker with it."""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from amqsidecar.cli.options import CONFIG_FILE
+from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
+from amqsidecar.config.secrets import Secret
+from amqsidecar.config.store_url import checked_store_url
+
+PASSWORD_FILE: Final = "broker-password"  # noqa: S105 - the name of a file
+POLICY_FILE: Final = "policy.yaml"
+
+
+class Kind(StrEnum):
+    """A broker product."""
+
+    CLASSIC = "classic"
+    ARTEMIS = "artemis"
+
+
+STARTING_POLICIES: Final[Mapping[Kind, str]] = {
+    Kind.CLASSIC: """\
+# A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
+# Classic's redeliveryPolicy. The broker's own activemq.xml may stand here instead: policy.source.
+plugins:
+  - redelivery:
+      entries:
+        - queue: ">"
+          maximum_redeliveries: 5
+          initial_redelivery_delay_ms: 5000
+          redelivery_delay_ms: 5000
+          use_exponential_back_off: true
+          back_off_multiplier: 3
+          maximum_redelivery_delay_ms: 300000
+""",
+    Kind.ARTEMIS: """\
+# A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
+# Artemis's address-setting. The broker's own broker.xml may stand here instead: policy.source.
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+    expiry_address: ExpiryQueue
+    max_delivery_attempts: 6
+    redelivery_delay_ms: 5000
+    redelivery_delay_multiplier: 3
+    max_redelivery_delay_ms: 300000
+  - match: DLQ
+    max_delivery_attempts: -1
+    redelivery_delay_ms: 0
+  - match: ExpiryQueue
+    max_delivery_attempts: -1
+    redelivery_delay_ms: 0
+""",
+}
+_KINDS: Final = {
+    "openwire": Kind.CLASSIC,
+    "openwire+ssl": Kind.CLASSIC,
+    "amqp": Kind.ARTEMIS,
+    "amqps": Kind.ARTEMIS,
+}
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The broker: openwire://user@host:61616 for Classic, amqp://user@host:5672 for "
+        "Artemis; without a password.",
+        show_default=False,
+    ),
+]
+PolicyFrom = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The broker's activemq.xml or broker.xml, or a policy in YAML; default: a starting "
+        "policy of the broker's own kind is written.",
+        show_default=False,
+    ),
+]
+KindOption = Annotated[
+    Kind | None,
+    typer.Option(
+        "--kind",
+        help="The broker product; default: Classic for openwire://, Artemis for amqp://.",
+        show_default=False,
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where waiting messages are kept; default: schedule.db beside the configuration.",
+        show_default=False,
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A file that holds the password.", show_default=False),
+]
+PasswordStdin = Annotated[
+    bool,
+    typer.Option(
+        "--password-stdin", help=f"Read the password from standard input into {PASSWORD_FILE}."
+    ),
+]
+Target = Annotated[Path, typer.Option("--config", metavar="FILE", help="The file to write.")]
+Examine = Annotated[bool, typer.Option("--doctor/--no-doctor", help="Examine the broker after.")]
+
+
+def init(
+    url: Url = None,
+    policy_from: PolicyFrom = None,
+    kind: KindOption = None,
+    store: Store = None,
+    password_file: PasswordFile = None,
+    password_stdin: PasswordStdin = False,
+    config_file: Target = Path(CONFIG_FILE),
+    examine: Examine = True,
+) -> None:
+    """Write amqsidecar.yaml for a broker, then run `doctor` with it.
+
+    On a terminal it asks for what no option says. It overwrites nothing. The password goes into a
+    file that only its owner can read. Exit codes: those of doctor; 2 wrong usage.
+    """
+    asks = sys.stdin.isatty() and not password_stdin
+    folder = config_file.absolute().parent
+    _refuse_existing(config_file)
+    url = _url(url, asks=asks)
+    broker = parse_broker_url(url)
+    kind = kind or _KINDS.get(broker.scheme) or _asked_kind(asks=asks)
+    if asks and policy_from is None:
+        answer = typer.prompt(
+            "The broker's activemq.xml or broker.xml (empty: a starting policy)", default=""
+        )
+        policy_from = Path(answer) if answer else None
+    if policy_from is not None and not policy_from.is_file():
+        raise typer.BadParameter(f"{policy_from} is no file", param_hint="--policy-from")
+    if asks and store is None:
+        store = typer.prompt("Where waiting messages are kept", default=_store_beside(folder))
+    store = _checked_store(store or _store_beside(folder))
+    password = _password(broker, password_file, from_stdin=password_stdin, asks=asks)
+
+    policy = folder / POLICY_FILE if policy_from is None else policy_from.absolute()
+    secret = password_file and password_file.absolute()
+    if policy_from is None:
+        _refuse_existing(policy)
+    if password is not None:
+        secret = folder / PASSWORD_FILE
+        _write(secret, f"{password.reveal()}\n", mode=0o600)
+    if policy_from is None:
+        _write(policy, STARTING_POLICIES[kind])
+    # Why last: what it names is there by then.
+    _write(config_file, _configuration(url, kind, store, policy, secret, folder))
+    typer.echo(f"wrote {config_file}")
+    if examine:
+        from amqsidecar.cli.doctor_command import doctor  # noqa: PLC0415 - keeps `--help` fast
+
+        doctor(config_file)
+
+
+def _url(url: str | None, *, asks: bool) -> str:
+    """Return the broker's URL, from the option or asked for; it is one, without a password."""
+    if url is None and not asks:
+        raise typer.BadParameter("is needed where nobody can be asked", param_hint="--url")
+    if url is None:
+        url = typer.prompt(
+            "Broker (openwire://user@host:61616 for Classic, amqp://user@host:5672 for Artemis)"
+        )
+    try:
+        broker = parse_broker_url(url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--url") from error
+    if broker.password is not None:
+        what = (
+            "a password on a command line can be seen by others: leave it out of the URL; it is "
+            "asked for on a terminal, or read by --password-stdin or --password-file FILE"
+        )
+        raise typer.BadParameter(what, param_hint="--url")
+    return url.strip()
+
+
+def _asked_kind(*, asks: bool) -> Kind:
+    """Return the product behind a STOMP URL, which tells nothing."""
+    if not asks:
+        raise typer.BadParameter("say classic or artemis for a stomp:// URL", param_hint="--kind")
+    while True:
+        answer = typer.prompt("Classic or Artemis?").strip().lower()
+        with suppress(ValueError):
+            return Kind(answer)
+
+
+def _password(
+    broker: BrokerUrl, file: Path | None, *, from_stdin: bool, asks: bool
+) -> Secret | None:
+    """Return a password that is to be written into a file; None = there is none to write."""
+    if (file is not None or from_stdin) and broker.user is None:
+        what = "there is a password but no user: write openwire://user@host"
+        raise typer.BadParameter(what, param_hint="--url")
+    if file is not None:
+        if from_stdin:
+            raise typer.BadParameter("give --password-file or --password-stdin, not both")
+        return None
+    if broker.user is None:
+        return None
+    if from_stdin:
+        text = sys.stdin.readline().rstrip("\r\n")
+    elif asks:
+        text = typer.prompt(
+            f"Password of {broker.user}, not shown (empty: none)",
+            default="",
+            hide_input=True,
+            show_default=False,
+        )
+    else:
+        what = (
+            f"{broker.user} has no password: give --password-stdin or --password-file FILE, or "
+            "leave the user out of the URL"
+        )
+        raise typer.BadParameter(what, param_hint="--url")
+    return Secret(text) if text else None
+
+
+def _configuration(
+    url: str, kind: Kind, store: str, policy: Path, password: Path | None, folder: Path
+) -> str:
+    """Return the text of the configuration; files below its folder are named from there."""
+    lines = [
+        "# Every option, with its default: deploy/reference/options.md",
+        "broker:",
+        f"  url: {_quoted(url)}",
+        f"  kind: {kind}",
+    ]
+    if password is not None:
+        lines.append(f"  password_file: {_quoted(_from(folder, password))}")
+    lines += ["store:", f"  url: {_quoted(store)}"]
+    lines += ["policy:", f"  source: {_quoted(_from(folder, policy))}"]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a YAML scalar in double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _from(folder: Path, path: Path) -> str:
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def _store_beside(folder: Path) -> str:
+    return f"sqlite://{folder / 'schedule.db'}"
+
+
+def _checked_store(text: str) -> str:
+    try:
+        return str(checked_store_url(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--store") from error
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise typer.BadParameter(
+            f"{path} exists already, and nothing is overwritten: remove it, or write another one "
+            "with --config FILE in another folder"
+        )
+
+
+def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Create a file; what exists already is left alone."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+            file.write(text)
+    except FileExistsError:
+        _refuse_existing(path)
+    except OSError as error:
+        raise typer.BadParameter(f"{path} can't be written: {error.strerror}") from error

@@ -1,0 +1,153 @@
+"""`init` writes a configuration that loads, keeps the password apart, and overwrites nothing."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.cli import main
+from amqsidecar.config.load import check_start, load_config
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy_source.load import compile_policy, load_policy
+
+URLS = {"classic": "openwire://localhost:61616", "artemis": "amqp://localhost:5672"}
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def init(*arguments: str) -> int:
+    return main.run_command_line(["init", "--no-doctor", *arguments])
+
+
+@pytest.mark.parametrize(("kind", "rules"), [("classic", ClassicRules), ("artemis", ArtemisRules)])
+def test_the_starting_policy_is_of_the_brokers_own_kind_and_has_no_warnings(
+    kind: str, rules: type, tmp_path: Path
+) -> None:
+    assert init("--url", URLS[kind]) == 0
+    config = load_config(tmp_path / "amqsidecar.yaml", (), {})
+    assert check_start(config) == []
+    assert [str(url) for url in config.broker.url] == [URLS[kind]]
+    assert config.broker.kind == kind
+    assert config.store.url == f"sqlite://{tmp_path}/schedule.db"
+    policy = load_policy(config.policy.source, load_plugins())
+    assert isinstance(policy, rules)
+    # The one that is left is about the broker's own dead-letter strategy, as it is out of the box.
+    assert all("processNonPersistent is false" in one for one in policy.warnings)
+    compile_policy(policy, load_plugins())
+
+
+def test_a_password_goes_into_a_file_of_its_owner_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("geheim: #1\n"))
+    assert init("--url", "openwire://sidecar@localhost:61616", "--password-stdin") == 0
+    file = tmp_path / "broker-password"
+    assert file.stat().st_mode & 0o777 == 0o600
+    config = load_config(tmp_path / "amqsidecar.yaml", (), {})
+    assert config.broker.password_file == file
+    assert config.broker.password().reveal() == "geheim: #1"
+    assert "geheim" not in (tmp_path / "amqsidecar.yaml").read_text()
+
+
+def test_the_brokers_own_file_and_a_password_file_are_named_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "activemq.xml").write_text("<beans/>")
+    (tmp_path / "secret").write_text("geheim")
+    asked = ["--policy-from", "conf/activemq.xml", "--password-file", "secret"]
+    assert init("--url", "openwire://a%40b@localhost", *asked, "--config", "conf/new.yaml") == 0
+    config = load_config(tmp_path / "conf" / "new.yaml", (), {})
+    assert config.policy.source == tmp_path / "conf" / "activemq.xml"
+    assert config.broker.password_file == tmp_path / "secret"
+    assert config.broker.url[0].user == "a@b"
+    assert not (tmp_path / "conf" / "policy.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "is needed where nobody can be asked"),
+        (["--url", "openwire://a:geheim@localhost"], "can be seen by others"),
+        (["--url", "openwire://a@localhost"], "a has no password"),
+        (["--url", "openwire://localhost", "--password-stdin"], "there is a password but no user"),
+        (["--url", "stomp://localhost"], "say classic or artemis"),
+        (["--url", "localhost"], "expected scheme://host:port"),
+        (["--url", "openwire://localhost", "--policy-from", "no.xml"], "no.xml is no file"),
+        (["--url", "openwire://localhost", "--store", "mysql:x"], "expected sqlite:///"),
+    ],
+)
+def test_wrong_usage_writes_nothing(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(*arguments) == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert words in said
+    assert "geheim" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["amqsidecar.yaml", "policy.yaml"])
+def test_nothing_is_overwritten(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    assert init("--url", "openwire://localhost") == 2
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "amqsidecar", "init", "--no-doctor"],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+    ) as process:
+        os.close(inside)
+        shown = b""
+        for question, answer in (
+            (b"Broker (", b"amqp://sidecar@localhost:1"),
+            (b"starting policy)", b""),
+            (b"messages are kept", b""),
+            (b"Password of sidecar", b"geheim"),
+        ):
+            while question not in shown:
+                shown += os.read(terminal, 4096)
+            os.write(terminal, answer + b"\n")
+        while b"wrote amqsidecar.yaml" not in shown:
+            shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert process.returncode == 0, shown.decode()
+    assert b"geheim" not in shown
+    config = load_config(tmp_path / "amqsidecar.yaml", (), {})
+    assert config.broker.kind == "artemis"
+    assert config.broker.password().reveal() == "geheim"
+
+
+# --- the configuration that is read when none is named ------------------------------------------
+
+
+def test_the_file_in_the_folder_is_read_and_others_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def store_of(*arguments: str) -> str:
+        main.run_command_line(["list", *arguments])
+        return capsys.readouterr().err
+
+    for name in ("here", "variable", "option"):
+        (tmp_path / f"{name}.yaml").write_text(f"store: {{url: 'sqlite://{tmp_path}/{name}.db'}}")
+    assert "/var/lib/amqsidecar/schedule.db" in store_of()
+    (tmp_path / "here.yaml").rename("amqsidecar.yaml")
+    assert f"{tmp_path}/here.db does not exist" in store_of()
+    monkeypatch.setenv("AMQSIDECAR_CONFIG", "variable.yaml")
+    assert f"{tmp_path}/variable.db does not exist" in store_of()
+    assert f"{tmp_path}/option.db does not exist" in store_of("--config", "option.yaml")
+    monkeypatch.setenv("AMQSIDECAR_CONFIG", "none.yaml")
+    assert "none.yaml: can't be read" in store_of()
