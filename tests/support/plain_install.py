@@ -1,34 +1,53 @@
 """What `pip install amqsidecar` gives: a venv with wheels only, nothing compiled and no AMQP."""
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 
 from support.maven import cached, run_tool
 
 ROOT = Path(__file__).parents[2]
-_REQUIREMENTS = ROOT / "deploy" / "requirements" / "runtime-plain.txt"
+_PINS = ROOT / "deploy" / "requirements"
+_PIP = (sys.executable, "-m", "pip")
+
+
+def plain_wheels() -> Path:
+    """Return a folder with the wheels of a plain install, and of what builds our own."""
+    files = [_PINS / "runtime-plain.txt", _PINS / "build.txt"]
+
+    def fetch(place: Path) -> None:
+        for file in files:
+            asked = ["--require-hashes", "--only-binary", ":all:", "-r", str(file)]
+            run_tool([*_PIP, "download", "--quiet", "--no-deps", *asked, "-d", str(place)])
+
+    return cached(f"plain-wheels-{_digest(*files)}", fetch)
+
+
+def amqp_wheels() -> Path:
+    """Return a folder with what `[amqp]` adds, compiled here."""
+    pins = _PINS / "runtime.txt"
+    wanted = re.compile(r"^(?:python-qpid-proton|cffi|pycparser)==[^ ;]+", re.MULTILINE)
+
+    def build(place: Path) -> None:
+        names = wanted.findall(pins.read_text(encoding="utf-8"))
+        run_tool([*_PIP, "wheel", "--quiet", "--no-deps", *names, "-w", str(place)])
+
+    return cached(f"amqp-wheels-{_digest(pins)}", build)
 
 
 def plain_install(folder: Path) -> Path:
-    """Install the wheel of this working tree; return the folder of the venv's programs.
-
-    The dependencies' wheels are fetched into the cache once.
-    """
-    pip = [sys.executable, "-m", "pip"]
-    digest = hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:12]
-
-    def fetch(place: Path) -> None:
-        asked = ["--require-hashes", "--only-binary", ":all:", "-r", str(_REQUIREMENTS)]
-        run_tool([*pip, "download", "--quiet", "--no-deps", *asked, "-d", str(place)])
-
-    wheels = cached(f"plain-wheels-{digest}", fetch)
+    """Install the wheel of this working tree; return the folder of the venv's programs."""
     own = folder / "wheel"
     run_tool(
-        [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", str(ROOT), "-w", str(own)]
+        [*_PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", str(ROOT), "-w", str(own)]
     )
     venv = folder / "venv"
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(venv)])
-    offline = ["--no-index", "--no-deps", *map(str, [*own.glob("*.whl"), *wheels.glob("*.whl")])]
-    run_tool([*pip, "--python", str(venv / "bin" / "python3"), "install", "--quiet", *offline])
+    offline = ["--no-index", "--find-links", str(plain_wheels()), *map(str, own.glob("*.whl"))]
+    run_tool([*_PIP, "--python", str(venv / "bin" / "python3"), "install", "--quiet", *offline])
     return venv / "bin"
+
+
+def _digest(*files: Path) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]

@@ -2,8 +2,6 @@
 
 import io
 import os
-import pty
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy_source.load import compile_policy, load_policy
+from support.typing_terminal import Hidden, Question, answered
 
 URLS = {"classic": "openwire://localhost:61616", "artemis": "amqp://localhost:5672"}
 
@@ -103,29 +102,19 @@ def test_nothing_is_overwritten(name: str, tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) -> None:
-    terminal, inside = pty.openpty()
-    with subprocess.Popen(
+    code, shown = answered(
         [sys.executable, "-m", "amqsidecar", "init", "--no-doctor"],
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-    ) as process:
-        os.close(inside)
-        shown = b""
-        for question, answer in (
-            (b"Broker (", b"amqp://sidecar@localhost:1"),
-            (b"starting policy)", b""),
-            (b"messages are kept", b""),
-            (b"Password of sidecar", b"geheim"),
-        ):
-            while question not in shown:
-                shown += os.read(terminal, 4096)
-            os.write(terminal, answer + b"\n")
-        while b"wrote amqsidecar.yaml" not in shown:
-            shown += os.read(terminal, 4096)
-    os.close(terminal)
-    assert process.returncode == 0, shown.decode()
-    assert b"geheim" not in shown
+        [
+            (Question("Broker ("), "amqp://sidecar@localhost:1"),
+            (Question("starting policy)"), ""),
+            (Question("messages are kept"), ""),
+            (Hidden("Password of sidecar"), "geheim"),
+        ],
+        folder=tmp_path,
+        environment=os.environ,
+    )
+    assert code == 0, shown
+    assert "geheim" not in shown
     config = load_config(tmp_path / "amqsidecar.yaml", (), {})
     assert config.broker.kind == "artemis"
     assert config.broker.password().reveal() == "geheim"

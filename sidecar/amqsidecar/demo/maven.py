@@ -108,13 +108,14 @@ def fetch(*goals: str, what: str, report: Report) -> None:
             # Why: registries answer "too busy" now and then; Maven keeps what it has already got.
             if attempt == _TRIES:
                 raise
-            report(f"fetching {what} failed, trying again: {error.args[0].splitlines()[-1]}")
+            report(f"fetching {what} failed, trying again: {_first_error(str(error))}")
         else:
             return
 
 
 def _watched(command: Sequence[str], what: str, report: Report) -> None:
     # Why not --batch-mode: Maven shows the progress of a download only without it.
+    command = [*command, "-Dstyle.color=never"]
     began_s = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
@@ -132,6 +133,11 @@ def _watched(command: Sequence[str], what: str, report: Report) -> None:
         if process.returncode != 0:
             code = process.returncode
             raise FetchError(f"{' '.join(command)}: exit code {code}\n{_read(output)[-4000:]}")
+
+
+def _first_error(output: str) -> str:
+    lines = output.splitlines()
+    return next((line for line in lines if line.startswith("[ERROR]")), lines[0])
 
 
 def _goes_on(process: "subprocess.Popen[bytes]") -> bool:
