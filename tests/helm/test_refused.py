@@ -27,6 +27,11 @@ BY_THE_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
+    "no image": (
+        MINIMAL | {"image": {"repository": ""}},
+        "run `make image REGISTRY=registry.example.com/team`, which pushes it and writes "
+        "image.yaml, then `helm install ... -f image.yaml`",
+    ),
     "no broker": ({}, "config.broker.url is not set: say where the broker listens"),
     "the broker's password": (
         {"config": {"broker": {"url": ["amqps://a@one", "amqps://a:geheim@two"]}}},

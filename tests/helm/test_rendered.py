@@ -136,6 +136,22 @@ def test_lint_has_nothing_to_say(shape: dict[str, Any]) -> None:
     helm("lint", "--strict", str(CHART), *WITHOUT_CLUSTER, values=shape)
 
 
+@pytest.mark.parametrize(
+    "path", sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda one: one.stem
+)
+def test_the_values_for_a_chart_s_ci_render(path: Path) -> None:
+    given = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    assert {one["kind"] for one in render(given)} & {"StatefulSet", "Deployment"}
+    helm("lint", "--strict", str(CHART), *WITHOUT_CLUSTER, values=given)
+
+
+def test_the_chart_says_who_made_it_and_shows_an_icon() -> None:
+    chart = YAML(typ="safe").load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["maintainers"]
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    assert "icon is recommended" not in helm("lint", str(CHART), *WITHOUT_CLUSTER, values=MINIMAL)
+
+
 def test_selectors_find_the_pods_and_not_the_test() -> None:
     for values in (MINIMAL, CASES["shared, all"]):
         found = rendered(values)

@@ -1,19 +1,23 @@
 """The image, built here and run as the chart runs it: small, restricted, and it does its work."""
 
 import json
+import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from amqsidecar import __version__
 from support.certificates import PemFiles, Pki
 from support.container import SidecarContainer, podman, run_container
-from support.image import run, sidecar_image, why_not
+from support.image import ROOT, run, sidecar_image, storage, why_not
 from support.jms_peer import JmsPeer
+from support.registry import running_registry
 from support.tls_brokers import MUTUAL, SCRAM, TLS, TlsArtemis, Way
 from support.waiting import eventually
 
@@ -192,9 +196,35 @@ def test_what_the_image_says_of_itself(image: str) -> None:
     labels = config["Labels"]
     assert labels["org.opencontainers.image.version"] == __version__
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    for name in ("base.digest", "created", "documentation", "revision", "source", "url"):
+        assert f"org.opencontainers.image.{name}" in labels
 
 
 def test_the_extras_that_a_deployment_needs_are_there(image: str) -> None:
     imports = f"import {', '.join(EXTRAS)}"
     done = run_container(image, "-c", imports, entrypoint="python3")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_push_names_the_image_by_its_digest_in_a_values_file(image: str, tmp_path: Path) -> None:
+    """As `make image REGISTRY=...` does after its build."""
+    engine = " ".join(["buildah", *storage()])
+    run([*engine.split(), "tag", image, f"amqsidecar:{__version__}"])
+    with running_registry() as registry:
+        place = f"{registry.address}/team"
+        done = subprocess.run(
+            [str(ROOT / "deploy" / "image" / "push"), place],
+            cwd=tmp_path,
+            env={**os.environ, "ENGINE": engine, "PUSH_OPTIONS": "--tls-verify=false"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        digest = registry.manifests[f"team/amqsidecar:{__version__}"]
+    values = YAML(typ="safe").load((tmp_path / "image.yaml").read_text(encoding="utf-8"))
+    assert values["image"] == {
+        "repository": f"{place}/amqsidecar",
+        "tag": __version__,
+        "digest": digest,
+    }

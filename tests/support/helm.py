@@ -156,9 +156,15 @@ def render(
 def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> str:
     """Return what Helm prints.
 
+    Args:
+        arguments: the command and its arguments.
+        values: of the chart; None = none. Without `image` they name the image of the tests.
+
     Raises:
         Refused: it ends with an error.
     """
+    if values is not None:
+        values = {**values, "image": {"repository": "amqsidecar", **values.get("image", {})}}
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(values, file)
         file.flush()

@@ -10,6 +10,9 @@
 {{- if not (or $urls (has "AMQSIDECAR_BROKER__URL" $variables)) -}}
 {{- $problems = append $problems "config.broker.url is not set: say where the broker listens, such as amqps://amqsidecar@broker:5671" -}}
 {{- end -}}
+{{- if not $values.image.repository -}}
+{{- $problems = append $problems "image.repository is not set, and no public registry holds the image: run `make image REGISTRY=registry.example.com/team`, which pushes it and writes image.yaml, then `helm install ... -f image.yaml`" -}}
+{{- end -}}
 {{- range list "STORE__URL" "HTTP__LISTEN" -}}
 {{- if has (printf "AMQSIDECAR_%s" .) $variables -}}
 {{- $problems = append $problems (printf "extraEnv: AMQSIDECAR_%s decides what else is made; set config.%s" . (lower . | replace "__" ".")) -}}
