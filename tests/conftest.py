@@ -1,6 +1,7 @@
 """Options, marks, and real brokers that are started once per session, on first use."""
 
 import logging
+import os
 import re
 import uuid
 from collections.abc import Generator, Iterator
@@ -9,6 +10,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from support import needs
 from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
 from support.maven import CLASSIC_5, CLASSIC_6
 from support.postgres_server import PostgresServer
@@ -43,6 +45,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.broker)
         if POSTGRES_FIXTURES & names:
             item.add_marker(pytest.mark.postgres)
+    _skip_what_can_not_run(items)
+
+
+def _skip_what_can_not_run(items: list[pytest.Item]) -> None:
+    """Skip what this machine lacks a program for; where all must run, those tests fail."""
+    if os.environ.get(needs.MUST_RUN):
+        return
+    for mark, reason in needs.missing().items():
+        for item in items:
+            if item.get_closest_marker(mark) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line each what was skipped for want of a program."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [one.longrepr[2] for one in skipped if isinstance(one.longrepr, tuple)]
+    for line in needs.summary(reasons):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)
