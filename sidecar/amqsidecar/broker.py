@@ -11,13 +11,14 @@ receive the token doesn't own the instance.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.resend_effect import ResendEffect
 
 FINAL_SUFFIX = ".exhausted"
 """What final dead-letter queues end with unless the operator says otherwise; never read."""
@@ -52,6 +53,24 @@ class Loss(StrEnum):
     BODY_TYPE = "body_type"
     PROPERTY_TYPES = "property_types"
     GROUP = "group"
+
+
+class Effect(NamedTuple):
+    """Something that a broker does with a redelivery besides putting it into its queue.
+
+    Attributes:
+        kind: what the operator may allow.
+        what: as a sentence.
+        mend: what to write, and where.
+    """
+
+    kind: ResendEffect
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        allow = f"redelivery: {{allow: [{self.kind}]}}"
+        return f"{self.what}; write {self.mend}, or allow it by {allow}"
 
 
 class LeftBehind(msgspec.Struct, frozen=True):
@@ -388,6 +407,22 @@ class AsksRoutesAhead(Protocol):
 
         Raises:
             LinkLost: the connection is gone.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsResendEffects(Protocol):
+    """A link that knows what else its broker does with a redelivery."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery to this destination does, and what mends it.
+
+        Effects that the operator allows (`redelivery.allow`) do not count. Cached like the answers
+        of `route_problem`.
+
+        Returns:
+            None, or a sentence with the line that mends it: nothing may be sent there.
         """
         ...
 

@@ -129,7 +129,12 @@ class LinkMaker:
     def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415
 
-        return AmqpArtemisLink(endpoint, instance=instance, **self._common())
+        return AmqpArtemisLink(
+            endpoint,
+            instance=instance,
+            allowed_effects=self._config.redelivery.allow,
+            **self._common(),
+        )
 
     def _amqp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink  # noqa: PLC0415
@@ -174,6 +179,7 @@ class LinkMaker:
             endpoint,
             instance=instance,
             allowed_losses=frozenset(self._config.intake.allow_lossy),
+            allowed_effects=self._config.redelivery.allow,
             **self._common(),
         )
 

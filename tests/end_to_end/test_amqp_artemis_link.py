@@ -451,7 +451,9 @@ def bare_send(message: bytes, destination: Destination, number: int) -> Resend:
     )
 
 
-def test_a_user_without_manage_can_move_but_not_by_qualified_name(unique: str) -> None:
+def test_a_user_without_manage_can_move_but_not_by_qualified_name(
+    unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Least privilege works; what can't be checked is refused with the missing permission."""
     permissions = (
         'type="manage" roles="amq"',
@@ -474,7 +476,10 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(unique: str) -
             link.discover()
         orders = queue(f"{unique}.orders")
         assert link.route_problem(orders) is None
+        assert link.resend_problem(orders) is None
         assert "manage" in str(link.route_problem(topic("prices::sub")))
+        [told] = [one.message for one in caplog.records if "divert" in one.message]
+        assert "is not known" in told
         sends = [bare_send(encode_bare(str(one)), orders, one) for one in range(250)]
         link.commit_cycle([], sends, 1)
         intake = IntakeQueue(orders)

@@ -349,11 +349,6 @@ def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_men
             '<address name="Nowhere"><anycast><queue name="Nowhere"/></anycast></address>',
         ),
         ("queue://Purged", PURGED.format("false")),
-        (
-            "full.a",
-            '<address-setting match="full.a"><address-full-policy>PAGE</address-full-policy>'
-            "</address-setting>",
-        ),
         *(
             (one["subject"], one["mend"])
             for one in before.of("token queue", "problem")
@@ -361,6 +356,14 @@ def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_men
         ),
     }
     assert before.code == 78
+    assert [(one["subject"], one["mend"]) for one in before.of("origins", "warning")] == [
+        (
+            "full.a",
+            '<address-setting match="full.a"><address-full-policy>PAGE</address-full-policy>'
+            "</address-setting>",
+        )
+    ]
+    assert after.of("origins", "warning") == []
     assert len(before.of("token queue", "problem")) == 1
     [kept] = [one for one in before.of("dead letters", "warning") if "kept.a" in one["subject"]]
     assert "destroys" in kept["what"]

@@ -83,7 +83,7 @@ SAMPLES: tuple[Any, ...] = (
     True, 0, 1, -1, 3.5, 10**12, "", "text", "a b", "1", [], ["a b"], [1], {}, {"a": "b"}, {"a": 1},
 )  # fmt: skip
 
-TEXT_FOR_A_LIST = {"broker.sasl_mechanisms", "intake.allow_lossy"}
+TEXT_FOR_A_LIST = {"broker.sasl_mechanisms", "intake.allow_lossy", "redelivery.allow"}
 """Where the program takes one text for a list, and the schema asks for the list."""
 
 

@@ -54,6 +54,7 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.resend_effect import ResendEffect
 
 ENCODING: Final = "amqp/1.0"
 
@@ -68,6 +69,7 @@ class AmqpArtemisLink:
         clock: Clock,
         instance: str,
         final_suffix: str = FINAL_SUFFIX,
+        allowed_effects: Collection[ResendEffect] = (),
         crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare a link; nothing is connected yet.
@@ -77,6 +79,7 @@ class AmqpArtemisLink:
             clock: where the time comes from.
             instance: name of this sidecar, part of the unique container id.
             final_suffix: what final dead-letter queues end with; they are not read.
+            allowed_effects: what redeliveries may do besides going to their queue.
             crash_point: told where in a transaction we are.
         """
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
@@ -85,6 +88,7 @@ class AmqpArtemisLink:
         self._client_id = f"amqsidecar-{instance}-{uuid4().hex[:12]}"
         self._timeout_s = endpoint.connect_timeout_s
         self._final_suffix = final_suffix
+        self._allowed_effects = allowed_effects
         self._crash_point = crash_point
         self._connection = AmqpConnection(endpoint, clock)
         self._management: ArtemisManagement | None = None
@@ -138,7 +142,11 @@ class AmqpArtemisLink:
             self._coordinator.prepare(self._timeout_s)
         self._management.prepare(self._timeout_s)
         self._routes = ArtemisRoutes(
-            self._management, self._clock, token_queue or "", self._final_suffix
+            self._management,
+            self._clock,
+            token_queue or "",
+            self._final_suffix,
+            self._allowed_effects,
         )
         self._waiting_places = WaitingPlaces(self._management, self._clock)
         self._stuck = StuckMessages(self._management)
@@ -146,7 +154,7 @@ class AmqpArtemisLink:
         if self._coordinator is None:
             return
         self._notifications = Notifications(connection)
-        self._pool = SenderPool(connection)
+        self._pool = SenderPool(connection, self._routes.target)
         if token_queue is not None:
             self._token = Token(
                 connection, self._management, self._coordinator, token_queue, self._clock
@@ -290,6 +298,10 @@ class AmqpArtemisLink:
         """Return why a send to this destination would get lost, as a sentence; None = it routes."""
         return _opened(self._routes).problem(destination)
 
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery there does, and what mends it; None = nothing."""
+        return _opened(self._routes).resend_problem(destination)
+
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
         """Ask about many at once, so that `route_problem` knows them for some seconds."""
         _opened(self._routes).ask_ahead(destinations)
@@ -334,9 +346,11 @@ class AmqpArtemisLink:
 
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
-        watch = _opened(self._routes).watch
+        routes = _opened(self._routes)
+        watch = routes.watch
         for name, address, is_added in _opened(self._notifications).take():
             watch.bound(name, address, is_added=is_added)
+            routes.binding_changed(address)
         has_lost = _opened(self._intake).has_lost_queues
         return watch.has_changed() or has_lost
 

@@ -54,13 +54,18 @@ class SenderPool:
     def get(self, destination: Destination) -> Sender:
         """Return the link to a destination; a new one is still attaching."""
         sender = self._open.get(destination)
+        address = self._address_of(destination)
+        if sender is not None and sender.address != address:
+            # Why now: it changes between transactions only, where no send awaits its answer.
+            self.drop(destination)
+            sender = None
         if sender is not None and sender.refusal is None:
             self._open.move_to_end(destination)
             return sender
         sender = self._open[destination] = Sender(
             self._connection,
             f"amqsidecar-sender-{next(self._numbers)}",
-            self._address_of(destination),
+            address,
             capability="queue" if destination.is_queue else "topic",
         )
         self._open.move_to_end(destination)

@@ -75,6 +75,21 @@ def about_routing_types(address: str) -> Question:
     return Question(f"address.{address}", attribute="RoutingTypesAsJSON")
 
 
+def about_bindings(address: str) -> Question:
+    """Return what asks for the names of all queues and diverts that an address routes to."""
+    return Question(f"address.{address}", attribute="BindingNames")
+
+
+DIVERT_NAMES: Final = Question("broker", attribute="DivertNames")
+"""Asks for the names of all diverts."""
+
+
+def about_divert(name: str) -> tuple[Question, Question]:
+    """Return what asks whether a divert is exclusive, and for its filter."""
+    resource = f"divert.{name}"
+    return Question(resource, attribute="Exclusive"), Question(resource, attribute="Filter")
+
+
 def about_settings(address: str) -> Question:
     """Return what asks for the merged settings of an address."""
     return Question("broker", "getAddressSettingsAsJSON", (address,))
@@ -91,7 +106,9 @@ class QueueRow(NamedTuple):
         expired_count: likewise.
         killed_count: likewise; dead letters, and what was purged.
         consumer_count: who reads from it.
-        is_replacing: new messages take the place of old ones, which no counter tells.
+        is_last_value: a new message replaces the one with the same key.
+        ring_size: messages that it holds at most, the oldest give way; -1 = no limit.
+        is_enabled: whether it gets messages; what is sent to a disabled one is dropped.
     """
 
     name: str
@@ -107,8 +124,15 @@ class QueueRow(NamedTuple):
     acknowledged_count: int = 0
     expired_count: int = 0
     killed_count: int = 0
-    is_replacing: bool = False
     consumer_count: int = 0
+    is_last_value: bool = False
+    ring_size: int = -1
+    is_enabled: bool = True
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether new messages take the place of old ones, which no counter shows."""
+        return self.is_last_value or self.ring_size >= 0
 
 
 class ArtemisQuestions:
@@ -395,9 +419,10 @@ def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
         acknowledged_count=int(entry.get("messagesAcked") or 0),
         expired_count=int(entry.get("messagesExpired") or 0),
         killed_count=int(entry.get("messagesKilled") or 0),
-        is_replacing=str(entry.get("lastValue", "")) == "true"
-        or str(entry.get("ringSize") or "-1") != "-1",
         consumer_count=int(entry.get("consumerCount") or 0),
+        is_last_value=str(entry.get("lastValue", "")) == "true",
+        ring_size=int(entry.get("ringSize") or -1),
+        is_enabled=str(entry.get("enabled", "true")) == "true",
     )
 
 

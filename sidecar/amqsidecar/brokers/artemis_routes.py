@@ -6,42 +6,69 @@ death the filter of an auto-created dead-letter queue does not match and it is d
 name routes only when a queue is bound to the dead-letter address that catches it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.amqp_message import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.brokers.artemis_management import (
     ADDRESS,
+    DIVERT_NAMES,
     ArtemisQuestions,
     AskedAhead,
+    Question,
     QueueRow,
+    about_bindings,
+    about_divert,
     about_queues,
     about_routing_types,
     about_settings,
 )
 from amqsidecar.brokers.artemis_queue_watch import ArtemisQueueWatch
+from amqsidecar.brokers.artemis_resend_effects import Divert, asks_for_changes, resend_effects
 from amqsidecar.clock import Clock
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.model.resend_effect import ResendEffect
 
 _INTERNAL_ADDRESSES = (ADDRESS, "activemq.notifications")
 _KEEP_S = 5.0
 _ENTRIES_MAX = 20_000
-_FILTERED_NAMES = (
-    "amqsidecar",
-    "redeliveryDelay",
-    "_AMQ_ORIG",
-    "_AMQ_DUPL_ID",
-    "_AMQ_ACTUAL_EXPIRY",
-    "JMSXDeliveryCount",
-    "JMSExpiration",
-    "AMQExpiration",
-    "AMQSize",
-    "AMQUserID",
-    "JMSMessageID",
-    "x-opt-",
-)
+
+_log = logging.getLogger(__name__)
+
+
+class _Route(NamedTuple):
+    """What is known about sends to a destination.
+
+    Attributes:
+        target: the address, or the qualified name of one queue, to send to.
+        problem: why a send would get lost; None = it routes.
+        resend_problem: what else a redelivery does that is not allowed; None = nothing.
+        until_s: monotonic; to be asked again after it.
+    """
+
+    target: str
+    problem: str | None = None
+    resend_problem: str | None = None
+    until_s: float = 0.0
+
+
+class _Address(NamedTuple):
+    """What the broker says of an address.
+
+    Attributes:
+        queues: that are bound to exactly this address.
+        settings: merged.
+        others: further bindings: queues with wildcards, queues of other nodes.
+        diverts: also those with wildcards.
+    """
+
+    queues: Sequence[QueueRow]
+    settings: Mapping[str, Any]
+    others: frozenset[str]
+    diverts: Sequence[Divert]
 
 
 class ArtemisRoutes:
@@ -53,12 +80,16 @@ class ArtemisRoutes:
         clock: Clock,
         token_queue: str,
         final_suffix: str,
+        allowed: Collection[ResendEffect] = (),
     ) -> None:
         self._management = management
         self._clock = clock
         self._token_queue = token_queue
         self._final_suffix = final_suffix
-        self._problems: dict[Destination, tuple[float, str | None]] = {}
+        self._allowed = frozenset(allowed)
+        self._is_missing_told = False
+        self._routes: dict[Destination, _Route] = {}
+        self._routed: dict[str, set[Destination]] = {}
         self._origins: dict[Origin, tuple[Destination | None, str | None]] = {}
         self._dead_letter_names: set[str] = set()
         self.watch = ArtemisQueueWatch(clock, self._dead_letter_addresses)
@@ -126,82 +157,136 @@ class ArtemisRoutes:
 
     def problem(self, destination: Destination) -> str | None:
         """Return why a send to this destination would get lost; None = it routes."""
-        now_s = self._clock.monotonic_s()
-        known = self._problems.get(destination)
-        if known is not None and now_s < known[0]:
-            return known[1]
-        return self._look(destination, self._management)
+        return self._route(destination).problem
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery there does that is not allowed; None = nothing."""
+        return self._route(destination).resend_problem
+
+    def target(self, destination: Destination) -> str:
+        """Return the name to send to, as known from the last question; asks nothing."""
+        known = self._routes.get(destination)
+        return destination.name if known is None else known.target
 
     def ask_ahead(self, destinations: Iterable[Destination]) -> None:
-        """Ask about many queues at once, so that `problem` knows them for some seconds."""
+        """Ask about many destinations at once, so that each is known for some seconds."""
         now_s = self._clock.monotonic_s()
         unknown = [
             one
             for one in destinations
-            if one.is_queue and "::" not in one.name and now_s >= self._known_until_s(one)
+            if (r := self._routes.get(one)) is None or now_s >= r.until_s
         ]
-        if len(unknown) < 2 or self._management.missing is not None:
-            return
-        management = AskedAhead(self._management)
-        management.ask_ahead([about_queues(address=one.name) for one in unknown])
-        missing = [
-            one.name
-            for one in unknown
-            if not any(row.is_anycast for row in management.queues(address=one.name))
-        ]
-        management.ask_ahead([about_routing_types(name) for name in missing])
-        management.ask_ahead([about_settings(name) for name in missing])
-        for one in unknown:
-            self._look(one, management)
-
-    def _known_until_s(self, destination: Destination) -> float:
-        known = self._problems.get(destination)
-        return 0.0 if known is None else known[0]
-
-    def _look(self, destination: Destination, management: ArtemisQuestions) -> str | None:
-        if len(self._problems) >= _ENTRIES_MAX:
-            self._problems.clear()
-        found = self._find_problem(destination, management)
-        self._problems[destination] = (self._clock.monotonic_s() + _KEEP_S, found)
-        return found
+        if len(unknown) > 1:
+            self._look(unknown)
 
     def forget(self, destination: Destination) -> None:
         """Ask the broker again next time."""
-        self._problems.pop(destination, None)
+        self._routes.pop(destination, None)
 
-    def _find_problem(self, destination: Destination, management: ArtemisQuestions) -> str | None:
+    def binding_changed(self, address: str) -> None:
+        """Ask again about every destination of an address; its bindings are others now."""
+        if any(wildcard in address for wildcard in "*#"):
+            self._routes.clear()
+            self._routed.clear()
+        for destination in self._routed.pop(address, ()):
+            self._routes.pop(destination, None)
+
+    def _route(self, destination: Destination) -> _Route:
+        known = self._routes.get(destination)
+        if known is None or self._clock.monotonic_s() >= known.until_s:
+            self._look([destination])
+            known = self._routes[destination]
+        return known
+
+    def _look(self, destinations: Sequence[Destination]) -> None:
+        """Ask about these destinations in as few turns as possible."""
+        if len(self._routes) + len(destinations) > _ENTRIES_MAX:
+            self._routes.clear()
+            self._routed.clear()
+        management = AskedAhead(self._management)
+        if management.missing is not None and not self._is_missing_told:
+            self._is_missing_told = True
+            _log.warning(
+                "redeliveries go to the plain address, and whether a divert or another queue gets "
+                "them as well, or the broker drops them, is not known: %s",
+                management.missing,
+            )
+        addresses = {
+            one.address: None
+            for one in destinations
+            if not one.is_temporary and not _is_internal(one.address)
+        }
+        found = _ask_about(addresses, management) if management.missing is None else {}
+        until_s = self._clock.monotonic_s() + _KEEP_S
+        for one in destinations:
+            self._routes[one] = self._find_route(one, found, management)._replace(until_s=until_s)
+            self._routed.setdefault(one.address, set()).add(one)
+
+    def _find_route(
+        self,
+        destination: Destination,
+        found: Mapping[str, _Address],
+        management: ArtemisQuestions,
+    ) -> _Route:
+        name = destination.name
         if destination.is_temporary:
-            return f"{destination} is temporary, its owner is gone"
+            return _Route(name, f"{destination} is temporary, its owner is gone")
         if _is_internal(destination.address):
-            return f"{destination} is the broker's own: a message there is a command to it"
-        address, separator, queue = destination.name.partition("::")
-        if self._management.missing is not None:
+            return _Route(
+                name, f"{destination} is the broker's own: a message there is a command to it"
+            )
+        address, separator, queue = name.partition("::")
+        if management.missing is not None:
             if destination.is_queue and not separator:
-                return None
-            return f"whether {destination} exists can't be asked: {self._management.missing}"
-        rows = management.queues(address=address)
-        if separator:
-            return self._named_queue_problem(destination, address, queue, rows)
-        return _address_problem(destination, rows, management)
+                return _Route(name)
+            return _Route(
+                name, f"whether {destination} exists can't be asked: {management.missing}"
+            )
+        told = found[address]
+        if not separator and destination.is_queue:
+            queue = _own_queue(address, told)
+        if queue:
+            name = f"{address}::{queue}"
+            reached, problem = self._named_queue(destination, name, told.queues, management)
+        else:
+            reached = [row for row in told.queues if row.is_anycast == destination.is_queue]
+            problem = _address_problem(destination, reached, told.settings, management)
+        effects = [
+            str(one)
+            for one in resend_effects(address, reached, told.diverts, told.settings)
+            if one.kind not in self._allowed
+        ]
+        return _Route(name, problem, "; ".join(effects) or None)
 
-    def _named_queue_problem(
-        self, destination: Destination, address: str, queue: str, rows: list[QueueRow]
-    ) -> str | None:
+    def _named_queue(
+        self,
+        destination: Destination,
+        qualified: str,
+        rows: Sequence[QueueRow],
+        management: ArtemisQuestions,
+    ) -> tuple[list[QueueRow], str | None]:
+        """Return the queue that a qualified name means, if any, and why it can't be used."""
+        address, _, queue = qualified.partition("::")
         row = next((row for row in rows if row.name == queue), None)
         if row is None:
-            elsewhere = self._management.queues(name=queue)
+            elsewhere = management.queues(name=queue)
             if not elsewhere:
-                return f"queue {queue} of address {address} does not exist any more"
+                return [], f"queue {queue} of address {address} does not exist any more"
             row = elsewhere[0]
-            if not _is_wildcard_match(row.address, address):
-                return f"queue {queue} is bound to address {row.address}, not to {address}"
+            if not is_wildcard_match(row.address, address):
+                return [], f"queue {queue} is bound to address {row.address}, not to {address}"
         if row.is_anycast != destination.is_queue:
             word = "anycast" if row.is_anycast else "multicast"
-            return f"queue {queue} of address {address} is {word}, which {destination} is not"
-        return _filter_problem(row) or self._second_death_problem(row.address, destination.name)
+            problem = f"queue {queue} of address {address} is {word}, which {destination} is not"
+            return [row], problem
+        return [row], _queue_problem(row) or self._second_death_problem(
+            row.address, qualified, management
+        )
 
-    def _second_death_problem(self, queue_address: str, qualified: str) -> str | None:
-        settings = self._management.settings([queue_address])[0]
+    def _second_death_problem(
+        self, queue_address: str, qualified: str, management: ArtemisQuestions
+    ) -> str | None:
+        settings = management.settings([queue_address])[0]
         if settings.get("autoCreateExpiryResources") and expires_by_itself(settings):
             return (
                 f"a message sent to {qualified} gets an expiration from the address settings and "
@@ -214,10 +299,10 @@ class ArtemisRoutes:
         wanted = _catching_filter(qualified)
         if any(
             not row.filter or _same_filter(row.filter, wanted)
-            for row in self._management.queues(address=target)
+            for row in management.queues(address=target)
         ):
             return None
-        target_settings = self._management.settings([target])[0]
+        target_settings = management.settings([target])[0]
         default_type = str(target_settings.get("defaultQueueRoutingType") or "MULTICAST")
         refused = self._management.create_queue(
             f"amqsidecar.dead.{qualified.replace('::', '.of.')}",
@@ -290,21 +375,85 @@ class ArtemisRoutes:
         return self.problem(destination)
 
 
+def _ask_about(addresses: Collection[str], management: AskedAhead) -> dict[str, _Address]:
+    """Ask for queues, settings, bindings and diverts of addresses, in three turns for all."""
+    management.ask_ahead([DIVERT_NAMES, *map(about_settings, addresses)])
+    management.ask_ahead([about_queues(address=name) for name in addresses])
+    rows = {name: management.queues(address=name) for name in addresses}
+    divert_names = _names(management, DIVERT_NAMES)
+    # Why not all: the broker logs a warning where there is no such address.
+    questions = {name: about_bindings(name) for name in addresses if rows[name] or divert_names}
+    types = [about_routing_types(name) for name in addresses if not rows[name]]
+    management.ask_ahead([*questions.values(), *types])
+    bindings = {name: _names(management, question) for name, question in questions.items()}
+    diverts = divert_names & {one for names in bindings.values() for one in names}
+    management.ask_ahead([question for name in diverts for question in about_divert(name)])
+    return {
+        name: _Address(
+            queues=rows[name],
+            settings=management.settings([name])[0],
+            others=bindings.get(name, frozenset()) - diverts - {row.name for row in rows[name]},
+            diverts=[
+                _read_divert(one, management) for one in bindings.get(name, ()) if one in diverts
+            ],
+        )
+        for name in addresses
+    }
+
+
+def _names(management: ArtemisQuestions, question: Question) -> frozenset[str]:
+    answer = management.ask(question)
+    return frozenset(map(str, answer.value)) if answer.is_ok else frozenset()
+
+
+def all_diverts(management: ArtemisQuestions) -> list[tuple[str, Divert]]:
+    """Return the diverts of the broker, each after its address, which may hold wildcards."""
+    known = AskedAhead(management)
+    known.ask_ahead([DIVERT_NAMES])
+    names = sorted(_names(known, DIVERT_NAMES))
+    addresses = [Question(f"divert.{name}", attribute="Address") for name in names]
+    known.ask_ahead([*addresses, *(one for name in names for one in about_divert(name))])
+    return [
+        (str(answer.value), _read_divert(name, known))
+        for name, answer in zip(names, known.ask_all(addresses), strict=True)
+        if answer.is_ok
+    ]
+
+
+def _read_divert(name: str, management: ArtemisQuestions) -> Divert:
+    # Why: one of which nothing can be read counts as one that copies every message.
+    exclusive, selector = management.ask_all(about_divert(name))
+    return Divert(
+        name,
+        is_exclusive=exclusive.is_ok and exclusive.value is True,
+        filter=str(selector.value or "") if selector.is_ok else "",
+    )
+
+
+def _own_queue(address: str, found: _Address) -> str:
+    """Return the queue that the name of an address stands for; "" = the address itself will do.
+
+    Why not always the queue: what is sent to a qualified name has it as its address, and needs a
+    queue of ours to be caught when it dies again (`_second_death_problem`).
+    """
+    anycast = [row.name for row in found.queues if row.is_anycast]
+    return address if address in anycast and len(anycast) + len(found.others) > 1 else ""
+
+
 def _address_problem(
-    destination: Destination, rows: list[QueueRow], management: ArtemisQuestions
+    destination: Destination,
+    fitting: Sequence[QueueRow],
+    settings: Mapping[str, Any],
+    management: ArtemisQuestions,
 ) -> str | None:
-    wants_anycast = destination.is_queue
-    fitting = [row for row in rows if row.is_anycast == wants_anycast]
     if fitting:
-        filters = [row for row in fitting if _filter_problem(row)]
-        return _filter_problem(filters[0]) if len(filters) == len(fitting) else None
-    word = "anycast" if wants_anycast else "multicast"
-    if not wants_anycast:
-        return f"no {word} queue is bound to address {destination.name}"
+        problems = [_queue_problem(row) for row in fitting]
+        return None if None in problems else problems[0]
+    if not destination.is_queue:
+        return f"no multicast queue is bound to address {destination.name}"
     types = management.routing_types(destination.name)
     if types is not None and "ANYCAST" not in types:
         return f"address {destination.name} is multicast and no anycast queue is bound to it"
-    settings = management.settings([destination.name])[0]
     if not settings.get("autoCreateQueues", True):
         return f"queue {destination.name} does not exist and auto-create-queues is off"
     if types is None and not settings.get("autoCreateAddresses", True):
@@ -332,14 +481,16 @@ def expires_by_itself(settings: Mapping[str, Any]) -> bool:
     return any(int(settings.get(name, -1)) >= 0 for name in names)
 
 
-def _filter_problem(row: QueueRow) -> str | None:
+def _queue_problem(row: QueueRow) -> str | None:
+    if not row.is_enabled:
+        return f"queue {row.name} is disabled: the broker drops what is sent to it"
     # Why: the message was in this queue, so its filter fits, unless it asks for what we change.
-    if row.filter and any(name in row.filter for name in _FILTERED_NAMES):
+    if asks_for_changes(row.filter):
         return f"the filter of queue {row.name} ({row.filter}) would not let a redelivery in"
     return None
 
 
-def _is_wildcard_match(pattern: str, address: str) -> bool:
+def is_wildcard_match(pattern: str, address: str) -> bool:
     """Return whether a queue's address with the default wildcards covers an address.
 
     Source: Artemis, WildcardConfiguration; words by `.`, `*` one word, `#` any words.

@@ -1,13 +1,20 @@
 """What a doctor asks an Artemis, whatever wire carries it, and what it tries over AMQP."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.broker import Effect, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp_fetch import Fetcher
 from amqsidecar.brokers.amqp_trials import AmqpTrials
-from amqsidecar.brokers.artemis_management import ArtemisManagement, ArtemisQuestions, Question
+from amqsidecar.brokers.artemis_management import (
+    ArtemisManagement,
+    ArtemisQuestions,
+    Question,
+    QueueRow,
+)
+from amqsidecar.brokers.artemis_resend_effects import resend_effects
+from amqsidecar.brokers.artemis_routes import all_diverts, is_wildcard_match
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 
@@ -76,6 +83,32 @@ class ArtemisAnswers:
     def addresses(self) -> tuple[str, ...]:
         """Return the names of all addresses; () = it can't be asked."""
         return tuple(self._management.address_names())
+
+    def resend_effects(self, addresses: Collection[str]) -> Mapping[str, Sequence[Effect]]:
+        """Return what else the broker does with redeliveries to the queues of each address.
+
+        Raises:
+            BrokerRefused: the user may not ask.
+        """
+        management = self._management
+        if management.missing is not None:
+            raise BrokerRefused(management.missing)
+        queues: dict[str, list[QueueRow]] = {}
+        for row in management.queues():
+            queues.setdefault(row.address, []).append(row)
+        diverts = all_diverts(management)
+        settings = management.settings(list(addresses))
+        return {
+            name: [
+                *resend_effects(
+                    name,
+                    queues.get(name, ()),
+                    [divert for match, divert in diverts if is_wildcard_match(match, name)],
+                    of_address,
+                )
+            ]
+            for name, of_address in zip(addresses, settings, strict=True)
+        }
 
     def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
         """Return who may do what on an address, as `getRolesAsJSON` tells; () = not asked."""

@@ -61,6 +61,7 @@ from amqsidecar.engine.crash_points import ACCEPTING, CrashPoint, no_crash
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.resend_effect import ResendEffect
 
 # How long one connection is waited for before the others are looked after.
 _SLICE_S = 0.5
@@ -77,6 +78,7 @@ class StompArtemisLink:
         instance: str,
         final_suffix: str = FINAL_SUFFIX,
         allowed_losses: Collection[Loss] = (),
+        allowed_effects: Collection[ResendEffect] = (),
         crash_point: CrashPoint = no_crash,
     ) -> None:
         """Prepare a link; nothing is connected yet.
@@ -87,12 +89,14 @@ class StompArtemisLink:
             instance: name of this sidecar, part of the address for answers of the management.
             final_suffix: what final dead-letter queues end with; they are not read.
             allowed_losses: what messages may lose that are taken nevertheless.
+            allowed_effects: what redeliveries may do besides going to their queue.
             crash_point: told where in a transaction we are.
         """
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "", ENCODING)
         self._endpoint = endpoint
         self._clock = clock
         self._final_suffix = final_suffix
+        self._allowed_effects = allowed_effects
         self._allowed = frozenset(allowed_losses)
         self._crash_point = crash_point
         self._management = StompManagement(self._connect, clock, instance)
@@ -122,7 +126,11 @@ class StompArtemisLink:
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, ENCODING)
         self._management.prepare()
         self._routes = ArtemisRoutes(
-            self._management, self._clock, token_queue or "", self._final_suffix
+            self._management,
+            self._clock,
+            token_queue or "",
+            self._final_suffix,
+            self._allowed_effects,
         )
         self._stuck = StuckMessages(self._management)
         self._intake = Intake(
@@ -134,7 +142,9 @@ class StompArtemisLink:
         keeper.open()
         self._keeper = keeper
         self._stuck_token = StuckToken(self._management, queue(token_queue))
-        self._transactions = Transactions(keeper, self._clock, self._crash_point)
+        self._transactions = Transactions(
+            keeper, self._clock, self._crash_point, self._routes.target
+        )
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""
@@ -263,6 +273,10 @@ class StompArtemisLink:
         """Return why a send to this destination would get lost, as a sentence; None = it routes."""
         return _opened(self._routes).problem(destination)
 
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery there does, and what mends it; None = nothing."""
+        return _opened(self._routes).resend_problem(destination)
+
     def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
         """Ask about many at once, so that `route_problem` knows them for some seconds."""
         _opened(self._routes).ask_ahead(destinations)
@@ -298,9 +312,11 @@ class StompArtemisLink:
 
     def queues_changed(self) -> bool:
         """Return whether a look for queues may find others than the last one; forgets it."""
-        watch = _opened(self._routes).watch
+        routes = _opened(self._routes)
+        watch = routes.watch
         for name, address, is_added in self._notifications.take():
             watch.bound(name, address, is_added=is_added)
+            routes.binding_changed(address)
         return watch.has_changed()
 
     def queues_read(self) -> tuple[Destination, ...]:

@@ -9,9 +9,11 @@ before the refused one is committed; and the ERROR may come after the receipt of
 every SEND has a receipt, and COMMIT is sent only when all of them are there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
+
+import msgspec
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.artemis_token import Token
@@ -23,6 +25,7 @@ from amqsidecar.brokers.stomp_frame import Header
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
+from amqsidecar.model.destination import Destination
 
 _UNTOLD = -1
 """Index of a send that was refused without a word about which one it was."""
@@ -49,8 +52,23 @@ class _Begun(NamedTuple):
 class Transactions:
     """One transaction at a time over the connection of the token."""
 
-    def __init__(self, keeper: TokenKeeper, clock: Clock, crash_point: CrashPoint) -> None:
+    def __init__(
+        self,
+        keeper: TokenKeeper,
+        clock: Clock,
+        crash_point: CrashPoint,
+        target_of: Callable[[Destination], str],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            keeper: has the connection.
+            clock: tells the time.
+            crash_point: told where in a transaction we are.
+            target_of: returns the name to send to for a destination.
+        """
         self._keeper = keeper
+        self._target_of = target_of
         self._clock = clock
         self._crash_point = crash_point
         self._numbers = count(1)
@@ -70,7 +88,7 @@ class Transactions:
             connection.send("BEGIN", [begun.header])
             for index, resend in enumerate(sends):
                 try:
-                    headers, body = resend_frame(resend, now_ms)
+                    headers, body = self._frame(resend, now_ms)
                 except UndecodableMessage as cause:
                     begun.undecodable[index] = str(cause)
                     begun.receipts.append("")
@@ -84,6 +102,13 @@ class Transactions:
                 raise
             begun = begun._replace(refused=refused)
         self._begun = begun
+
+    def _frame(self, resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
+        target = self._target_of(resend.destination)
+        if target != resend.destination.name:
+            destination = Destination(resend.destination.kind, target)
+            resend = msgspec.structs.replace(resend, destination=destination)
+        return resend_frame(resend, now_ms)
 
     def abandon(self) -> None:
         """Undo what was begun; no matter whether anything was.
@@ -186,7 +211,7 @@ class Transactions:
         transaction = (b"transaction", b"cycle-%d" % next(self._numbers))
         self._keeper.connection.send("BEGIN", [transaction])
         for index, resend in enumerate(sends):
-            headers, body = resend_frame(resend, self._clock.now_ms())
+            headers, body = self._frame(resend, self._clock.now_ms())
             try:
                 call(self._keeper.connection, "SEND", [transaction, *headers], body)
             except Refused as refused:

@@ -136,6 +136,7 @@ def _settings(
             rules if isinstance(rules, ClassicRules) else None, config.intake.origin
         ),
         allowed_losses=tuple(config.intake.allow_lossy),
+        allowed_effects=config.redelivery.allow,
         holds_backlog=config.intake.backlog is Backlog.HOLD,
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,

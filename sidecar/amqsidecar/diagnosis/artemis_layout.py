@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import Effect, IntakeQueue
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
+from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import ArtemisRules
 
@@ -272,18 +273,29 @@ def address_setting(match: str, inside: str) -> str:
     return f"<address-setting match={quoted(match)}>{inside}</address-setting>"
 
 
-def dropping_origins(settings_of: Mapping[str, Settings]) -> Iterator[Finding]:
-    """Yield addresses that drop what is sent to them once they are full."""
-    for name, settings in settings_of.items():
-        for what, mend in _limit_harms(settings):
-            if "DROP" in what and (name == "#" or is_application(name)):
-                yield Finding(
-                    check=Check.ORIGINS,
-                    severity=Severity.PROBLEM,
-                    subject=name,
-                    what=f"{what}: the broker accepts a redelivery and drops it",
-                    mend=address_setting(name, mend),
-                )
+def effect_findings(
+    effects: Mapping[str, Sequence[Effect]], allowed: Collection[ResendEffect]
+) -> Iterator[Finding]:
+    """Yield what else the broker does with redeliveries, once for all addresses with that effect.
+
+    Args:
+        effects: by address.
+        allowed: what the operator allows; messages with any other effect are parked by a run.
+    """
+    found: dict[tuple[ResendEffect, str], list[tuple[str, str]]] = {}
+    for address, of_address in effects.items():
+        for effect in of_address:
+            found.setdefault((effect.kind, effect.what), []).append((address, effect.mend))
+    for (kind, what), places in found.items():
+        is_allowed = kind in allowed
+        then = "redelivery.allow permits it" if is_allowed else "a run parks what died there"
+        yield Finding(
+            check=Check.ORIGINS,
+            severity=Severity.NOTE if is_allowed else Severity.WARNING,
+            subject=_listed(address for address, _ in places),
+            what=f"{what}: {then}",
+            mend="" if is_allowed else places[0][1],
+        )
 
 
 def _attempts(settings: Settings) -> int:

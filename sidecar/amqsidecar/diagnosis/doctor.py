@@ -17,7 +17,8 @@ from amqsidecar.broker import BrokerKind, FindsTokens, IntakeQueue, KeepsDelayed
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
-    dropping_origins,
+    effect_findings,
+    is_application,
     token_findings,
     unasked_findings,
 )
@@ -42,6 +43,7 @@ from amqsidecar.diagnosis.transactions import transaction_findings
 from amqsidecar.diagnosis.trials import (
     ExaminedLink,
     TellsExpiration,
+    TellsResendEffects,
     TellsSettings,
     Trials,
 )
@@ -49,6 +51,7 @@ from amqsidecar.diagnosis.wires import recorded_findings, version_finding, wire_
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import (
     BrokerRefused,
+    DiscoveryRefused,
     LinkLost,
 )
 from amqsidecar.model.destination import Destination, queue
@@ -177,6 +180,7 @@ class Doctor:
         sources = look.expand(trials, intake)
         origins = look.known_origins(link, trials, intake, sources)
         self._judge_layout(intake, origins)
+        self._judge_effects(trials, intake)
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )
@@ -261,7 +265,6 @@ class Doctor:
             return
         addresses = {one.address for one in origins}
         self._found += dead_letter_findings(self._settings_of, intake, addresses)
-        self._found += dropping_origins(self._settings_of)
         token = self._token_queue.name
         self._found += token_findings(token, self._settings_of.get(token, {}))
 
@@ -277,6 +280,24 @@ class Doctor:
         self._found += foreign_token_findings(
             tokens, settings.schedule, accepts_orphans=settings.accepts_orphans
         )
+
+    def _judge_effects(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
+        """Look at every address that a message may have died on, known origin or not."""
+        if not isinstance(trials, TellsResendEffects) or not self._settings_of:
+            return
+        read = {item.destination.address for item in intake}
+        addresses = [
+            name
+            for name in self._settings_of
+            if name == "#" or (is_application(name) and name not in read)
+        ]
+        try:
+            effects = trials.resend_effects(addresses)
+        except (BrokerRefused, DiscoveryRefused) as refused:
+            what = f"what else the broker does with redeliveries can't be asked: {refused}"
+            self._find(Check.ORIGINS, Severity.NOTE, "#", what)
+            return
+        self._found += effect_findings(effects, self._settings.allowed_effects)
 
     def _judge_clock(self, trials: Trials) -> None:
         try:

@@ -5,6 +5,7 @@ import msgspec
 from amqsidecar.broker import BrokerKind, IntakeQueue, Loss
 from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 
@@ -23,6 +24,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
             (Classic over AMQP).
         names: what tells them by name.
         allowed_losses: what messages may lose by the operator's own word.
+        allowed_effects: what may act on a redelivery once more by the operator's own word.
         holds_backlog: whether dead letters that were there before are held.
         backlog_threshold: not where they are no more than this.
         final_suffix: of final queues.
@@ -41,6 +43,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     needs_names: bool = False
     names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))
     allowed_losses: tuple[Loss, ...] = ()
+    allowed_effects: tuple[ResendEffect, ...] = ()
     holds_backlog: bool = True
     backlog_threshold: int = 100
     final_suffix: str

@@ -1,9 +1,9 @@
 """What a link offers to a doctor beyond the link contract; each part may be missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import Delivery, Effect, IntakeQueue, LeftBehind, Link
 from amqsidecar.model.destination import Destination
 
 
@@ -77,6 +77,19 @@ class TellsRoles(Protocol):
 
     def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
         """Return who may do what on an address; () = it can't be asked."""
+        ...
+
+
+@runtime_checkable
+class TellsResendEffects(Protocol):
+    """Trials that know what else the broker does with redeliveries (Artemis)."""
+
+    def resend_effects(self, addresses: Collection[str], /) -> Mapping[str, Sequence[Effect]]:
+        """Return what else the broker does with redeliveries to the queues of each address.
+
+        Raises:
+            BrokerRefused: this user may not ask.
+        """
         ...
 
 

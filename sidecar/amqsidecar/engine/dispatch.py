@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
-from amqsidecar.broker import AsksRoutesAhead, Link
+from amqsidecar.broker import AsksRoutesAhead, KnowsResendEffects, Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.loss import Losses
@@ -86,7 +86,8 @@ class Dispatch:
     ) -> list[DueRow]:
         sendable: list[DueRow] = []
         postponed: dict[Wait, list[int]] = {}
-        circling: dict[tuple[str, bool], str | None] = {}
+        parking: dict[str, list[int]] = {}
+        never_sent: dict[tuple[str, bool], str | None] = {}
         waits: dict[tuple[str, str, bool], Wait | None] = {}
         probed: set[str] = set()
         sent: Counter[str] = Counter()
@@ -94,12 +95,12 @@ class Dispatch:
         in_turn = self._in_turn(due, now_ms)
         self._ask_ahead(due, in_turn)
         for row in due:
-            circle = (row.destination, row.is_final)
-            if circle not in circling:
-                circling[circle] = self._circle_reason(row)
-            reason = self._guilt_reason(row) or circling[circle]
+            where = (row.destination, row.is_final)
+            if where not in never_sent:
+                never_sent[where] = self._never_sent_reason(row, in_turn)
+            reason = self._guilt_reason(row) or never_sent[where]
             if reason is not None:
-                tx.park([row.id], reason)
+                parking.setdefault(reason, []).append(row.id)
                 events.append(parked(row, reason, now_ms))
                 self._losses.forget([row.id])
                 continue
@@ -125,6 +126,8 @@ class Dispatch:
                 postponed.setdefault(wait, []).append(row.id)
         for (due_at_ms, reason), ids in postponed.items():
             tx.postpone(ids, due_at_ms, reason)
+        for reason, ids in parking.items():
+            tx.park(ids, reason)
         return sendable
 
     def _in_turn(self, due: Sequence[DueRow], now_ms: int) -> set[str]:
@@ -154,12 +157,19 @@ class Dispatch:
             return "the connection ended each time when it was sent, and does not without it"
         return None
 
-    def _circle_reason(self, row: DueRow) -> str | None:
-        if not row.is_final and self._is_intake(parse_destination(row.destination)):
+    def _never_sent_reason(self, row: DueRow, in_turn: Collection[str]) -> str | None:
+        """Return why a person has to decide about what goes there; None = it may be sent."""
+        if row.is_final:
+            return None
+        destination = parse_destination(row.destination)
+        if self._is_intake(destination):
             return (
                 f"{row.destination} is a dead-letter queue that is read here: it would come back "
                 "without its past; cancel it to move it to the final dead-letter queue"
             )
+        # Why only in its turn: the link may have to ask the broker.
+        if row.destination in in_turn and isinstance(self._link, KnowsResendEffects):
+            return self._link.resend_problem(destination)
         return None
 
     def _alone(self, sendable: list[DueRow]) -> list[DueRow]:

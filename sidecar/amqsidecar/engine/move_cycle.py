@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from typing import Protocol
 from zlib import crc32
 
-from amqsidecar.broker import AsksRoutesAhead, Delivery, KeepsDelayed, Link, Resend
+from amqsidecar.broker import (
+    AsksRoutesAhead,
+    Delivery,
+    KeepsDelayed,
+    KnowsResendEffects,
+    Link,
+    Resend,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -203,15 +210,21 @@ class MoveEngine:
             plan.events.append(sent_event(row, now_ms))
 
     def _problems_of(self, row: TakenRow, *, is_delayed: bool) -> tuple[str | None, str | None]:
-        """Return why nothing can be sent there now, and why it can't wait there at all."""
+        """Return why nothing can be sent there now, and why nothing must ever be sent there."""
         destination = parse_destination(row.destination)
         if row.is_final:
             problem = self._link.prepare_final(destination)
             if problem is not None:
                 return problem, None
         problem = self._link.route_problem(destination)
-        if problem is not None or not is_delayed:
+        if problem is not None:
             return problem, None
+        if not row.is_final and isinstance(self._link, KnowsResendEffects):
+            effect = self._link.resend_problem(destination)
+            if effect is not None:
+                return None, effect
+        if not is_delayed:
+            return None, None
         fault = self._link.waiting_problem(destination)
         return None, fault and f"the broker can't keep it until it is due: {fault}"
 

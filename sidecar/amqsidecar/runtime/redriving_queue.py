@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from amqsidecar.broker import IntakeQueue, Link, TakesChosen
+from amqsidecar.broker import IntakeQueue, KnowsResendEffects, Link, TakesChosen
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.crash_points import CrashPoint
@@ -110,7 +110,10 @@ class QueueHand:
         destination = parse_destination(name)
         if destination.name.startswith(TOKEN_QUEUE_PREFIX):
             return f"{destination} holds the token of a sidecar"
-        return self._link.route_problem(destination)
+        problem = self._link.route_problem(destination)
+        if problem is None and isinstance(self._link, KnowsResendEffects):
+            return self._link.resend_problem(destination)
+        return problem
 
     def _pending_by_queue(self) -> dict[Destination, list[str]]:
         queues: dict[Destination, list[str]] = {}

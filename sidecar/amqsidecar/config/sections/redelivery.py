@@ -1,7 +1,16 @@
 """Options `redelivery.*`: what redeliveries look like."""
 
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
 from amqsidecar.broker import FINAL_SUFFIX
-from amqsidecar.config.option import Section, option
+from amqsidecar.config.option import Section, as_texts, option
+from amqsidecar.model.resend_effect import ResendEffect
+
+Effects = Annotated[
+    tuple[ResendEffect, ...], BeforeValidator(as_texts, json_schema_input_type=list[ResendEffect])
+]
 
 
 class RedeliveryOptions(Section):
@@ -15,4 +24,10 @@ class RedeliveryOptions(Section):
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
+    )
+    allow: Effects = option(
+        (),
+        "What may act on a redelivery once more (`origins.md`). Without its name here, a message "
+        "whose redelivery it would copy, take away, or replace is parked.",
+        why="a redelivery reaches the queue that the message died in, and nothing else",
     )

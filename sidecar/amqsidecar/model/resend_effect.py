@@ -1,0 +1,25 @@
+"""What acts on a message that is sent to its origin once more."""
+
+from enum import StrEnum
+
+
+class ResendEffect(StrEnum):
+    """What a broker does with a re-send besides delivering it to the queue that it died in.
+
+    Attributes:
+        COMPOSITE: Classic: a composite destination forwards it again.
+        MIRROR: Classic: a mirrored queue copies it to its topic again.
+        DIVERT: Artemis: a divert copies it, or takes it away.
+        LAST_VALUE: Artemis: it replaces a newer message of the same key, or the other way round.
+        RING: Artemis: it evicts the oldest message of a queue of limited size.
+        NON_DESTRUCTIVE: Artemis: it lies in its queue beside the message that died.
+        DROP: Artemis: a full address drops it.
+    """
+
+    COMPOSITE = "composite"
+    MIRROR = "mirror"
+    DIVERT = "divert"
+    LAST_VALUE = "last-value"
+    RING = "ring"
+    NON_DESTRUCTIVE = "non-destructive"
+    DROP = "drop"
