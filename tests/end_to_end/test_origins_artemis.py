@@ -407,7 +407,7 @@ def mend_divert(origins: Origins) -> None:
 
 
 def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_path: Path) -> None:
-    """Nothing is sent; log, list and show have the line; a release is checked again."""
+    """Nothing is sent; log, list and show have the line; a retry is checked again."""
     make_divert(origins, {})
     origins.put("a")
     assert origins.harness.kill(f"{origins.prefix}.a") == 1
@@ -424,7 +424,7 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
         assert line in sidecar.run_command("show", str(parked["id"]))
         assert any(one["event"] == "parked" for one in sidecar.log_lines())
 
-        sidecar.run_command("release", str(parked["id"]))
+        sidecar.run_command("retry", str(parked["id"]))
         parkings = eventually(
             lambda: [one for one in sidecar.log_lines() if one["event"] == "parked"][1:],
             what="it is parked again",
@@ -434,7 +434,7 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
 
         mend_divert(origins)
         # Why again and again: what the broker said of the divert is kept for some seconds.
-        eventually(lambda: released(sidecar, origins), what="it is back in its queue")
+        eventually(lambda: retried(sidecar, origins), what="it is back in its queue")
         assert sidecar.stop() == 0
     assert origins.depths("a", "copy") == {"a": 1, "copy": 1}
 
@@ -444,10 +444,10 @@ def listed(sidecar: SidecarProcess, state: str) -> list[dict[str, Any]]:
     return list(sidecar.json_command("list", "--state", state)["rows"])
 
 
-def released(sidecar: SidecarProcess, origins: Origins) -> bool:
-    """Release what is parked; tell whether it has come back."""
+def retried(sidecar: SidecarProcess, origins: Origins) -> bool:
+    """Retry what is parked; tell whether it has come back."""
     for one in listed(sidecar, "parked"):
-        sidecar.run_command("release", str(one["id"]))
+        sidecar.run_command("retry", str(one["id"]))
     return origins.depths("a") == {"a": 1}
 
 
@@ -622,8 +622,6 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
     make_divert(origins, {})
     origins.divert("w", "none.#", "copy")
     origins.queue("last", last_value=True)
-    origins.settings("full", addressFullMessagePolicy="DROP")
-    origins.queue("full")
     prefix, broker = origins.prefix, origins.broker
     url = broker.amqp_url if origins.wire == "amqp" else broker.stomp_url
 
@@ -642,11 +640,5 @@ def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) ->
             f'<divert name="{prefix}.d"><filter string="{EXCLUDING}"/></divert>',
         ),
         f"{prefix}.last is a last-value queue": ("note", f"{prefix}.last", ""),
-        "address-full-policy is DROP": (
-            "warning",
-            f"{prefix}.full",
-            f'<address-setting match="{prefix}.full">'
-            "<address-full-policy>PAGE</address-full-policy></address-setting>",
-        ),
     }
     assert not [one for one in verdict.problems if prefix in one["subject"]]

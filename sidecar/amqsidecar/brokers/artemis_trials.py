@@ -1,7 +1,7 @@
 """What a doctor asks an Artemis, whatever wire carries it, and what it tries over AMQP."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import Effect, IntakeQueue, LeftBehind
@@ -84,8 +84,13 @@ class ArtemisAnswers:
         """Return the names of all addresses; () = it can't be asked."""
         return tuple(self._management.address_names())
 
-    def resend_effects(self, addresses: Collection[str]) -> Mapping[str, Sequence[Effect]]:
+    def resend_effects(
+        self, settings_of: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Sequence[Effect]]:
         """Return what else the broker does with redeliveries to the queues of each address.
+
+        Args:
+            settings_of: address to its merged settings.
 
         Raises:
             BrokerRefused: the user may not ask.
@@ -97,17 +102,16 @@ class ArtemisAnswers:
         for row in management.queues():
             queues.setdefault(row.address, []).append(row)
         diverts = all_diverts(management)
-        settings = management.settings(list(addresses))
         return {
             name: [
                 *resend_effects(
                     name,
                     queues.get(name, ()),
                     [divert for match, divert in diverts if is_wildcard_match(match, name)],
-                    of_address,
+                    settings,
                 )
             ]
-            for name, of_address in zip(addresses, settings, strict=True)
+            for name, settings in settings_of.items()
         }
 
     def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:

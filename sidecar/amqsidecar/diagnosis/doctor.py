@@ -286,13 +286,13 @@ class Doctor:
         if not isinstance(trials, TellsResendEffects) or not self._settings_of:
             return
         read = {item.destination.address for item in intake}
-        addresses = [
-            name
-            for name in self._settings_of
+        settings_of = {
+            name: settings
+            for name, settings in self._settings_of.items()
             if name == "#" or (is_application(name) and name not in read)
-        ]
+        }
         try:
-            effects = trials.resend_effects(addresses)
+            effects = trials.resend_effects(settings_of)
         except (BrokerRefused, DiscoveryRefused) as refused:
             what = f"what else the broker does with redeliveries can't be asked: {refused}"
             self._find(Check.ORIGINS, Severity.NOTE, "#", what)

@@ -1,6 +1,6 @@
 """What a link offers to a doctor beyond the link contract; each part may be missing."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from amqsidecar.broker import Delivery, Effect, IntakeQueue, LeftBehind, Link
@@ -84,8 +84,13 @@ class TellsRoles(Protocol):
 class TellsResendEffects(Protocol):
     """Trials that know what else the broker does with redeliveries (Artemis)."""
 
-    def resend_effects(self, addresses: Collection[str], /) -> Mapping[str, Sequence[Effect]]:
+    def resend_effects(
+        self, settings_of: Mapping[str, Mapping[str, Any]], /
+    ) -> Mapping[str, Sequence[Effect]]:
         """Return what else the broker does with redeliveries to the queues of each address.
+
+        Args:
+            settings_of: address to its merged settings.
 
         Raises:
             BrokerRefused: this user may not ask.
