@@ -29,6 +29,9 @@ REFUSED = "refused"
 PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
 PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
+PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
+"""Fits only the message that the sidecar sent, not a copy; see `brokers/redelivery_mark.py`."""
+
 PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
 PROPERTY_CAUSE = "amqsidecarCause"
 """In which a consumer may say why it gave a message up; a redelivery is without it."""
@@ -129,7 +132,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         destination: where to; its kind says the routing type on Artemis.
         message: the encoded dead letter as it was received.
         is_final: True = a final dead letter: provenance and cause stay on the message, and the
-            three sidecar properties tell the last count. False = a redelivery: dead-letter
+            sidecar properties tell the last count. False = a redelivery: dead-letter
             annotations are stripped, the time to live starts anew.
         redelivery_id: written as `amqsidecarRedeliveryId` (string).
         redelivery_count: written as `amqsidecarRedeliveryCount` (int) and as the delivery count

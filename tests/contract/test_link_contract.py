@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from amqsidecar.broker import CommitsInBackground, Delivery, IntakeQueue, Link, Resend
@@ -183,6 +184,35 @@ def test_a_message_that_dies_again_tells_its_redelivery(
     [delivery] = receive(link, 1)
     assert delivery.provenance.redelivery_count == 3
     assert delivery.provenance.redelivery_id is not None
+
+
+@pytest.mark.parametrize("target", ["orders", "invoices"])
+def test_a_copy_that_an_application_sent_on_begins_a_life_of_its_own(
+    harness: LinkHarness, open_link: MakeLink, target: str
+) -> None:
+    """It has all properties of the redelivered message; its own deaths count from the first."""
+    origin, to = f"{harness.prefix}.orders", f"{harness.prefix}.{target}"
+    if harness.intake().origin not in (None, queue(to)):
+        pytest.skip("this wire tells the origin by the dead-letter queue alone")
+    harness.put_dead_letters(origin, 1)
+    link = open_link()
+    link.attach([harness.intake()], 10)
+    [first] = receive(link, 1)
+    link.commit_cycle([first], [redelivery(first)], 1)
+    assert eventually(lambda: harness.depth(origin), what="the message is at its origin")
+    harness.forward(origin, to)
+    harness.kill(to)
+
+    [copy] = receive(link, 1)
+    assert copy.provenance.origin == queue(to)
+    assert (copy.provenance.redelivery_id, copy.provenance.redelivery_count) == (None, 0)
+    resend = msgspec.structs.replace(redelivery(copy), redelivery_id="a life of its own")
+    link.commit_cycle([copy], [resend], 2)
+    assert eventually(lambda: harness.depth(to), what="the copy is where it died")
+    harness.kill(to)
+    [returned] = receive(link, 1)
+    assert returned.provenance.redelivery_id == "a life of its own"
+    assert returned.provenance.redelivery_count == 1
 
 
 def test_accepting_without_sending_and_sending_without_accepting(

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.broker
 
 OURS = (
     "amqsidecarOriginalMessageId",
+    "amqsidecarRedeliveryCheck",
     "amqsidecarRedeliveryCount",
     "amqsidecarRedeliveryId",
     "redeliveryDelay",

@@ -71,7 +71,10 @@ NAMES = DeadLetterNames(
         )
     )
 )
-OURS = ("amqsidecarRedeliveryCount", "amqsidecarRedeliveryId", "redeliveryDelay")
+OURS = (
+    *("amqsidecarRedeliveryCheck", "amqsidecarRedeliveryCount", "amqsidecarRedeliveryId"),
+    "redeliveryDelay",
+)
 # Why: what the broker writes on a message that comes in over a connector with transformer=jms.
 MAPPED = (
     "JMS_AMQP_ContentType",

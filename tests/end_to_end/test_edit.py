@@ -38,7 +38,10 @@ EDITED_PROPERTIES = {
     "p_long": ["Double", 1.25],
     "added": ["Boolean", True],
 }
-OF_ONE_MESSAGE = ("testId", "amqsidecarRedeliveryId", "amqsidecarOriginalMessageId")
+OF_ONE_MESSAGE = (
+    *("testId", "amqsidecarRedeliveryId", "amqsidecarRedeliveryCheck"),
+    "amqsidecarOriginalMessageId",
+)
 """Properties in which two redeliveries of equal messages differ."""
 
 

@@ -6,14 +6,16 @@ properties, ours among them, into a new one.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from support.brokers import ArtemisBroker
+from support.brokers import ArtemisBroker, Broker
 from support.jms_message import JmsMessage
 from support.jms_peer import JmsPeer
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
+from support.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
@@ -28,55 +30,144 @@ SETTINGS = """
       <max-delivery-attempts>-1</max-delivery-attempts>
     </address-setting>
 """
+WIRES = {
+    "artemis over AMQP": ("artemis", "amqp_url"),
+    "artemis over STOMP": ("artemis", "stomp_url"),
+    "classic over OpenWire": ("classic_6", "openwire_url"),
+}
+# Why not Core over STOMP: numbers among the properties stay behind there.
+CLIENTS = [
+    *(("artemis over AMQP", client) for client in ("core", "qpid", "openwire")),
+    ("classic over OpenWire", "openwire"),
+]
+# Why the last two: Artemis keeps them of our SEND, and would take them for orders again.
+OF_THE_FRAME = frozenset(
+    ("destination", "subscription", "ack", "message-id", "redelivered", "transaction", "receipt")
+)
+
+
+class Attached(NamedTuple):
+    """A broker with a sidecar that reads its dead letters."""
+
+    broker: Broker
+    sidecar: SidecarProcess
+
+    def peer(self, client: str) -> JmsPeer:
+        return JmsPeer.of(self.broker, client)
+
+    @property
+    def is_artemis(self) -> bool:
+        return isinstance(self.broker, ArtemisBroker)
+
+    def history(self, redelivery_id: str) -> list[str]:
+        """Return what happened in one life, without when and where."""
+        story = self.sidecar.json_command("show", redelivery_id)
+        return [event["type"] for event in story["history"]]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[ArtemisBroker]:
+def artemis_of_policy() -> Iterator[ArtemisBroker]:
     with ArtemisBroker(address_settings=SETTINGS) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def sidecar(
-    broker: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SidecarProcess]:
+def attached(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Attached]:
+    kind, url = WIRES[request.param]
+    is_artemis = kind == "artemis"
+    broker = request.getfixturevalue("artemis_of_policy" if is_artemis else kind)
     with SidecarProcess(
         tmp_path_factory.mktemp("sidecar"),
-        broker.amqp_url,
-        policy=POLICIES / "artemis.yaml",
+        getattr(broker, url),
+        policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
         sets=["intake.backlog=process"],
-    ) as started:
-        yield started.start()
-        assert started.stop() == 0
+    ) as sidecar:
+        yield Attached(broker, sidecar.start())
+        assert sidecar.stop() == 0
 
 
-@pytest.fixture(params=["core", "qpid"])
-def peer(request: pytest.FixtureRequest, broker: ArtemisBroker, sidecar: SidecarProcess) -> JmsPeer:
-    """Each JMS client in turn, on a broker with a sidecar."""
-    return JmsPeer.of(broker, request.param)
+@pytest.fixture
+def queue(unique: str) -> str:
+    return f"e2e.forward.{unique}"
 
 
-def redelivered(peer: JmsPeer, queue: str, test_id: str) -> JmsMessage:
+def place(queue: str, target: str) -> str:
+    return queue if target == "same" else f"{queue}.to"
+
+
+def died_once(peer: JmsPeer, queue: str, test_id: str) -> JmsMessage:
     """Let one message die once; return it as sent. Its redelivery is on its way."""
     [sent] = peer.produce(queue, "Text", test_id=test_id, sample_properties=False)
     peer.fail(queue, messages=1, deliveries=1)
     return sent
 
 
+@pytest.mark.parametrize(("attached", "client"), CLIENTS, indirect=["attached"])
 @pytest.mark.parametrize("transacted", [False, True], ids=["auto", "transacted"])
 @pytest.mark.parametrize("copies", [False, True], ids=["as-is", "copied"])
 @pytest.mark.parametrize("target", ["same", "other"])
 def test_what_an_application_sends_on_arrives(
-    peer: JmsPeer, unique: str, target: str, copies: bool, transacted: bool
+    attached: Attached, client: str, queue: str, target: str, copies: bool, transacted: bool
 ) -> None:
     """The broker takes the copy of a redelivered message for a new message, and keeps it."""
-    queue = f"e2e.forward.{unique}"
-    to = queue if target == "same" else f"{queue}.to"
-    sent = redelivered(peer, queue, unique)
+    peer, to = attached.peer(client), place(queue, target)
+    sent = died_once(peer, queue, queue)
 
     [onward] = peer.forward(queue, to, copies=copies, transacted=transacted)
 
-    assert onward.value("amqsidecarRedeliveryCount") == 1
+    assert int(onward.value("amqsidecarRedeliveryCount")) == 1
     [found] = peer.consume(to, count=1)
     assert (found.test_id, found.body) == (sent.test_id, sent.body)
     assert peer.consume(to, wait_ms=300) == []
+
+
+@pytest.mark.parametrize(("attached", "client"), CLIENTS, indirect=["attached"])
+@pytest.mark.parametrize("copies", [False, True], ids=["as-is", "copied"])
+@pytest.mark.parametrize("target", ["same", "other"])
+def test_what_an_application_sent_on_begins_a_life_of_its_own(
+    attached: Attached, client: str, queue: str, target: str, copies: bool
+) -> None:
+    """Its first death counts as the first, and is no return of the message that was redelivered."""
+    peer, to = attached.peer(client), place(queue, target)
+    sent = died_once(peer, queue, queue)
+    [onward] = peer.forward(queue, to, copies=copies)
+
+    copy, redelivered = peer.fail(to, messages=1, deliveries=2)
+
+    first_life = str(onward.value("amqsidecarRedeliveryId"))
+    second_life = str(redelivered.value("amqsidecarRedeliveryId"))
+    assert copy.value("amqsidecarRedeliveryId") == first_life != second_life
+    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
+    assert redelivered.body == sent.body
+    assert attached.history(first_life) == ["received", "scheduled", "resent"]
+    assert attached.history(second_life)[:3] == ["received", "scheduled", "resent"]
+
+
+@pytest.mark.parametrize("attached", WIRES, indirect=True)
+@pytest.mark.parametrize("target", ["same", "other"])
+def test_what_a_stomp_application_sends_on_arrives(
+    attached: Attached, queue: str, target: str
+) -> None:
+    """With all headers that it was shown, but those that say something about a frame."""
+    peer = attached.peer("core" if attached.is_artemis else "openwire")
+    port = attached.broker.ports["PORT" if attached.is_artemis else "STOMP_PORT"]
+    prefix = "" if attached.is_artemis else "/queue/"
+    kind = {"destination-type": "ANYCAST"} if attached.is_artemis else {}
+    reading = {"subscription-type": "ANYCAST"} if attached.is_artemis else {}
+    with StompPeer(port) as stomp:
+        stomp.send(prefix + queue, {**kind, "testId": queue}, b"body")
+        peer.fail(queue, messages=1, deliveries=1)
+        stomp.subscribe(prefix + queue, headers=reading)
+        redelivered = stomp.receive()
+        assert redelivered.headers["amqsidecarRedeliveryCount"] == "1"
+        copied = {
+            name: value for name, value in redelivered.headers.items() if name not in OF_THE_FRAME
+        }
+        stomp.ack(redelivered)
+    with StompPeer(port) as stomp:
+        stomp.send(prefix + place(queue, target), {**copied, **kind}, redelivered.body)
+    [found] = peer.consume(place(queue, target), count=1)
+    assert found.value("testId") == queue
+    assert peer.consume(place(queue, target), wait_ms=300) == []

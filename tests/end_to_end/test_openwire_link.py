@@ -47,6 +47,7 @@ CONNECTORS = {
 }
 OURS = (
     "amqsidecarRedeliveryId",
+    "amqsidecarRedeliveryCheck",
     "amqsidecarRedeliveryCount",
     "redeliveryDelay",
     "amqsidecarOriginalMessageId",

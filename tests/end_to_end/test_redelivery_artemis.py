@@ -97,13 +97,12 @@ def expected_changes(
     AMQP applications: in our properties alone. Core applications: also in what the broker adds
     when it turns an AMQP message into one of theirs.
     """
-    redelivery_id = found.value("amqsidecarRedeliveryId")
     changed = {
         "JMSDestination": destination,
         "JMSTimestamp": sent.headers["JMSTimestamp"],
         "JMSMessageID": sent.message_id,
         "property amqsidecarOriginalMessageId": ["String", sent.message_id],
-        **sidecar_properties(redelivery_id, count, delay_ms),
+        **sidecar_properties(found, count, delay_ms),
     }
     if peer.provider == "core":
         changed |= _view_of_core(sent, found)

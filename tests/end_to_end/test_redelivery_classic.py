@@ -88,6 +88,7 @@ def test_openwire_messages_come_back_until_they_succeed(
         assert_not_early(deliveries, DELAYS_MS[:2])
         first, second, third = (one.message for one in deliveries)
         assert_same_but(first, control, arrival(original, queue))
+        redelivery_id = second.value("amqsidecarRedeliveryId")
         for count, message in ((1, second), (2, third)):
             assert_same_but(
                 message,
@@ -97,11 +98,10 @@ def test_openwire_messages_come_back_until_they_succeed(
                     "JMSRedelivered": True,
                     "JMSMessageID": message.message_id,
                     "property amqsidecarOriginalMessageId": ["String", original.message_id],
-                    **sidecar_properties(
-                        second.value("amqsidecarRedeliveryId"), count, DELAYS_MS[count - 1]
-                    ),
+                    **sidecar_properties(message, count, DELAYS_MS[count - 1]),
                 },
             )
+            assert message.value("amqsidecarRedeliveryId") == redelivery_id
         assert len({one.message_id for one in (first, second, third)}) == 3
 
 
@@ -138,8 +138,7 @@ def test_amqp_messages_come_back_until_they_succeed(
         # Why: of what the connector does not convert, the consumer gets the producer's bytes.
         if provider == "qpid-jms" and original.type != "Stream":
             assert [one.redelivery_count for one in deliveries] == counts
-            redelivery_id = last.value("amqsidecarRedeliveryId")
-            added = sidecar_properties(redelivery_id, counts[-1], delay_ms)
+            added = sidecar_properties(last, counts[-1], delay_ms)
         # The message id is the producer's own.
         assert_same_but(
             last, control, {**arrival(original, queue), "JMSRedelivered": True, **added}
@@ -177,7 +176,7 @@ def test_what_fails_too_often_goes_to_the_final_queue(
                 "property amqsidecarOriginalMessageId": ["String", original.message_id],
                 "property dlqDeliveryFailureCause": found.properties["dlqDeliveryFailureCause"],
                 "property originalExpiration": ["Long", 0],
-                **sidecar_properties(found.value("amqsidecarRedeliveryId"), 1, 0),
+                **sidecar_properties(found, 1, 0),
             }
         else:
             # Why: an AMQP consumer gets the producer's bytes, where it says where it was sent.
@@ -257,9 +256,10 @@ def test_a_durable_subscribers_dead_letter_is_parked(attached: Attached, unique:
             "property amqsidecarOriginalMessageId": ["String", sent.message_id],
             "property dlqDeliveryFailureCause": ["String", row["cause"]],
             "property originalExpiration": ["Long", 0],
-            **sidecar_properties(row["redelivery_id"], 0, 0),
+            **sidecar_properties(dead, 0, 0),
         },
     )
+    assert dead.value("amqsidecarRedeliveryId") == row["redelivery_id"]
 
 
 def test_one_consumer_of_a_virtual_topic_gets_its_own_message_back(

@@ -47,6 +47,7 @@ INDIVIDUAL_DEAD_LETTERS = """
 """
 OURS = (
     "amqsidecarRedeliveryId",
+    "amqsidecarRedeliveryCheck",
     "amqsidecarRedeliveryCount",
     "redeliveryDelay",
     "amqsidecarOriginalMessageId",

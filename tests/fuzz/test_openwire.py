@@ -19,6 +19,7 @@ from support.fuzz import damaged, fuzz, pieces
 
 RESERVED = (
     *("amqsidecarRedeliveryId", "amqsidecarRedeliveryCount", "redeliveryDelay"),
+    "amqsidecarRedeliveryCheck",
     *("dlqDeliveryFailureCause", "originalExpiration", "originalDeliveryMode", "scheduledJobId"),
     *("AMQ_SCHEDULED_DELAY", "original-destination", "amqsidecarOriginalMessageId"),
 )
@@ -80,7 +81,7 @@ def test_a_redelivery_keeps_what_it_does_not_name(
     for name, entry in found:
         if name not in RESERVED and not name.startswith("AMQ_SCHEDULED_"):
             at = sent.properties.index(entry, at) + len(entry)
-    told, _ = dead.read_dead_letter(frame[4:], 0)
+    told, _ = dead.read_dead_letter(frame[4:], queue("orders"), 0)
     assert (told.redelivery_id, told.redelivery_count) == ("r-1", 2**31 - 1)
 
 
@@ -89,7 +90,7 @@ def test_a_redelivery_keeps_what_it_does_not_name(
 @example(b"")
 @example(b"\x1c")
 def test_any_message_tells_its_past_or_a_problem(data: bytes) -> None:
-    told, message_id = dead.read_dead_letter(data, 2**41)
+    told, message_id = dead.read_dead_letter(data, None, 2**41)
     assert (told.origin is None) == (told.problem is not None)
     assert message_id is None or message_id in data
     dead.read_death(data, 2**41)

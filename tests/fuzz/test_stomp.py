@@ -28,6 +28,7 @@ from support.fuzz import damaged, fuzz, pieces
 
 RESERVED = (
     *(b"amqsidecarRedeliveryId", b"amqsidecarRedeliveryCount", b"redeliveryDelay", b"ack"),
+    b"amqsidecarRedeliveryCheck",
     *(b"amqsidecarOriginalMessageId", b"amqsidecarOriginalDestination", b"amqsidecarCause"),
     *(b"original-destination", b"dlqDeliveryFailureCause", b"originalExpiration", b"expires"),
     *(b"originalDeliveryMode", b"scheduledJobId", b"AMQ_SCHEDULED_DELAY", b"JMSXDeliveryCount"),
@@ -125,6 +126,7 @@ def test_any_message_of_artemis(found: list[Header], body: bytes, is_final: bool
     told = artemis.read_provenance(
         arrived.headers,
         arrived.number,
+        queue("DLQ"),
         expires=False,
         read_origin=lambda origin: (queue(origin.address), None),
     )
@@ -143,7 +145,7 @@ def test_any_message_of_artemis(found: list[Header], body: bytes, is_final: bool
 @given(headers, bodies, st.booleans())
 def test_any_message_of_classic(found: list[Header], body: bytes, is_final: bool) -> None:
     message = classic.shown(Frame("MESSAGE", write_head(found), body))
-    told = classic.provenance(message, message.origin, 2**41)
+    told = classic.provenance(message, queue("DLQ"), message.origin, 2**41)
     assert (told.origin is None) == (told.problem is not None)
     assert 0 <= told.redelivery_count < 2**31
     classic.lost_by_taking(message, utf8_is_modified=True)

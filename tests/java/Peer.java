@@ -948,12 +948,12 @@ public final class Peer {
     return sent;
   }
 
-  /** Returns a new text message with all properties but those whose names JMS reserves. */
+  /** Returns a new text message with all properties whose names JMS lets an application set. */
   static Message copy(Session session, Message message) throws JMSException {
     Message copied = session.createTextMessage(((TextMessage) message).getText());
     for (Enumeration<?> i = message.getPropertyNames(); i.hasMoreElements(); ) {
       String name = (String) i.nextElement();
-      if (!name.startsWith("JMS")) {
+      if (!name.startsWith("JMS") && name.chars().allMatch(Character::isJavaIdentifierPart)) {
         copied.setObjectProperty(name, message.getObjectProperty(name));
       }
     }

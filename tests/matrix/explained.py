@@ -33,7 +33,7 @@ def _artemis_over(wire: str) -> Callable[[Cell], bool]:
 
 
 RULES = (
-    Rule("marks", r"property (amqsidecarRedelivery(Id|Count)|redeliveryDelay): added"),
+    Rule("marks", r"property (amqsidecarRedelivery(Id|Count|Check)|redeliveryDelay): added"),
     Rule("original-id", r"property amqsidecarOriginalMessageId: added"),
     Rule("new-id", r"JMSMessageID: changed", _on_classic),
     Rule("redelivered", r"JMSRedelivered: (False -> True|added)", _on_classic),

@@ -11,6 +11,7 @@ __all__ = ["Count", "altered", "count"]
 ADDED_PROPERTIES = (
     "amqsidecarRedeliveryId",
     "amqsidecarRedeliveryCount",
+    "amqsidecarRedeliveryCheck",
     "redeliveryDelay",
     "amqsidecarOriginalMessageId",
 )

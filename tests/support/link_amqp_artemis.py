@@ -20,6 +20,17 @@ from support.waiting import PATIENCE_S
 _VAIN_DRAINS_MAX = 20
 
 
+def copy_of(found: Message) -> Message:
+    """Return a new message with the body and the properties of another."""
+    return Message(
+        id=f"ID:{uuid.uuid4()}",
+        creation_time=SystemClock().now_ms() / 1000,
+        durable=True,
+        body=found.body,
+        properties=found.properties,
+    )
+
+
 class AmqpArtemisHarness:
     """Own dead-letter address per prefix; dead letters made by the broker's own management."""
 
@@ -80,6 +91,15 @@ class AmqpArtemisHarness:
     def kill(self, queue_name: str) -> int:
         """Make dead letters of all that a queue holds."""
         return int(self.ask(f"queue.{queue_name}", "sendMessagesToDeadLetterAddress", "").value)
+
+    def forward(self, queue_name: str, to: str) -> None:
+        """Send on all that a queue holds, as an application does that copies the properties."""
+        copies = []
+        for encoded in self.drain_raw(queue_name):
+            found = Message()
+            found.decode(encoded)
+            copies.append(copy_of(found))
+        self.send(to, copies)
 
     def intake(self) -> IntakeQueue:
         """Return the dead-letter queue in which they are."""

@@ -13,6 +13,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.model.destination import queue
 from support.brokers import Broker
+from support.link_amqp_artemis import copy_of
 from support.link_harness import Drained
 from support.link_openwire import OpenWireHarness
 from support.waiting import PATIENCE_S
@@ -96,6 +97,15 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
     def kill(self, queue_name: str) -> None:
         """Make dead letters of all that a queue holds, byte for byte, as the broker does."""
         self.send_amqp(self.dead_letter_queue, self.drain_amqp(queue_name))
+
+    def forward(self, queue_name: str, to: str) -> None:
+        """Send on all that a queue holds, as an application does that copies the properties."""
+        copies = []
+        for encoded in self.drain_amqp(queue_name):
+            found = Message()
+            found.decode(encoded)
+            copies.append(bytes(copy_of(found).encode()))
+        self.send_amqp(to, copies)
 
     def drain(self, queue_name: str) -> list[Drained]:
         """Consume and return all that a queue holds."""

@@ -44,6 +44,9 @@ class LinkHarness(Protocol):
     def kill(self, queue_name: str) -> object:
         """Make dead letters of all that a queue holds."""
 
+    def forward(self, queue_name: str, to: str) -> None:
+        """Send on all that a queue holds, as an application does that copies the properties."""
+
     def intake(self) -> IntakeQueue:
         """Return the dead-letter queue in which they are."""
 

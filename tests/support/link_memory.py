@@ -53,6 +53,10 @@ class MemoryHarness:
             self.broker.die(name, waiting.popleft(), queue(queue_name))
         return None
 
+    def forward(self, queue_name: str, to: str) -> None:
+        for one in list(self.broker.queues.pop(queue_name, ())):
+            self.broker.queue(to).append(StoredMessage(one.body, message_id="ID:copy"))
+
     def intake(self) -> IntakeQueue:
         return IntakeQueue(queue(f"{self.prefix}.DLQ"))
 

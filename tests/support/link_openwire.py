@@ -71,9 +71,20 @@ class OpenWireHarness:
     def kill(self, queue_name: str) -> None:
         """Make dead letters of all that a queue holds."""
         found = self.drain_raw(queue_name)
-        self._send_dead([one.with_(original_destination=(wire.QUEUE, queue_name)) for one in found])
+        dead = [one.with_(original_destination=(wire.QUEUE, queue_name)) for one in found]
+        self._send_dead(dead, keeps_ids=True)
 
-    def _send_dead(self, messages: list[WireMessage]) -> None:
+    def forward(self, queue_name: str, to: str) -> None:
+        """Send on all that a queue holds, as an application does that copies the properties."""
+        now_ms = SystemClock().now_ms()
+        self.send(
+            [
+                one.with_(destination=(wire.QUEUE, to), transaction=codec.NULL, timestamp=now_ms)
+                for one in self.drain_raw(queue_name)
+            ]
+        )
+
+    def _send_dead(self, messages: list[WireMessage], *, keeps_ids: bool = False) -> None:
         dead = []
         for one in messages:
             entries = (
@@ -91,14 +102,18 @@ class OpenWireHarness:
                     redelivery_counter=0,
                 )
             )
-        self.send(dead)
+        self.send(dead, keeps_ids=keeps_ids)
 
-    def send(self, messages: list[WireMessage]) -> None:
-        """Send messages outside of any transaction, each with an id of its own."""
+    def send(self, messages: list[WireMessage], *, keeps_ids: bool = False) -> None:
+        """Send messages outside of any transaction, each with an id of its own or as it has it."""
         numbers = []
+        sender = (self._connection.connection, 1, 1)
         for one in messages:
             self._sequence += 1
-            ours = one.with_(producer=(self._connection.connection, 1, 1), sequence=self._sequence)
+            if keeps_ids:
+                ours = one.with_(sender=sender)
+            else:
+                ours = one.with_(producer=sender, sequence=self._sequence)
             numbers.append(self._connection.ask(one.code, ours.encoded()[6:]))
         assert self._connection.answers(numbers) == [None] * len(numbers)
 
@@ -123,7 +138,7 @@ class OpenWireHarness:
         def take(consumer: object, field: bytes, message: bytes | None) -> None:
             assert message is not None
             found.append(message)
-            message_id = read_dead_letter(message, 0)[1]
+            message_id = read_dead_letter(message, None, 0)[1]
             taken.append(Handle(consumer, field, message_id, len(found)))  # type: ignore[arg-type]
 
         consumer = self._consumers.add(queue(queue_name), 1000, take=take)

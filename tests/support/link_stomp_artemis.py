@@ -69,6 +69,11 @@ class StompArtemisHarness(AmqpArtemisHarness):
             for one in found
         ]
 
+    def forward(self, queue_name: str, to: str) -> None:
+        """Send on all that a queue holds, as an application does that copies the properties."""
+        peer = JmsPeer.of(self.broker, "core")
+        peer.forward(queue_name, to, self.depth(queue_name), copies=True)
+
     def drop(self, link: Link) -> None:
         """Cut the link's connections without a word, as a crash does."""
         assert isinstance(link, StompArtemisLink)

@@ -80,10 +80,16 @@ def broker_ids(*names: str) -> bytes:
 
 @dataclass(frozen=True)
 class WireMessage:
-    """Every field of a message of version 12; nested ones that we never edit are bytes."""
+    """Every field of a message of version 12; nested ones that we never edit are bytes.
+
+    Attributes:
+        producer: that its id names.
+        sender: the producer that sends it; None = the same.
+    """
 
     code: int = 28
     producer: ProducerId = ("ID:host-1-2-0:1", 1, 1)
+    sender: ProducerId | None = None
     destination: Destination | None = (QUEUE, "ActiveMQ.DLQ")
     transaction: bytes = b"\0"
     original_destination: Destination | None = (QUEUE, "orders")
@@ -125,7 +131,7 @@ class WireMessage:
         return b"".join(
             (
                 bytes((self.code,)) + struct.pack(">i?", 3, False),
-                producer_id(self.producer),
+                producer_id(self.sender or self.producer),
                 destination(self.destination),
                 self.transaction,
                 destination(self.original_destination),

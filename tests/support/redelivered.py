@@ -1,5 +1,6 @@
 """What the redelivery of a message may change, and how a message is followed through its deaths."""
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -51,11 +52,14 @@ def assert_same_but(
 
 
 def sidecar_properties(
-    redelivery_id: str, redelivery_count: int, delay_ms: int
+    found: JmsMessage, redelivery_count: int, delay_ms: int
 ) -> dict[str, list[Any]]:
-    """Return the three properties that every redelivery has."""
+    """Return the properties that every redelivery has; id and check are those that were found."""
+    check = found.value("amqsidecarRedeliveryCheck")
+    assert re.fullmatch("[0-9a-f]{16}", check)
     return {
-        "property amqsidecarRedeliveryId": ["String", redelivery_id],
+        "property amqsidecarRedeliveryId": ["String", found.value("amqsidecarRedeliveryId")],
+        "property amqsidecarRedeliveryCheck": ["String", check],
         "property amqsidecarRedeliveryCount": ["Integer", redelivery_count],
         "property redeliveryDelay": ["Long", delay_ms],
     }

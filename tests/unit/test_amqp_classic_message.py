@@ -16,6 +16,7 @@ from amqsidecar.brokers.amqp_classic_message import (
     read_provenance,
     take_apart,
 )
+from amqsidecar.brokers.redelivery_mark import check_of
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
@@ -51,7 +52,7 @@ def decode(encoded: bytes) -> Message:
 def read(encoded: bytes) -> Provenance:
     found = take_apart(encoded)
     return read_provenance(
-        found, origin=queue("orders"), now_ms=NOW_MS, is_native_made=is_native(found, DEAD)
+        found, DEAD, origin=queue("orders"), now_ms=NOW_MS, is_native_made=is_native(found, DEAD)
     )
 
 
@@ -103,6 +104,7 @@ def test_a_mapped_message_tells_its_past() -> None:
                 "originalDeliveryMode": "NON_PERSISTENT",
                 "amqsidecarRedeliveryId": "r-1",
                 "amqsidecarRedeliveryCount": int32(4),
+                "amqsidecarRedeliveryCheck": check_of("r-1", 4, queue("orders"), b"\x000"),
             }
         )
     )
@@ -147,10 +149,21 @@ def test_a_count_without_an_id_is_a_strangers() -> None:
     assert read(mapped({"amqsidecarRedeliveryCount": int32(4)})).redelivery_count == 0
 
 
+def test_a_text_id_tells_a_copy_from_the_message_that_was_sent() -> None:
+    """The broker leaves it; a real one it makes anew, so that only the time counts then."""
+    first = sent(mapped(id=QPID_ID, creation_time=5))
+    again = mapped(first.properties, id=QPID_ID, creation_time=5)
+    assert read(again).redelivery_id == "r-1"
+    assert read(mapped(first.properties, id="another", creation_time=5)).redelivery_id is None
+    assert read(mapped(first.properties, id=QPID_ID, creation_time=6)).redelivery_id is None
+    given_up = {**first.properties, "amqsidecarCause": "boom"}
+    assert read(mapped(given_up, id="another")).redelivery_id == "r-1"
+
+
 def test_without_an_origin_it_says_so() -> None:
     """Then it can only be parked."""
     found = take_apart(mapped())
-    told = read_provenance(found, origin=None, now_ms=NOW_MS, is_native_made=False)
+    told = read_provenance(found, DEAD, origin=None, now_ms=NOW_MS, is_native_made=False)
     assert told.problem is not None
 
 
@@ -184,7 +197,10 @@ def test_texts_in_javas_form_are_read_and_mended() -> None:
 
     told = mended(take_apart(with_cause(astral)))
     assert told is not None
-    assert read_provenance(told, origin=None, now_ms=0, is_native_made=False).cause == "\U0001f600"
+    assert (
+        read_provenance(told, DEAD, origin=None, now_ms=0, is_native_made=False).cause
+        == "\U0001f600"
+    )
     final = sent(with_cause(astral), is_final=True)
     assert final.properties["dlqDeliveryFailureCause"] == "\U0001f600"
     assert damage(take_apart(with_cause(astral)), DEAD) is None
@@ -212,6 +228,7 @@ def test_a_mapped_redelivery_has_no_trace_of_its_death() -> None:
         "amqsidecarRedeliveryId": "r-1",
         "amqsidecarRedeliveryCount": 3,
         "redeliveryDelay": 5000,
+        "amqsidecarRedeliveryCheck": check_of("r-1", 3, queue("orders"), b"\x000"),
         "amqsidecarOriginalMessageId": OPENWIRE_ID,
     }
     assert type(found.properties["amqsidecarRedeliveryCount"]) is int32
@@ -223,8 +240,10 @@ def test_a_mapped_redelivery_has_no_trace_of_its_death() -> None:
 
 def test_the_first_id_is_kept_over_many_redeliveries() -> None:
     """And a text id, which the broker did not make, stays where it was."""
-    again = sent(mapped({"amqsidecarOriginalMessageId": "first"}))
-    assert again.properties["amqsidecarOriginalMessageId"] == "first"
+    marks = {"amqsidecarOriginalMessageId": "first", "amqsidecarRedeliveryId": "r-1"}
+    assert sent(mapped(marks)).properties["amqsidecarOriginalMessageId"] == "first"
+    copy = sent(mapped({**marks, "amqsidecarRedeliveryId": "of another"}))
+    assert copy.properties["amqsidecarOriginalMessageId"] == OPENWIRE_ID
     text = sent(mapped(id=QPID_ID))
     assert text.id == QPID_ID
     assert "amqsidecarOriginalMessageId" not in text.properties

@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, byte, int32, symbol, ulong
 
-from amqsidecar.broker import Resend
+from amqsidecar.broker import IntakeQueue, Resend
 from amqsidecar.brokers import amqp_sections as amqp
-from amqsidecar.brokers.amqp_message import Origin, encode_resend, read_provenance
+from amqsidecar.brokers.amqp_message import Origin, encode_resend, identity_of, read_provenance
+from amqsidecar.brokers.redelivery_mark import check_of
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.provenance import Provenance
 from support.amqp_strategies import messages
 
 NOW_MS = 1_700_000_000_000
+DEAD = IntakeQueue(queue("DLQ"))
 AMQP_ORIGIN = {
     symbol("x-opt-ORIG-ADDRESS"): "orders",
     symbol("x-opt-ORIG-QUEUE"): "orders",
@@ -49,7 +51,9 @@ def decode(encoded: bytes) -> Message:
 
 
 def read(encoded: bytes, *, expires: bool = False) -> Provenance:
-    return read_provenance(encoded, expires=expires, read_origin=plain_origin)
+    return read_provenance(
+        encoded, IntakeQueue(queue("DLQ"), expires=expires), read_origin=plain_origin
+    )
 
 
 def resend(message: bytes, **changes: Any) -> Resend:
@@ -78,7 +82,7 @@ def test_origin_of_an_amqp_producer_is_in_the_annotations() -> None:
         return queue("orders"), None
 
     encoded = encode(annotations=AMQP_ORIGIN, durable=True, id="ID:1")
-    provenance = read_provenance(encoded, expires=False, read_origin=note)
+    provenance = read_provenance(encoded, DEAD, read_origin=note)
 
     assert seen == [Origin("orders", "orders", 1)]
     assert provenance == Provenance(origin=queue("orders"), message_id="ID:1", persistent=True)
@@ -117,7 +121,7 @@ def test_a_qualified_origin_address_is_cut_and_a_null_queue_is_none() -> None:
         symbol("x-opt-ORIG-ADDRESS"): "t.news::subA",
         symbol("x-opt-ORIG-QUEUE"): None,
     }
-    provenance = read_provenance(encode(annotations=annotations), expires=False, read_origin=note)
+    provenance = read_provenance(encode(annotations=annotations), DEAD, read_origin=note)
     assert seen == [Origin("t.news", None, None)]
     assert provenance.problem == "no"
 
@@ -164,7 +168,11 @@ def test_expired_is_told_by_the_queue_or_the_message(
 )
 def test_redelivery_count_is_any_integer_or_a_text_of_one(value: object, count: int) -> None:
     """Nonsense counts as none."""
-    properties = {"amqsidecarRedeliveryId": "r-1", "amqsidecarRedeliveryCount": value}
+    properties = {
+        "amqsidecarRedeliveryId": "r-1",
+        "amqsidecarRedeliveryCount": value,
+        "amqsidecarRedeliveryCheck": check_of("r-1", count, queue("orders"), identity_of(None, 0)),
+    }
     provenance = read(encode(annotations=AMQP_ORIGIN, properties=properties))
     assert (provenance.redelivery_id, provenance.redelivery_count) == ("r-1", count)
 
@@ -293,6 +301,9 @@ def test_a_redelivery_has_no_trace_of_its_death() -> None:
         "amqsidecarRedeliveryId": "id",
         "amqsidecarRedeliveryCount": int32(1),
         "redeliveryDelay": 5000,
+        "amqsidecarRedeliveryCheck": check_of(
+            "id", 1, queue("orders"), identity_of("ID:1", NOW_MS)
+        ),
         "amqsidecarOriginalMessageId": "ID:1",
     }
     assert (sent.durable, sent.priority, sent.ttl, sent.delivery_count) == (True, 7, 0, 0)
@@ -312,6 +323,7 @@ def test_the_second_redelivery_replaces_what_the_first_wrote() -> None:
         "amqsidecarRedeliveryId": "id",
         "amqsidecarRedeliveryCount": int32(2),
         "redeliveryDelay": 2**40,
+        "amqsidecarRedeliveryCheck": check_of("id", 2, queue("orders"), identity_of("ID:1", 0)),
         "amqsidecarOriginalMessageId": "ID:1",
     }
 
@@ -322,6 +334,24 @@ def test_a_copys_own_duplicate_id_replaces_that_of_the_message_it_was_copied_fro
     assert sent is not None
     assert sent["amqsidecarOriginalDuplicateId"] == "its own"
     assert "_AMQ_DUPL_ID" not in sent
+
+
+def test_a_copy_names_its_own_id_and_not_that_of_the_message_it_was_copied_from() -> None:
+    """On a return the first id stays."""
+    of_another = {"amqsidecarRedeliveryId": "another", "amqsidecarOriginalMessageId": "ID:first"}
+    for redelivery_id, original_id in (("another", "ID:first"), ("id", "ID:2")):
+        message = encode(id="ID:2", properties=of_another)
+        sent = decode(encode_resend(resend(message, redelivery_id=redelivery_id), NOW_MS))
+        assert sent.properties is not None
+        assert sent.properties["amqsidecarOriginalMessageId"] == original_id
+
+
+def test_a_chosen_message_is_the_one_that_its_id_names() -> None:
+    """A final dead letter of an older version has no check, and may be redriven all the same."""
+    message = encode(properties={"amqsidecarRedeliveryId": "r-1"})
+    chosen = IntakeQueue(queue("DLQ.exhausted"), selector="amqsidecarRedeliveryId IN ('r-1')")
+    assert read_provenance(message, chosen, read_origin=plain_origin).redelivery_id == "r-1"
+    assert read(message).redelivery_id is None
 
 
 def test_a_subscription_gets_its_topic_as_destination() -> None:

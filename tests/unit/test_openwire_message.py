@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from amqsidecar.broker import Resend
 from amqsidecar.brokers import openwire_dead_letter as message
 from amqsidecar.brokers.openwire_message import ResendEncoder
+from amqsidecar.brokers.redelivery_mark import check_of
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.model.provenance import Provenance
@@ -26,12 +27,23 @@ CHANGED_ALWAYS = {
 }
 
 
+ONE = struct.pack(">q", 1)
+
+
+def own_check(redelivery_id: str, count: int) -> bytes:
+    """Return the entry of a check that fits a dead letter with the usual id and origin."""
+    usual = WireMessage()
+    identity = wire.producer_id(usual.producer) + struct.pack(">q", usual.sequence)
+    text = check_of(redelivery_id, count, queue("orders"), identity)
+    return wire.text_entry("amqsidecarRedeliveryCheck", text)
+
+
 def dead_letter(*entries: bytes, **changes: object) -> WireMessage:
     return WireMessage(properties=wire.property_map(*entries), **changes)  # type: ignore[arg-type]
 
 
 def provenance_of(dead: WireMessage, now_ms: int = NOW_MS) -> Provenance:
-    return message.read_dead_letter(dead.encoded(), now_ms)[0]
+    return message.read_dead_letter(dead.encoded(), queue("DLQ"), now_ms)[0]
 
 
 def resent(
@@ -59,6 +71,10 @@ OURS = (
     wire.text_entry("amqsidecarRedeliveryId", "r-1"),
     wire.int_entry("amqsidecarRedeliveryCount", 2),
     wire.long_entry("redeliveryDelay", 3000),
+    wire.text_entry(
+        "amqsidecarRedeliveryCheck",
+        check_of("r-1", 2, queue("target"), wire.producer_id(("ID:ours", 1, 1)) + ONE),
+    ),
 )
 ORIGINAL_ID = wire.text_entry("amqsidecarOriginalMessageId", "ID:host-1-2-0:1:1:1:7")
 
@@ -131,7 +147,7 @@ def test_a_truncated_message_is_a_problem_and_never_raises(
     """Every cut is told as a problem; sending it again is refused as undecodable."""
     whole = dead.with_(tail=b"").encoded()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    provenance, _ = message.read_dead_letter(cut, NOW_MS)
+    provenance, _ = message.read_dead_letter(cut, None, NOW_MS)
     assert provenance.problem is not None
     with pytest.raises(UndecodableMessage):
         message.take_apart(cut)
@@ -140,14 +156,14 @@ def test_a_truncated_message_is_a_problem_and_never_raises(
 @given(st.binary(max_size=200).map(lambda data: b"\x1c\0\0\0\0\0" + data))
 def test_garbage_never_raises(data: bytes) -> None:
     """Random bytes are a problem, not an exception."""
-    assert message.read_dead_letter(data, NOW_MS)[0].problem is not None
+    assert message.read_dead_letter(data, None, NOW_MS)[0].problem is not None
     assert message.read_cycle(data) is None
 
 
 def test_a_broken_message_still_tells_its_id() -> None:
     """What follows the id may be unreadable: the dead letter can be accepted all the same."""
     whole = WireMessage().encoded()
-    _, message_id = message.read_dead_letter(whole[:-30], NOW_MS)
+    _, message_id = message.read_dead_letter(whole[:-30], None, NOW_MS)
     assert message_id == message.take_apart(whole).message_id
 
 
@@ -225,7 +241,21 @@ def test_a_text_view_stays_and_makes_no_property() -> None:
 def test_the_first_original_id_is_kept() -> None:
     """A second death does not overwrite the id of the first."""
     first = wire.text_entry("amqsidecarOriginalMessageId", "ID:first")
-    assert resent(dead_letter(first)).properties == wire.property_map(first, *OURS)
+    returned = dead_letter(first, wire.text_entry("amqsidecarRedeliveryId", "r-1"))
+    assert resent(returned).properties == wire.property_map(*OURS, first)
+    copy = dead_letter(first, wire.text_entry("amqsidecarRedeliveryId", "of another"))
+    assert resent(copy).properties == wire.property_map(*OURS, ORIGINAL_ID)
+
+
+def test_what_died_again_is_known_by_its_id_and_a_copy_is_not() -> None:
+    sent = resent(dead_letter()).with_(original_destination=(wire.QUEUE, "target"))
+    assert provenance_of(sent).redelivery_id == "r-1"
+    assert provenance_of(sent.with_(text_view="ID:seen")).redelivery_id == "r-1"
+    assert provenance_of(sent.with_(broker_sequence=5)).redelivery_id == "r-1"
+    assert provenance_of(sent.with_(sequence=2)).redelivery_id is None
+    other = sent.with_(producer=("ID:theirs", 1, 1))
+    assert provenance_of(other).redelivery_id is None
+    assert provenance_of(sent.with_(original_destination=(wire.QUEUE, "b"))).redelivery_id is None
 
 
 def test_each_resend_has_an_id_of_its_own() -> None:
@@ -249,6 +279,7 @@ def test_provenance_of_a_poisoned_message() -> None:
         wire.text_entry("dlqDeliveryFailureCause", POISON),
         wire.text_entry("amqsidecarRedeliveryId", "r-9"),
         wire.int_entry("amqsidecarRedeliveryCount", 4),
+        own_check("r-9", 4),
     )
     assert provenance_of(dead) == Provenance(
         origin=queue("orders"),
@@ -335,7 +366,8 @@ def test_store_duplicates(cause: str, duplicate: bool) -> None:
 def test_redelivery_count(entry: bytes, count: int) -> None:
     """Numbers and texts of numbers count beside an id; nonsense is none, nor is a count alone."""
     named = wire.text_entry("amqsidecarRedeliveryId", "r-1")
-    assert provenance_of(dead_letter(named, entry)).redelivery_count == count
+    dead = dead_letter(named, entry, own_check("r-1", count))
+    assert provenance_of(dead).redelivery_count == count
     assert provenance_of(dead_letter(entry)).redelivery_count == 0
 
 
@@ -374,7 +406,7 @@ def test_an_origin_of_many_queues_is_no_origin(name: str) -> None:
 def test_an_origin_that_can_not_be_written_again_is_no_origin() -> None:
     """Half a surrogate pair would become another letter, and the message go to another queue."""
     known = dead_letter(original_destination=(100, "A.xyz")).encoded()
-    told = message.read_dead_letter(known.replace(b"A.xyz", b"A\xed\xa0\x80x"), NOW_MS)[0]
+    told = message.read_dead_letter(known.replace(b"A.xyz", b"A\xed\xa0\x80x"), None, NOW_MS)[0]
     assert told.origin is None
     assert "letter by letter" in (told.problem or "")
 

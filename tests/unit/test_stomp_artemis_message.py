@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from amqsidecar.broker import Loss, Resend
 from amqsidecar.brokers.amqp_message import Origin
 from amqsidecar.brokers.artemis_token import Token, decode, encode
+from amqsidecar.brokers.redelivery_mark import check_of
 from amqsidecar.brokers.stomp_artemis_message import (
     has_odd_names,
     read_frame,
@@ -85,7 +86,9 @@ def test_the_real_headers_count_and_not_those_of_the_producer() -> None:
     assert not arrived.is_bytes
     assert (b"ack", b"9,9") in arrived.headers
     assert (b"message-id", b"9,9") in arrived.headers
-    provenance = read_provenance(arrived.headers, 65, expires=False, read_origin=read_origin)
+    provenance = read_provenance(
+        arrived.headers, 65, queue("DLQ"), expires=False, read_origin=read_origin
+    )
     assert provenance.origin == queue("orders/orders/1")
     assert (provenance.message_id, provenance.persistent) == ("artemis:65", True)
     with pytest.raises(UndecodableMessage):
@@ -130,7 +133,29 @@ def test_a_redelivery_is_the_message_without_its_death() -> None:
         (b"amqsidecarRedeliveryId", b"r"),
         (b"amqsidecarRedeliveryCount", b"2"),
         (b"redeliveryDelay", b"30"),
+        (b"amqsidecarRedeliveryCheck", check_of("r", 2, queue("orders"), b"").encode()),
     ]
+
+
+def test_what_another_client_made_of_a_redelivery_is_a_copy() -> None:
+    """STOMP has no identity: what a STOMP client copied to the same queue can't be told."""
+    headers, body = resend_frame(resend(read_frame(frame(HEADERS)).message), 0)
+
+    def life(*added: Header) -> tuple[str | None, int]:
+        died = [(b"_AMQ_ORIG_ADDRESS", b"orders"), (b"_AMQ_ORIG_MESSAGE_ID", b"7"), *added]
+        again = [*HEADERS[:3], *died, *headers[2:]]
+        told = read_provenance(
+            read_frame(frame(again, body)).headers,
+            65,
+            queue("DLQ"),
+            expires=False,
+            read_origin=lambda origin: (queue(origin.address), None),
+        )
+        return told.redelivery_id, told.redelivery_count
+
+    assert life() == ("r", 2)
+    for mark in (b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS", b"__HDR_ARRIVAL"):
+        assert life((mark, b"x")) == (None, 0)
 
 
 def test_a_final_dead_letter_keeps_its_past_and_expires() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from amqsidecar.broker import Loss, Resend
+from amqsidecar.brokers.redelivery_mark import check_of
 from amqsidecar.brokers.stomp_classic_message import (
     NOT_ACKNOWLEDGEABLE,
     NOT_CARRIED,
@@ -19,6 +20,8 @@ from amqsidecar.model.destination import Destination, DestinationKind, queue, to
 JMS_ID = b"ID:host-1234-1795272563985-1:1:1:1:7"
 STOMP_ID = b"ID:host-1234-1795272563985-3:2:-1:1:7"
 NOW_MS = 1_700_000_000_000
+MADE = b"1600000000000"
+CHECK = check_of("r", 3, queue("orders"), MADE).encode()
 
 
 def message(*headers: Header, body: bytes = b"body", message_id: bytes = JMS_ID) -> Frame:
@@ -129,7 +132,7 @@ def test_an_origin_that_no_message_can_be_sent_to_is_a_problem(value: bytes) -> 
     for frame in (message((b"original-destination", value)), message()):
         told = shown(frame)
         assert isinstance(told.origin, str)
-        found = provenance(told, told.origin, NOW_MS)
+        found = provenance(told, queue("DLQ"), told.origin, NOW_MS)
         assert (found.origin, found.problem) == (None, told.origin)
 
 
@@ -148,15 +151,39 @@ def test_the_past_of_a_dead_letter_is_read() -> None:
             (b"amqsidecarRedeliveryId", b"r"),
             (b"amqsidecarRedeliveryCount", b"3"),
             (b"amqsidecarRedeliveryCount", b"4"),
+            (b"amqsidecarRedeliveryCheck", CHECK),
             (b"originalDeliveryMode", b"NON_PERSISTENT"),
+            message_id=STOMP_ID,
         )
     )
-    found = provenance(told, queue("orders"), NOW_MS)
+    found = provenance(told, queue("DLQ"), queue("orders"), NOW_MS)
     assert (found.redelivery_id, found.redelivery_count, found.persistent) == ("r", 3, False)
     # Why: a cause that is older than the message was copied from another one.
     assert not found.expired
     stranger = shown(message((b"amqsidecarRedeliveryCount", b"3")))
-    assert provenance(stranger, queue("orders"), NOW_MS).redelivery_count == 0
+    assert provenance(stranger, queue("DLQ"), queue("orders"), NOW_MS).redelivery_count == 0
+
+
+def test_what_another_client_made_of_a_redelivery_is_a_copy() -> None:
+    """By its kind, or by the time at which it was made."""
+    marks = [(b"amqsidecarRedeliveryId", b"r"), (b"amqsidecarRedeliveryCount", b"3")]
+    marks.append((b"amqsidecarRedeliveryCheck", CHECK))
+    later = (b"timestamp", b"1600000000001")
+
+    def life(frame: Frame) -> str | None:
+        return provenance(shown(frame), queue("DLQ"), queue("orders"), NOW_MS).redelivery_id
+
+    assert life(message(*marks, message_id=STOMP_ID)) == "r"
+    assert life(message(*marks, message_id=JMS_ID)) is None
+    assert life(message(*marks, later, message_id=STOMP_ID)) is None
+
+
+def test_a_copy_names_its_own_id_and_not_that_of_the_message_it_was_copied_from() -> None:
+    marks = [(b"amqsidecarRedeliveryId", b"r"), (b"amqsidecarOriginalMessageId", b"ID:first")]
+    for redelivery_id, original_id in (("r", b"ID:first"), ("r-1", JMS_ID)):
+        sent = resend(message(*marks), redelivery_id=redelivery_id)
+        names = [value for name, value in sent.headers() if name == b"amqsidecarOriginalMessageId"]
+        assert names == [original_id]
 
 
 def test_a_redelivery_is_the_message_without_what_the_broker_added() -> None:
@@ -186,6 +213,7 @@ def test_a_redelivery_is_the_message_without_what_the_broker_added() -> None:
         (b"amqsidecarRedeliveryId", b"r-1"),
         (b"amqsidecarRedeliveryCount", b"2"),
         (b"redeliveryDelay", b"1500"),
+        (b"amqsidecarRedeliveryCheck", check_of("r-1", 2, queue("orders"), MADE).encode()),
         (b"amqsidecarOriginalMessageId", JMS_ID),
         (b"JMSXDeliveryCount", b"3"),
     ]

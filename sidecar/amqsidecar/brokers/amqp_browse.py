@@ -14,6 +14,7 @@ import cproton
 
 from amqsidecar.broker import (
     PROPERTY_CAUSE,
+    PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_ID,
     Delivery,
@@ -27,9 +28,11 @@ from amqsidecar.brokers.amqp_message import (
     TWO_ORIGINS,
     Origin,
     OriginReader,
+    identity_of,
     read_provenance,
 )
 from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question
+from amqsidecar.brokers.redelivery_mark import Marks, life_of
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.provenance import Provenance
 
@@ -67,13 +70,15 @@ def list_messages(
             entry.get("messageID"),
             queue.destination,
             b"",
-            _read_listed(entry, queue.expires, read_origin),
+            _read_listed(entry, queue, read_origin),
         )
         for entry in json.loads(listed.value)[:at_most]
     ]
 
 
-def _read_listed(entry: Mapping[str, Any], expires: bool, read_origin: OriginReader) -> Provenance:
+def _read_listed(
+    entry: Mapping[str, Any], queue: IntakeQueue, read_origin: OriginReader
+) -> Provenance:
     """Return what a listed dead letter tells about its past; see `amqp_message.read_provenance`.
 
     Source: Artemis, QueueControl.listMessagesAsJSON, which calls Message.toMap.
@@ -88,20 +93,29 @@ def _read_listed(entry: Mapping[str, Any], expires: bool, read_origin: OriginRea
         assert origin is not None  # noqa: S101 - one of them is
         destination, told = read_origin(origin)
         problem = told or ""
-    redelivery_id = _text(entry.get(PROPERTY_REDELIVERY_ID))
+    message_id = _message_id(entry)
     count = entry.get(PROPERTY_REDELIVERY_COUNT)
-    is_count = isinstance(count, int) and 0 <= count < 2**31
+    redelivery_id, redelivery_count = life_of(
+        Marks(
+            _text(entry.get(PROPERTY_REDELIVERY_ID)),
+            count if isinstance(count, int) and 0 <= count < 2**31 else 0,
+            _text(entry.get(PROPERTY_REDELIVERY_CHECK)),
+        ),
+        (destination, queue.destination),
+        identity_of(message_id, int(entry.get("timestamp", 0))),
+        is_given_up="x-opt-ORIG-MESSAGE-ID" not in entry and "_AMQ_ORIG_MESSAGE_ID" not in entry,
+    )
     return Provenance(
         origin=destination,
         cause=_text(entry.get(PROPERTY_CAUSE)),
-        expired=expires
+        expired=queue.expires
         or any(
             name in entry
             for name in ("x-opt-ACTUAL-EXPIRY", "_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
         ),
-        message_id=_message_id(entry),
+        message_id=message_id,
         redelivery_id=redelivery_id,
-        redelivery_count=int(count) if redelivery_id and is_count and count else 0,
+        redelivery_count=redelivery_count,
         persistent=entry.get("durable") is True,
         problem=problem or None,
     )
@@ -169,9 +183,7 @@ def browse_convertible(
             arrived = _next(connection, receiver, asked, timeout_s)
             for in_hand, message in arrived:
                 receiver.settle(in_hand, cproton.PN_ACCEPTED)
-                provenance = read_provenance(
-                    message, expires=queue.expires, read_origin=read_origin
-                )
+                provenance = read_provenance(message, queue, read_origin=read_origin)
                 found.append(Delivery(None, queue.destination, message, provenance))
                 held_bytes += len(message)
             if len(arrived) < asked:

@@ -184,7 +184,7 @@ class ClassicIntake:
             if not is_native_made:
                 found = mended(found) or found
             return read_provenance(
-                found, origin=origin, now_ms=now_ms, is_native_made=is_native_made
+                found, queue, origin=origin, now_ms=now_ms, is_native_made=is_native_made
             )
         except UndecodableMessage:
             # Quirk (Classic): it hands on the body of any message that has the property

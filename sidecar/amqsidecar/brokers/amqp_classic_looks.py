@@ -65,6 +65,7 @@ def _delivery(
         found = mended(found) or found
     provenance = read_provenance(
         found,
+        source,
         origin=origin or names.origin_of(source),
         now_ms=now_ms,
         is_native_made=is_native_made,

@@ -18,6 +18,7 @@ from uuid import UUID
 from amqsidecar.broker import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
@@ -27,6 +28,7 @@ from amqsidecar.brokers import amqp_sections as amqp
 from amqsidecar.brokers.amqp_classic_text import mended_section
 from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
+from amqsidecar.brokers.redelivery_mark import Marks, check_of, life_of
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.provenance import Provenance
@@ -40,7 +42,12 @@ _TO, _EXPIRY, _CREATED = 2, 8, 9
 _TTL, _DELIVERY_COUNT = 2, 4
 _LONG_MAX: Final = 2**63 - 1
 _TRUE, _FALSE = b"\x41", b"\x42"
-_OURS = frozenset((PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY))
+_MARKS = frozenset(
+    (
+        *(PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT),
+        *(PROPERTY_REDELIVERY_DELAY, PROPERTY_REDELIVERY_CHECK),
+    )
+)
 _DEATH = frozenset((CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE))
 # Why: a message that still carries its schedule is scheduled again when it is sent again.
 _SCHEDULE = frozenset(
@@ -147,12 +154,18 @@ def _is_sequence_with_bytes(body: bytes) -> bool:
 
 
 def read_provenance(
-    found: Found, *, origin: Destination | None, now_ms: int, is_native_made: bool
+    found: Found,
+    source: Destination,
+    *,
+    origin: Destination | None,
+    now_ms: int,
+    is_native_made: bool,
 ) -> Provenance:
     """Return what a dead letter tells about its past, and what is known of its queue.
 
     Args:
         found: the message.
+        source: the queue that it was found in.
         origin: where all messages of its queue died; None = it is not known.
         now_ms: the time, to tell what has expired where no cause does.
         is_native_made: the properties are the producer's alone.
@@ -166,7 +179,16 @@ def read_provenance(
         expired = 0 < _expires_at_ms(found) < now_ms
     else:
         expired = 0 < _number(properties.get(ORIGINAL_EXPIRATION)) < now_ms
-    redelivery_id = _text(properties.get(PROPERTY_REDELIVERY_ID)) or None
+    redelivery_id, redelivery_count = life_of(
+        Marks(
+            _text(properties.get(PROPERTY_REDELIVERY_ID)) or None,
+            _count(properties.get(PROPERTY_REDELIVERY_COUNT)),
+            _text(properties.get(PROPERTY_REDELIVERY_CHECK)),
+        ),
+        (origin, source),
+        _identity(found.properties),
+        is_given_up=PROPERTY_CAUSE in properties,
+    )
     delivery_mode = None if is_native_made else _text(properties.get(ORIGINAL_DELIVERY_MODE))
     return Provenance(
         origin=origin,
@@ -175,11 +197,20 @@ def read_provenance(
         is_store_duplicate=tells_store_duplicate(cause or ""),
         message_id=_message_id(found.properties),
         redelivery_id=redelivery_id,
-        # Why: a sidecar writes both; a count alone is a stranger's.
-        redelivery_count=_count(properties.get(PROPERTY_REDELIVERY_COUNT)) if redelivery_id else 0,
+        redelivery_count=redelivery_count,
         persistent=_is_durable(found) and delivery_mode != "NON_PERSISTENT",
         problem=None if origin is not None else "neither it nor its queue tells where it died",
     )
+
+
+def _identity(properties: list[bytes]) -> bytes:
+    """Return what stays through death, and is new on what another client sends.
+
+    An id that the broker made is left out: it makes another one for what is sent.
+    """
+    message_id = _message_id(properties) or ""
+    kept_id = "" if _REAL_ID.fullmatch(message_id) else message_id
+    return f"{kept_id}\0{_number_at(properties, _CREATED)}".encode(errors="surrogatepass")
 
 
 def _expires_at_ms(found: Found) -> int:
@@ -218,7 +249,8 @@ def encode_resend(
         found = mended(found) or found
     sections = dict(found.sections)
     names = [_name(key) for key in found.pairs[::2]]
-    told = {} if is_native_wire else dict(zip(names, found.pairs[1::2], strict=True))
+    own = dict(zip(names, found.pairs[1::2], strict=True))
+    told = {} if is_native_wire else own
     is_marked = _is_marked_by_jms(sections.get(amqp.MESSAGE_ANNOTATIONS))
     ttl_ms = resend.expiration_ms
     if not resend.is_final:
@@ -248,12 +280,21 @@ def encode_resend(
             del sections[amqp.MESSAGE_ANNOTATIONS]
         elif len(kept) < len(items):
             sections[amqp.MESSAGE_ANNOTATIONS] = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept)
-    stripped = _OURS | _SCHEDULE
+    stripped = _MARKS | _SCHEDULE
+    if PROPERTY_ORIGINAL_MESSAGE_ID in names:
+        if _text(own.get(PROPERTY_REDELIVERY_ID)) == resend.redelivery_id:
+            dropped_id = None
+        else:
+            # Why: an application copied it from the message that it got.
+            stripped |= {PROPERTY_ORIGINAL_MESSAGE_ID}
     if not resend.is_final:
         stripped |= {PROPERTY_CAUSE} if is_native_wire else {PROPERTY_CAUSE, *_DEATH}
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
         amqp.APPLICATION_PROPERTIES,
-        [*_without(found.pairs, names, stripped), *_our_properties(resend, names, dropped_id)],
+        [
+            *_without(found.pairs, names, stripped),
+            *_our_properties(resend, _identity(properties), dropped_id),
+        ],
     )
     return amqp.join(sections)
 
@@ -359,7 +400,7 @@ def _without(pairs: list[bytes], names: list[str], stripped: frozenset[str]) -> 
     return kept
 
 
-def _our_properties(resend: Resend, names: list[str], dropped_id: str | None) -> list[bytes]:
+def _our_properties(resend: Resend, identity: bytes, dropped_id: str | None) -> list[bytes]:
     # Quirk (Classic): a number of another width makes the broker give up mapping the whole message.
     ours = [
         amqp.string(PROPERTY_REDELIVERY_ID),
@@ -368,8 +409,12 @@ def _our_properties(resend: Resend, names: list[str], dropped_id: str | None) ->
         amqp.integer(resend.redelivery_count),
         amqp.string(PROPERTY_REDELIVERY_DELAY),
         amqp.long(resend.redelivery_delay_ms),
+        amqp.string(PROPERTY_REDELIVERY_CHECK),
+        amqp.string(
+            check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
+        ),
     ]
-    if dropped_id is not None and PROPERTY_ORIGINAL_MESSAGE_ID not in names:
+    if dropped_id is not None:
         ours += (amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID), amqp.string(dropped_id))
     return ours
 

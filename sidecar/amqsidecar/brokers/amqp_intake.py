@@ -185,9 +185,7 @@ class Intake:
             for in_hand, message in receiver.take_arrived(limit - len(deliveries)):
                 self._ahead.note_size(in_hand.size_bytes)
                 self._ahead.hand_over(in_hand)
-                provenance = read_provenance(
-                    message, expires=queue.expires, read_origin=read_origin
-                )
+                provenance = read_provenance(message, queue, read_origin=read_origin)
                 deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
                 fetch = self._fetches.get(queue)
                 if fetch is not None:

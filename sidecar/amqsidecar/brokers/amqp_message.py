@@ -14,12 +14,15 @@ from uuid import UUID
 from amqsidecar.broker import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
+    IntakeQueue,
     Resend,
 )
 from amqsidecar.brokers import amqp_sections as amqp
+from amqsidecar.brokers.redelivery_mark import Marks, check_of, life_of
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.provenance import Provenance
@@ -48,7 +51,14 @@ _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 _ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
 _ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
 _STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
-_OURS = frozenset((PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY))
+_MARKS = frozenset(
+    (
+        *(PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY, PROPERTY_REDELIVERY_CHECK),
+        PROPERTY_REDELIVERY_ID,
+    )
+)
+_CREATED: Final = 9
+_TIMESTAMP: Final = 0x83
 
 
 class Origin(NamedTuple):
@@ -93,23 +103,23 @@ def _annotations_of(section: bytes | None) -> Mapping[str, bytes]:
 _remembered_pairs = lru_cache(maxsize=256)(_pairs)
 
 
-def read_provenance(message: bytes, *, expires: bool, read_origin: OriginReader) -> Provenance:
+def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:
     """Return what a dead letter tells about its past; never raises.
 
     Args:
         message: encoded AMQP message.
-        expires: whether it was found in a queue for expired messages.
+        queue: that it was found in.
         read_origin: turns what the broker wrote into a destination.
 
     Source: Artemis, Message.referenceOriginalMessage; AMQPMessageSupport.toAnnotationName.
     """
     try:
-        return _read_provenance(message, expires, read_origin)
+        return _read_provenance(message, queue, read_origin)
     except UndecodableMessage as undecodable:
-        return Provenance(expired=expires, problem=f"it can't be taken apart: {undecodable}")
+        return Provenance(expired=queue.expires, problem=f"it can't be taken apart: {undecodable}")
 
 
-def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -> Provenance:
+def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginReader) -> Provenance:
     sections = amqp.split(message)
     annotations = _annotations_of(sections.get(amqp.MESSAGE_ANNOTATIONS))
     properties = _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
@@ -123,18 +133,36 @@ def _read_provenance(message: bytes, expires: bool, read_origin: OriginReader) -
         origin = annotated or origin
     if origin is not None:
         destination, problem = read_origin(origin)
-    expired = expires or "x-opt-ACTUAL-EXPIRY" in annotations
+    expired = queue.expires or "x-opt-ACTUAL-EXPIRY" in annotations
     if not expired and properties:
         expired = any(name in properties for name in _ACTUAL_EXPIRIES)
-    redelivery_id = _text(properties.get(PROPERTY_REDELIVERY_ID)) or None
+    redelivery_id, redelivery_count = None, 0
+    message_id = _message_id(sections.get(amqp.PROPERTIES))
+    if PROPERTY_REDELIVERY_ID in properties:
+        marks = Marks(
+            _text(properties[PROPERTY_REDELIVERY_ID]) or None,
+            _count(properties.get(PROPERTY_REDELIVERY_COUNT)),
+            _text(properties.get(PROPERTY_REDELIVERY_CHECK)),
+        )
+        redelivery_id, redelivery_count, _ = marks
+        # Why: a person has chosen what a selector names, by this very id.
+        if not queue.selector:
+            redelivery_id, redelivery_count = life_of(
+                marks,
+                (destination, queue.destination),
+                _identity(message_id, sections.get(amqp.PROPERTIES)),
+                # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
+                # gives a message up by a copy can't know it.
+                is_given_up="x-opt-ORIG-MESSAGE-ID" not in annotations
+                and "_AMQ_ORIG_MESSAGE_ID" not in properties,
+            )
     return Provenance(
         origin=destination,
         cause=_text(properties.get(PROPERTY_CAUSE)) or _text(properties.get(PROPERTY_CLIENT_CAUSE)),
         expired=expired,
-        message_id=_message_id(sections.get(amqp.PROPERTIES)),
+        message_id=message_id,
         redelivery_id=redelivery_id,
-        # Why: a sidecar writes both; a count alone is a stranger's.
-        redelivery_count=_count(properties.get(PROPERTY_REDELIVERY_COUNT)) if redelivery_id else 0,
+        redelivery_count=redelivery_count,
         persistent=_is_durable(sections.get(amqp.HEADER)),
         problem=problem,
     )
@@ -241,6 +269,19 @@ def _message_id(properties: bytes | None) -> str | None:
     return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
 
 
+def _identity(message_id: str | None, properties: bytes | None) -> bytes:
+    """Return what stays through death, and is new on what another client sends."""
+    items = [] if properties is None else amqp.elements(properties)
+    created = items[_CREATED] if len(items) > _CREATED else amqp.NULL
+    created_ms = amqp.scalar(created) if created[0] == _TIMESTAMP else None
+    return identity_of(message_id, created_ms if isinstance(created_ms, int) else 0)
+
+
+def identity_of(message_id: str | None, created_ms: int) -> bytes:
+    """Return the identity of an AMQP message: its id, and when it was made; 0 = it says neither."""
+    return f"{message_id}\0{created_ms}".encode(errors="surrogatepass")
+
+
 def encode_resend(resend: Resend, now_ms: int) -> bytes:
     """Return the message to send: a redelivery without its death, or a final dead letter.
 
@@ -266,8 +307,9 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
     sections[amqp.MESSAGE_ANNOTATIONS] = _annotations(
         sections.get(amqp.MESSAGE_ANNOTATIONS, b""), resend
     )
-    message_id = _message_id(sections.get(amqp.PROPERTIES))
     properties = sections.get(amqp.PROPERTIES)
+    message_id = _message_id(properties)
+    identity = _identity(message_id, properties)
     if properties is not None or expires_in_ms:
         items = [] if properties is None else amqp.elements(properties)
         expires_at_ms = now_ms + expires_in_ms if expires_in_ms else 0
@@ -277,7 +319,8 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
     is_short = application is None or len(application) <= _REMEMBERED_SECTION_BYTES
     fates = list(map(_property_fate if is_short else _property_fate.__wrapped__, pairs[::2]))
     sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
-        amqp.APPLICATION_PROPERTIES, _application_properties(pairs, fates, resend, message_id)
+        amqp.APPLICATION_PROPERTIES,
+        _application_properties(pairs, fates, resend, message_id, identity),
     )
     return amqp.join(sections)
 
@@ -351,7 +394,11 @@ def _annotation_fate(key: bytes) -> str:
 
 
 def _application_properties(
-    items: list[bytes], fates: list[int], resend: Resend, message_id: str | None
+    items: list[bytes],
+    fates: list[int],
+    resend: Resend,
+    message_id: str | None,
+    identity: bytes,
 ) -> list[bytes]:
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
     if _STOMP in fates and not resend.is_final and _is_stomp_made(items, message_id):
@@ -359,6 +406,11 @@ def _application_properties(
     if _DUPLICATE in fates:
         # Why: what is kept beside one is that of the message from which this one was copied.
         dropped |= {_DUPLICATE_KEPT}
+    redelivery_id = amqp.string(resend.redelivery_id)
+    is_return = _LIFE in fates and items[2 * fates.index(_LIFE) + 1] == redelivery_id
+    if not is_return:
+        # Why: an application copied it from the message that it got.
+        dropped |= {_ORIGINAL_ID}
     kept: list[bytes] = []
     for at, fate in zip(range(0, len(items), 2), fates, strict=True):
         key, value = items[at], items[at + 1]
@@ -367,13 +419,17 @@ def _application_properties(
         kept += (_KEY_ORIGINAL_DUPLICATE_ID if fate == _DUPLICATE else key, value)
     kept += (
         _KEY_REDELIVERY_ID,
-        amqp.string(resend.redelivery_id),
+        redelivery_id,
         _KEY_REDELIVERY_COUNT,
         amqp.integer(resend.redelivery_count),
         _KEY_REDELIVERY_DELAY,
         amqp.long(resend.redelivery_delay_ms),
+        _KEY_REDELIVERY_CHECK,
+        amqp.string(
+            check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
+        ),
     )
-    if message_id is not None and _ORIGINAL_ID not in fates:
+    if message_id is not None and not (is_return and _ORIGINAL_ID in fates):
         kept += (_KEY_ORIGINAL_MESSAGE_ID, amqp.string(message_id))
     return kept
 
@@ -382,11 +438,12 @@ _KEY_DELIVERY_TIME = amqp.symbol("x-opt-delivery-time")
 _KEY_REDELIVERY_ID = amqp.string(PROPERTY_REDELIVERY_ID)
 _KEY_REDELIVERY_COUNT = amqp.string(PROPERTY_REDELIVERY_COUNT)
 _KEY_REDELIVERY_DELAY = amqp.string(PROPERTY_REDELIVERY_DELAY)
+_KEY_REDELIVERY_CHECK = amqp.string(PROPERTY_REDELIVERY_CHECK)
 _KEY_ORIGINAL_DUPLICATE_ID = amqp.string(PROPERTY_ORIGINAL_DUPLICATE_ID)
 _KEY_ORIGINAL_MESSAGE_ID = amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID)
 
-_KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _COUNT, _STOMP, _ORIGINAL_ID = range(8)
-_DROPPED_OF_FINAL = frozenset((_MARK,))
+_KEEP, _LIFE, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _COUNT, _STOMP, _ORIGINAL_ID = range(9)
+_DROPPED_OF_FINAL = frozenset((_LIFE, _MARK))
 _DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 
 
@@ -394,8 +451,8 @@ _DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 def _property_fate(key: bytes) -> int:
     """Return what happens to an application property, by its encoded name."""
     name = _name.__wrapped__(key)
-    if name in _OURS:
-        return _MARK
+    if name in _MARKS:
+        return _LIFE if name == PROPERTY_REDELIVERY_ID else _MARK
     if name.startswith((*_ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in _ACTUAL_EXPIRIES:
         return _DEATH
     return {

@@ -272,11 +272,12 @@ class Consumers:
             consumer, field, message, place = arrived.popleft()
             if consumer.is_leaving:
                 continue
-            provenance, message_id = read_dead_letter(message, now_ms)
+            source = _source(field)
+            provenance, message_id = read_dead_letter(message, source, now_ms)
             handle = Handle(consumer, field, message_id, place)
             consumer.in_hand += 1
             self._sizes.note(len(message))
-            deliveries.append(Delivery(handle, _source(field), message, provenance))
+            deliveries.append(Delivery(handle, source, message, provenance))
         if deliveries:
             self._adapt()
         return deliveries

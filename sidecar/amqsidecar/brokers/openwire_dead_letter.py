@@ -8,7 +8,11 @@ from struct import Struct, error
 
 from msgspec.structs import replace
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
+from amqsidecar.broker import (
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_ID,
+)
 from amqsidecar.brokers import openwire_codec as codec
 from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.brokers.openwire_properties import (
@@ -17,6 +21,7 @@ from amqsidecar.brokers.openwire_properties import (
     encode_text,
     read_properties,
 )
+from amqsidecar.brokers.redelivery_mark import Marks, life_of
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance
@@ -27,10 +32,11 @@ ORIGINAL_DELIVERY_MODE = b"originalDeliveryMode"
 CYCLE = b"amqsidecarCycle"
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
+_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
 _PROVENANCE_NAMES = frozenset(
     (
         *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE),
-        *(_REDELIVERY_ID, _REDELIVERY_COUNT),
+        *(_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_CHECK),
     )
 )
 
@@ -248,20 +254,34 @@ def _origin(field: bytes) -> Destination | str:
     return origin
 
 
-def read_dead_letter(data: bytes, now_ms: int) -> tuple[Provenance, bytes | None]:
+def identity_of(parts: MessageParts) -> bytes:
+    """Return what no other message has: the real message id, without the broker's own number."""
+    return parts.message_id[2 + len(parts.text_view) : -8]
+
+
+def read_dead_letter(
+    data: bytes, source: Destination | None, now_ms: int
+) -> tuple[Provenance, bytes | None]:
     """Return what a marshalled dead letter tells about its past, and its message id field.
 
     Never raises; the id is None where it can't be found, so that the message can't be acked.
+
+    Args:
+        data: the message.
+        source: the queue that it was found in; None = it does not matter.
+        now_ms: without a cause, what had to expire before now has expired.
     """
     try:
         parts = take_apart(data)
-        provenance = _provenance(parts, parts.original_destination, now_ms)
+        provenance = _provenance(parts, parts.original_destination, source, now_ms)
     except (UndecodableMessage, error, IndexError) as cause:
         return Provenance(problem=f"it can't be taken apart: {cause}"), _message_id(data)
     return provenance, parts.message_id
 
 
-def _provenance(parts: MessageParts, died_in: bytes, now_ms: int) -> Provenance:
+def _provenance(
+    parts: MessageParts, died_in: bytes, source: Destination | None, now_ms: int
+) -> Provenance:
     found = read_properties(parts.properties, _PROVENANCE_NAMES)
     message_id = message_id_text(parts)
     origin = _origin(died_in)
@@ -273,20 +293,34 @@ def _provenance(parts: MessageParts, died_in: bytes, now_ms: int) -> Provenance:
     else:
         is_expired = tells_expiry(cause_text, parts.timestamp_ms)
         is_store_duplicate = tells_store_duplicate(cause_text)
-    redelivery_id = found.get(_REDELIVERY_ID)
-    redelivery_id = redelivery_id if isinstance(redelivery_id, str) and redelivery_id else None
+    redelivery_id, redelivery_count = None, 0
+    place = None if isinstance(origin, str) else origin
+    if _REDELIVERY_ID in found:
+        redelivery_id, redelivery_count = life_of(
+            Marks(
+                _text(found[_REDELIVERY_ID]),
+                _count(found.get(_REDELIVERY_COUNT)),
+                _text(found.get(_REDELIVERY_CHECK)),
+            ),
+            (place, source),
+            identity_of(parts),
+            is_given_up=False,
+        )
     return Provenance(
-        origin=None if isinstance(origin, str) else origin,
+        origin=place,
         cause=cause_text,
         expired=is_expired,
         is_store_duplicate=is_store_duplicate,
         message_id=message_id,
         redelivery_id=redelivery_id,
-        # Why: a sidecar writes both; a count alone is a stranger's.
-        redelivery_count=_count(found.get(_REDELIVERY_COUNT)) if redelivery_id else 0,
+        redelivery_count=redelivery_count,
         persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
         problem=origin if isinstance(origin, str) else None,
     )
+
+
+def _text(value: PropertyValue) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _message_id(data: bytes) -> bytes | None:
@@ -348,7 +382,7 @@ def read_death(data: bytes, now_ms: int) -> tuple[Provenance | None, bytes | Non
     except (UndecodableMessage, error, IndexError):
         return None, message_id
     # Why: a dead letter's original destination is the destination that the message had.
-    provenance = _provenance(dead, field, now_ms)
+    provenance = _provenance(dead, field, None, now_ms)
     expired = 0 < expiration_ms <= now_ms
     return replace(provenance, cause=None, expired=expired, is_store_duplicate=False), message_id
 

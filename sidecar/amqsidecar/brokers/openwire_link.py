@@ -500,7 +500,7 @@ class OpenWireLink:
                 held_bytes += len(message)
                 # Why: each queue of a wildcard shows as many bytes as one alone may.
                 kept = message if held_bytes <= _BROWSED_BYTES_MAX else b""
-                provenance = read_dead_letter(message, now_ms)[0]
+                provenance = read_dead_letter(message, source, now_ms)[0]
                 found.append(Delivery(None, source, kept, provenance))
         return found
 

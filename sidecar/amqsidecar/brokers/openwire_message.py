@@ -3,12 +3,13 @@
 What a redelivery must change is replaced, everything else is copied; the body is never read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
 
 from amqsidecar.broker import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
@@ -21,26 +22,34 @@ from amqsidecar.brokers.openwire_dead_letter import (
     CYCLE,
     ORIGINAL_DELIVERY_MODE,
     ORIGINAL_EXPIRATION,
+    MessageParts,
     message_id_text,
     number_of,
     take_apart,
 )
 from amqsidecar.brokers.openwire_properties import (
     EditedProperties,
+    PropertyValue,
     int_entry,
     long_entry,
     string_entry,
 )
+from amqsidecar.brokers.redelivery_mark import check_of
 from amqsidecar.model.destination import Destination
 
 _ORIGINAL_MESSAGE_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
-_OURS = frozenset(
-    name.encode()
-    for name in (PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY)
+_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
+_MARKS = frozenset(
+    (
+        *(_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT.encode()),
+        *(PROPERTY_REDELIVERY_DELAY.encode(), PROPERTY_REDELIVERY_CHECK.encode()),
+    )
 )
-_READ = frozenset((ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, _ORIGINAL_MESSAGE_ID))
+_READ = frozenset(
+    (ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, _ORIGINAL_MESSAGE_ID, _REDELIVERY_ID)
+)
 # Why the last: STOMP shows properties over fields, so that it would hide the true origin.
-_STRIPPED_OF_FINAL = _OURS | {b"original-destination"}
+_STRIPPED_OF_FINAL = _MARKS | {_ORIGINAL_MESSAGE_ID, b"original-destination"}
 _STRIPPED = _STRIPPED_OF_FINAL | {
     *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, b"scheduledJobId"),
     PROPERTY_CAUSE.encode(),
@@ -93,13 +102,21 @@ class ResendEncoder:
         stripped = _STRIPPED_OF_FINAL if resend.is_final else _STRIPPED
         edited = EditedProperties(parts.properties, stripped, _READ)
         found = edited.found
+        message_id = self._next_id()
+        check = check_of(
+            resend.redelivery_id,
+            resend.redelivery_count,
+            resend.destination,
+            # Why: the broker's own number and the original transaction are no part of it.
+            message_id[:-9],
+        )
         added = [
             string_entry(PROPERTY_REDELIVERY_ID, resend.redelivery_id),
             int_entry(PROPERTY_REDELIVERY_COUNT, resend.redelivery_count),
             long_entry(PROPERTY_REDELIVERY_DELAY, resend.redelivery_delay_ms),
+            string_entry(PROPERTY_REDELIVERY_CHECK, check),
+            *_original_id(resend, parts, found),
         ]
-        if not parts.text_view[0] and _ORIGINAL_MESSAGE_ID not in found:
-            added.append(string_entry(PROPERTY_ORIGINAL_MESSAGE_ID, message_id_text(parts)))
         timestamp_ms, expiration_ms = parts.timestamp_ms, 0
         if resend.is_final:
             original_destination, persistent, counter = parts.original_destination, 1, 0
@@ -125,7 +142,7 @@ class ResendEncoder:
                 original_destination,
                 b"\x01\x6e",
                 parts.text_view,
-                self._next_id(),
+                message_id,
                 parts.group,
                 bytes((persistent,)),
                 _LONG.pack(expiration_ms),
@@ -250,3 +267,17 @@ class ResendEncoder:
         """Return producer, sequences and the null original transaction that follow a text view."""
         self._sequence += 1
         return self._producer + _TWO_LONGS.pack(self._sequence, 0) + codec.NULL
+
+
+def _original_id(
+    resend: Resend, parts: MessageParts, found: Mapping[bytes, PropertyValue]
+) -> list[bytes]:
+    """Return the entry of the original message id; none where the message shows it itself."""
+    original_id = found.get(_ORIGINAL_MESSAGE_ID)
+    # Why: on a copy it is that of the message from which an application copied it.
+    is_return = found.get(_REDELIVERY_ID) == resend.redelivery_id
+    if not is_return or not isinstance(original_id, str):
+        if parts.text_view[0]:
+            return []
+        original_id = message_id_text(parts)
+    return [string_entry(PROPERTY_ORIGINAL_MESSAGE_ID, original_id)]

@@ -49,7 +49,7 @@ class QueueWatch(ClassicQueues):
     def _take_in(self, consumer: Consumer, field: bytes, message: bytes | None) -> None:
         if message is None:
             return
-        message_id = read_dead_letter(message, 0)[1]
+        message_id = read_dead_letter(message, None, 0)[1]
         handle = Handle(consumer, field, message_id, 0)
         self._connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, handle, handle))
         told = read_destination_info(message)

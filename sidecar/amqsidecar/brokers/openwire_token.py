@@ -33,7 +33,7 @@ class TokenQueue(TokenChoice[Handle]):
     def _take_in(self, consumer: Consumer, field: bytes, message: bytes | None) -> None:
         cycle = None if message is None else read_cycle(message)
         if message is not None and cycle is not None:
-            message_id = read_dead_letter(message, 0)[1]
+            message_id = read_dead_letter(message, None, 0)[1]
             self._tokens.append((cycle, Handle(consumer, field, message_id, 0)))
 
     def _remove(self, held: Handle) -> None:

@@ -30,6 +30,7 @@ from amqsidecar.brokers.stomp_artemis_suspects import Suspects
 from amqsidecar.brokers.stomp_connection import Refused, StompConnection, error_text
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
+from amqsidecar.model.provenance import Provenance
 
 # Bound: a selector names no more; what comes beyond stays in hand.
 _EXCLUDED_MAX = 100
@@ -125,9 +126,11 @@ class Intake:
             in_hand.reading.in_hand += 1
             queue = in_hand.reading.queue
             arrived = in_hand.arrived
-            provenance = read_provenance(
-                arrived.headers, arrived.number, expires=queue.expires, read_origin=read_origin
-            )
+            provenance = _read(arrived, queue, read_origin)
+            if provenance.redelivery_id is None and in_hand.listed is None:
+                unnamed = _without_id(arrived)
+                if unnamed is not arrived:
+                    arrived, provenance = unnamed, _read(unnamed, queue, read_origin)
             deliveries.append(Delivery(in_hand, queue.destination, arrived.message, provenance))
         return deliveries
 
@@ -255,10 +258,27 @@ class Intake:
 
 def _named(arrived: Arrived, listed: Listed) -> Arrived:
     """Add the JMSMessageID, which only the management shows."""
-    if not listed.message_id or _ORIGINAL_ID in dict(arrived.headers):
+    if not listed.message_id:
         return arrived
+    arrived = _without_id(arrived)
     headers = [*arrived.headers, (_ORIGINAL_ID, listed.message_id.encode())]
     return arrived._replace(headers=headers)
+
+
+def _without_id(arrived: Arrived) -> Arrived:
+    """Remove the JMSMessageID of the message from which an application copied this one."""
+    headers = [header for header in arrived.headers if header[0] != _ORIGINAL_ID]
+    return arrived if len(headers) == len(arrived.headers) else arrived._replace(headers=headers)
+
+
+def _read(arrived: Arrived, queue: IntakeQueue, read_origin: OriginReader) -> Provenance:
+    return read_provenance(
+        arrived.headers,
+        arrived.number,
+        queue.destination,
+        expires=queue.expires,
+        read_origin=read_origin,
+    )
 
 
 def _exclude(reading: Reading, arrived: Arrived) -> None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from amqsidecar.broker import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
@@ -30,6 +31,7 @@ from amqsidecar.brokers.amqp_message import (
     Origin,
     OriginReader,
 )
+from amqsidecar.brokers.redelivery_mark import Marks, check_of, life_of
 from amqsidecar.brokers.stomp_frame import Frame, Header, first, kept, parse_kept
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination
@@ -37,6 +39,7 @@ from amqsidecar.model.provenance import Provenance
 
 _LENGTH: Final = b"content-length"
 _ORIGIN_PREFIXES = (b"_AMQ_ORIG_", b"_HQ_ORIG_")
+_ANNOTATED_ORIGIN: Final = b"JMS_AMQP_MA_x-opt-ORIG-"
 _ACTUAL_EXPIRIES = frozenset((b"_AMQ_ACTUAL_EXPIRY", b"_HQ_ACTUAL_EXPIRY"))
 _ORIGIN_BYTES_MAX: Final = 2048
 _NUMBER_DIGITS_MAX: Final = 19
@@ -65,13 +68,15 @@ _ORDERS = frozenset(
 )
 _MARKS_OF_OTHERS = frozenset((b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS"))
 _STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
-_OURS = frozenset(
-    name.encode()
-    for name in (PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_DELAY)
-)
 _DUPLICATE = DUPLICATE_ID.encode()
 _ORIGINAL_DUPLICATE = PROPERTY_ORIGINAL_DUPLICATE_ID.encode()
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
+_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
+_REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
+_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
+_MARKS = frozenset((_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_DELAY, _REDELIVERY_CHECK))
+# Why none: nothing that a SEND could know stays on the message, and STOMP makes no ids.
+_NO_IDENTITY: Final = b""
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _CAUSE = PROPERTY_CAUSE.encode()
 
@@ -155,14 +160,20 @@ def is_marked_by_others(headers: Sequence[Header]) -> bool:
 
 
 def read_provenance(
-    headers: Sequence[Header], number: int, *, expires: bool, read_origin: OriginReader
+    headers: Sequence[Header],
+    number: int,
+    source: Destination,
+    *,
+    expires: bool,
+    read_origin: OriginReader,
 ) -> Provenance:
     """Return what a dead letter tells about its past; never raises.
 
     Args:
         headers: of the message, as `read_frame` leaves them.
         number: the broker's number of it; its name where it has no other.
-        expires: whether it was found in a queue for expired messages.
+        source: the queue that it was found in.
+        expires: whether that is a queue for expired messages.
         read_origin: turns what the broker wrote into a destination.
     """
     found: dict[bytes, bytes] = {}
@@ -176,7 +187,23 @@ def read_provenance(
             destination, problem = read_origin(origin)
     except UndecodableMessage as undecodable:
         problem = f"it can't be taken apart: {undecodable}"
-    redelivery_id = _text(found.get(_REDELIVERY_ID)) or None
+    redelivery_id, redelivery_count = None, 0
+    is_given_up = b"_AMQ_ORIG_MESSAGE_ID" not in found
+    # Why: a sidecar sends over STOMP, which leaves no such mark.
+    is_copy = not is_given_up and any(
+        name in _MARKS_OF_OTHERS or name.startswith(b"__HDR_") for name in found
+    )
+    if _REDELIVERY_ID in found and not is_copy:
+        redelivery_id, redelivery_count = life_of(
+            Marks(
+                _text(found[_REDELIVERY_ID]) or None,
+                _count(found.get(_REDELIVERY_COUNT)),
+                _text(found.get(_REDELIVERY_CHECK)),
+            ),
+            (destination, source),
+            _NO_IDENTITY,
+            is_given_up=is_given_up,
+        )
     message_id = _text(found.get(_ORIGINAL_ID)) or _text(found.get(b"NATIVE_MESSAGE_ID"))
     return Provenance(
         origin=destination,
@@ -184,10 +211,7 @@ def read_provenance(
         expired=expires or any(name in found for name in _ACTUAL_EXPIRIES),
         message_id=message_id or f"artemis:{number}",
         redelivery_id=redelivery_id,
-        # Why: a sidecar writes both; a count alone is a stranger's.
-        redelivery_count=_count(found.get(PROPERTY_REDELIVERY_COUNT.encode()))
-        if redelivery_id
-        else 0,
+        redelivery_count=redelivery_count,
         persistent=found.get(b"persistent") == b"true",
         problem=problem,
     )
@@ -250,6 +274,9 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
         sent.append((_LENGTH, b"%d" % len(body)))
     if resend.is_final and resend.expiration_ms > 0:
         sent.append((b"expires", b"%d" % (now_ms + resend.expiration_ms)))
+    check = check_of(
+        resend.redelivery_id, resend.redelivery_count, resend.destination, _NO_IDENTITY
+    )
     seen: set[bytes] = set()
     for name, value in headers:
         is_second = name in seen
@@ -264,15 +291,17 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
             sent.append((name, value))
     sent += [
         (_REDELIVERY_ID, resend.redelivery_id.encode()),
-        (PROPERTY_REDELIVERY_COUNT.encode(), b"%d" % resend.redelivery_count),
-        (PROPERTY_REDELIVERY_DELAY.encode(), b"%d" % resend.redelivery_delay_ms),
+        (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
+        (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
+        (_REDELIVERY_CHECK, check.encode()),
     ]
     return sent, body
 
 
 def _is_cut(name: bytes, is_final: bool) -> bool:
-    if name in _ORDERS or name in _OURS or name.startswith((b"__HDR_", b"_AMQ_ROUTE_TO")):
+    if name in _ORDERS or name in _MARKS or name.startswith((b"__HDR_", b"_AMQ_ROUTE_TO")):
         return True
     if is_final:
         return False
-    return name.startswith(_ORIGIN_PREFIXES) or name in (*_ACTUAL_EXPIRIES, _CAUSE)
+    is_origin = name.startswith((*_ORIGIN_PREFIXES, _ANNOTATED_ORIGIN))
+    return is_origin or name in (*_ACTUAL_EXPIRIES, _CAUSE)

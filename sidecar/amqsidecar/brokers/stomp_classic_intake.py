@@ -255,7 +255,7 @@ class QueueReader:
         while one.proven and len(deliveries) < limit and one.name is not None:
             message, origin = one.proven.popleft()
             one.in_hand += 1
-            told = provenance(message, origin, now_ms)
+            told = provenance(message, self.destination, origin, now_ms)
             handle = Handle(one, one.name, message.ack)
             deliveries.append(Delivery(handle, self.destination, message.kept, told))
         return deliveries

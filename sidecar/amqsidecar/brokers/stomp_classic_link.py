@@ -591,7 +591,7 @@ class StompClassicLink:
                 raise BrokerRefused(f"can't browse {source}: {cause}") from cause
             now_ms = self._clock.now_ms()
             for message in map(shown, frames):
-                told = provenance(message, message.origin, now_ms)
+                told = provenance(message, source, message.origin, now_ms)
                 found.append(Delivery(None, source, message.kept, told))
         return found
 

@@ -15,6 +15,7 @@ import msgspec
 from amqsidecar.broker import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
     PROPERTY_REDELIVERY_COUNT,
     PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
@@ -23,6 +24,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.classic_cause import tells_expiry, tells_store_duplicate
 from amqsidecar.brokers.classic_mode import KeepsNonPersistent, always_keeps
+from amqsidecar.brokers.redelivery_mark import Marks, check_of, life_of
 from amqsidecar.brokers.stomp_frame import (
     Frame,
     Header,
@@ -50,6 +52,8 @@ _ORIGINAL_DESTINATION = b"original-destination"
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
 _REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
 _REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
+_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
+_MARKS = frozenset((_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_DELAY, _REDELIVERY_CHECK))
 _ORIGINAL_MESSAGE_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _OWN_ORIGINAL_DESTINATION = PROPERTY_ORIGINAL_DESTINATION.encode()
 
@@ -65,13 +69,11 @@ _SCHEDULED = b"AMQ_SCHEDULED_"
 _STRIPPED = frozenset(
     (
         *(_ORIGINAL_EXPIRATION, _ORIGINAL_DELIVERY_MODE, _CAUSE, b"scheduledJobId"),
-        *(_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_DELAY, _OWN_ORIGINAL_DESTINATION),
-        PROPERTY_CAUSE.encode(),
+        *(_OWN_ORIGINAL_DESTINATION, PROPERTY_CAUSE.encode()),
+        *(_ORIGINAL_MESSAGE_ID, *_MARKS),
     )
 )
-_STRIPPED_OF_FINAL = frozenset(
-    (b"scheduledJobId", _REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_DELAY)
-)
+_STRIPPED_OF_FINAL = _MARKS | {b"scheduledJobId", _ORIGINAL_MESSAGE_ID}
 
 _INT_MAX = 2**31 - 1
 _REAL_ID = re.compile(rb".+:-?\d+:-?\d+:\d+", re.DOTALL)
@@ -164,11 +166,14 @@ def _origin(value: bytes | None) -> Destination | str:
     return origin
 
 
-def provenance(message: Shown, origin: Destination | str, now_ms: int) -> Provenance:
+def provenance(
+    message: Shown, source: Destination, origin: Destination | str, now_ms: int
+) -> Provenance:
     """Return what a dead letter tells of its past.
 
     Args:
         message: what its frame shows.
+        source: the queue that it was found in.
         origin: where it died; a text = why that can't be told.
         now_ms: without a cause, what had to expire before now has expired.
     """
@@ -179,21 +184,43 @@ def provenance(message: Shown, origin: Destination | str, now_ms: int) -> Proven
         is_expired = 0 < _number(found.get(_ORIGINAL_EXPIRATION)) < now_ms
     else:
         is_expired = tells_expiry(cause_text, _number(found.get(b"timestamp")))
-    redelivery_id = found.get(_REDELIVERY_ID, b"").decode(errors="replace") or None
-    count = _number(found.get(_REDELIVERY_COUNT))
+    place = None if isinstance(origin, str) else origin
+    redelivery_id, redelivery_count = None, 0
+    # Why: a sidecar sends over STOMP; what another kind of client has made is a copy.
+    is_stomp_made = _STOMP_MADE_ID.fullmatch(message.message_id) is not None
+    if is_stomp_made and _REDELIVERY_ID in found:
+        count = _number(found.get(_REDELIVERY_COUNT))
+        redelivery_id, redelivery_count = life_of(
+            Marks(
+                found[_REDELIVERY_ID].decode(errors="replace") or None,
+                count if 0 <= count < 2**31 else 0,
+                found.get(_REDELIVERY_CHECK, b"").decode(errors="replace"),
+            ),
+            (place, source),
+            _identity(_number(found.get(b"timestamp"))),
+            is_given_up=False,
+        )
     mode = found.get(_ORIGINAL_DELIVERY_MODE)
     return Provenance(
-        origin=None if isinstance(origin, str) else origin,
+        origin=place,
         cause=cause_text,
         expired=is_expired,
         is_store_duplicate=tells_store_duplicate(cause_text or ""),
         message_id=message.message_id.decode(errors="replace"),
         redelivery_id=redelivery_id,
-        # Why: a sidecar writes both; a count alone is a stranger's.
-        redelivery_count=count if redelivery_id and 0 <= count < 2**31 else 0,
+        redelivery_count=redelivery_count,
         persistent=found.get(b"persistent") == b"true" and mode != b"NON_PERSISTENT",
         problem=origin if isinstance(origin, str) else None,
     )
+
+
+def _identity(timestamp_ms: int) -> bytes:
+    """Return what stays through death; clients set another time on what they send.
+
+    The connection, with which the broker begins the message id, would tell more, but a STOMP client
+    is not told its own: `session` of the CONNECTED frame is the client id.
+    """
+    return b"%d" % timestamp_ms
 
 
 def _number(value: bytes | None) -> int:
@@ -283,7 +310,8 @@ class ResendEncoder:
         headers, body = parse_kept(resend.message)
         found = dict(reversed(headers))
         out = [destination_header(resend.destination), (b"transaction", transaction), *receipt]
-        out += self._lifetime(resend, found, now_ms)
+        timestamp_ms, lifetime = self._lifetime(resend, found, now_ms)
+        out += lifetime
         out += [
             (name, found[name])
             for name in (b"priority", b"correlation-id", b"reply-to", b"type")
@@ -297,7 +325,7 @@ class ResendEncoder:
             for name, value in headers
             if name not in _FIELDS and name not in stripped and not name.startswith(_SCHEDULED)
         ]
-        out += self._ours(resend, found)
+        out += self._ours(resend, found, timestamp_ms)
         for header in out:
             if header[0] != _CAUSE and is_too_long(header):
                 raise UndecodableMessage(
@@ -306,8 +334,10 @@ class ResendEncoder:
                 )
         return encode("SEND", [_cut(header) for header in out], body)
 
-    def _lifetime(self, resend: Resend, found: dict[bytes, bytes], now_ms: int) -> list[Header]:
-        """Return persistence, timestamp and expiry."""
+    def _lifetime(
+        self, resend: Resend, found: dict[bytes, bytes], now_ms: int
+    ) -> tuple[int, list[Header]]:
+        """Return the timestamp, and the headers for it, for persistence and expiry."""
         timestamp_ms, expiration_ms = _number(found.get(b"timestamp")), 0
         persistent = b"true"
         if resend.is_final:
@@ -325,17 +355,28 @@ class ResendEncoder:
         headers = [(b"persistent", persistent), (b"timestamp", b"%d" % timestamp_ms)]
         if expiration_ms:
             headers.append((b"expires", b"%d" % expiration_ms))
-        return headers
+        return timestamp_ms, headers
 
     @staticmethod
-    def _ours(resend: Resend, found: dict[bytes, bytes]) -> list[Header]:
+    def _ours(resend: Resend, found: dict[bytes, bytes], timestamp_ms: int) -> list[Header]:
+        check = check_of(
+            resend.redelivery_id,
+            resend.redelivery_count,
+            resend.destination,
+            _identity(timestamp_ms),
+        )
         headers = [
             (_REDELIVERY_ID, resend.redelivery_id.encode()),
             (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
             (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
+            (_REDELIVERY_CHECK, check.encode()),
         ]
-        if _ORIGINAL_MESSAGE_ID not in found and b"message-id" in found:
-            headers.append((_ORIGINAL_MESSAGE_ID, found[b"message-id"]))
+        # Why: on a copy the original id is that of the message from which it was copied.
+        is_return = found.get(_REDELIVERY_ID) == resend.redelivery_id.encode()
+        original_id = found.get(_ORIGINAL_MESSAGE_ID) if is_return else None
+        original_id = original_id or found.get(b"message-id")
+        if original_id is not None:
+            headers.append((_ORIGINAL_MESSAGE_ID, original_id))
         if not resend.is_final:
             # Why: Classic takes it as the delivery count that consumers see, 1-based, and ends the
             # connection where it is no int of Java.

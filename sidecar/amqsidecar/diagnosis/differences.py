@@ -23,7 +23,9 @@ class Difference(NamedTuple):
 DIFFERENCES: Mapping[str, Difference] = {
     "marks": Difference(
         False,
-        "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount` and `redeliveryDelay` are added.",
+        "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount`, `amqsidecarRedeliveryCheck` and "
+        "`redeliveryDelay` are added; a producer's own `redeliveryDelay` is replaced, as the "
+        "in-broker plugin does.",
     ),
     "original-id": Difference(
         False, "The original message id is added as `amqsidecarOriginalMessageId`."
