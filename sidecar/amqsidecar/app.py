@@ -30,6 +30,12 @@ from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judge import PropertiesOf, no_group, no_properties
 from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.engine.resend_copies import (
+    ResendProblem,
+    classic_resend_problem,
+    no_resend_problem,
+    resend_warnings,
+)
 from amqsidecar.engine.telling import CycleStats
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.links import LinkMaker
@@ -99,6 +105,9 @@ class _Rules:
         self._kind: BrokerKind | None = None
         for warning in () if self.given is None else self.given.warnings:
             log.warning("policy_warning", meaning=warning)
+        if self.classic is not None:
+            for reason in resend_warnings(self.classic.interceptors, config.redelivery.allow):
+                log.warning("redeliveries_parked", meaning=reason)
 
     def decider(self, link: Link) -> Decider:
         expected = self._config.broker.expected_kind
@@ -141,6 +150,12 @@ class _Rules:
         return (
             named_origin if self.classic is None else ClassicOrigins(self.classic.dead_letter).find
         )
+
+    def resend_problem(self) -> ResendProblem:
+        """Return what tells where Classic would copy a re-send, as far as its rules are given."""
+        if self.classic is None:
+            return no_resend_problem
+        return classic_resend_problem(self.classic.interceptors, self._config.redelivery.allow)
 
     def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
         """Return what tells into which queue Classic put what died."""
@@ -349,6 +364,7 @@ def run_observer(config: Config) -> int:
             metrics, LogObserved(clock, config.observe.max_log_lines, gates_at=gates_at(config))
         ),
         true_origin=rules.true_origin(),
+        resend_problem=rules.resend_problem(),
         cause_of=chosen_cause(config.intake.cause_properties),
     )
     with (
@@ -475,6 +491,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             observe=observe,
             crash_point=crash_point,
             true_origin=rules.true_origin(),
+            resend_problem=rules.resend_problem(),
             properties_of=_properties_of(config),
             cause_of=chosen_cause(config.intake.cause_properties),
             group_of=group_of if need_groups(gates) else no_group,

@@ -90,6 +90,7 @@ def serving_http(
                 intake_queues=config.intake.queues,
                 final_suffix=config.redelivery.final_suffix,
                 parks_topics=config.policy.topics is TopicPolicy.PARK,
+                allowed=config.redelivery.allow,
                 gates_at=gates_at,
             ),
             reports=config.http.reports,

@@ -10,10 +10,14 @@ from amqsidecar.model.destination import Destination, DestinationKind, queue, to
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
+    CompositeDestination,
     DeadLetterRules,
+    DestinationInterceptors,
     DiscardingDeadLetterStrategy,
     DiscardingRules,
+    ForwardTo,
     IndividualDeadLetterStrategy,
+    MirroredQueues,
     PluginRules,
     PolicyEntry,
     RedeliveryEntry,
@@ -69,6 +73,91 @@ def _problems(text: str, environment: Mapping[str, str] | None = None) -> list[s
 
 def _at(line: int, name: str = "full.activemq.xml") -> RuleSource:
     return RuleSource(name, line)
+
+
+_VIRTUAL = "org.apache.activemq.broker.region.virtual."
+
+
+def _interceptors(content: str, attributes: str = "") -> DestinationInterceptors:
+    text = _broker(attributes=attributes)
+    inside = f"<destinationInterceptors>{content}</destinationInterceptors>"
+    return _read(text.replace("<destinationPolicy>", f"{inside}<destinationPolicy>")).interceptors
+
+
+def _virtual(destinations: str) -> str:
+    return (
+        "<virtualDestinationInterceptor><virtualDestinations>"
+        f"{destinations}</virtualDestinations></virtualDestinationInterceptor>"
+    )
+
+
+def test_composites_and_mirrors_arrive_with_file_and_line() -> None:
+    """All that a redelivery may meet, whatever else stands there."""
+    found = _interceptors(
+        _virtual(
+            '<virtualTopic name="VirtualTopic.>"/>'
+            '<compositeQueue name="orders.>" forwardOnly="false" sendWhenNotMatched="true">'
+            '<forwardTo><queue physicalName="copy"/><topic physicalName="news"/>'
+            '<filteredDestination selector="a = \'b\'" queue="filtered"/>'
+            '<filteredDestination queue="never"/></forwardTo></compositeQueue>'
+            '<compositeTopic name="prices"/>'
+        )
+        + '<mirroredQueue prefix="M." postfix=".x"/>',
+        'useTempMirroredQueues="false" useMirroredQueues="true"',
+    )
+    at = RuleSource("a.xml", 1)
+    assert found == DestinationInterceptors(
+        composites=(
+            CompositeDestination(
+                destinations=(queue("orders.>"),),
+                forward_to=(
+                    ForwardTo(destination=queue("copy")),
+                    ForwardTo(destination=topic("news")),
+                    ForwardTo(destination=queue("filtered"), selector="a = 'b'"),
+                ),
+                forward_only=False,
+                send_when_not_matched=True,
+                source=at,
+            ),
+            CompositeDestination(destinations=(topic("prices"),), source=at),
+        ),
+        mirrored_queues=MirroredQueues(prefix="M.", postfix=".x", temporary=False, source=at),
+    )
+    assert found.are_known
+
+
+@pytest.mark.parametrize(
+    ("attribute", "is_mirrored"), [("", False), ('useMirroredQueues="true"', True)]
+)
+def test_queues_are_mirrored_by_an_attribute_of_the_broker(
+    attribute: str, is_mirrored: bool
+) -> None:
+    """Only where no interceptors are written: these take its place."""
+    without = _read(_broker(attributes=attribute)).interceptors
+    assert (without.mirrored_queues is not None) is is_mirrored
+    assert _interceptors(_virtual(""), attribute).mirrored_queues is None
+
+
+def test_interceptors_may_be_spring_beans() -> None:
+    found = _interceptors(
+        _virtual(
+            '<bean xmlns="http://www.springframework.org/schema/beans" '
+            f'class="{_VIRTUAL}CompositeQueue"><property name="name" value="orders"/>'
+            '<property name="forwardTo"><list><bean class="org.apache.activemq.command.'
+            'ActiveMQQueue"><constructor-arg value="copy"/></bean></list></property></bean>'
+        )
+    )
+    [composite] = found.composites
+    assert composite.destinations == (queue("orders"),)
+    assert composite.forward_to == (ForwardTo(destination=queue("copy")),)
+
+
+def test_an_interceptor_that_is_not_known_is_named_in_a_warning() -> None:
+    text = _broker().replace(
+        "<destinationPolicy>",
+        "<destinationInterceptors><ownInterceptor/></destinationInterceptors><destinationPolicy>",
+    )
+    assert any("interceptor ownInterceptor" in one for one in _read(text).warnings)
 
 
 def test_a_file_with_everything() -> None:

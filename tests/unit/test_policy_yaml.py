@@ -20,10 +20,14 @@ from amqsidecar.policy.artemis_rules import (
 from amqsidecar.policy.chain import Chain
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
+    CompositeDestination,
     DeadLetterRules,
+    DestinationInterceptors,
     DiscardingDeadLetterStrategy,
     DiscardingRules,
+    ForwardTo,
     IndividualDeadLetterStrategy,
+    MirroredQueues,
     PluginRules,
     PolicyEntry,
     RedeliveryEntry,
@@ -125,6 +129,34 @@ def test_only_what_is_said_of_strategies_is_known(tmp_path: Path) -> None:
         assert isinstance(rules, ClassicRules)
         known[name] = rules.dead_letter.is_known
     assert known == {"silent.yaml": False, "told.yaml": True, "silent.xml": True}
+
+
+def test_interceptors_are_known_only_where_something_is_said_of_them() -> None:
+    said = _read("plugins: []\ndestination_interceptors: {}\n")
+    silent = _read("plugins: []\n")
+    assert isinstance(said, ClassicRules)
+    assert isinstance(silent, ClassicRules)
+    assert (said.interceptors.are_known, silent.interceptors.are_known) == (True, False)
+
+
+def test_what_is_wrong_with_interceptors_is_refused_with_its_line() -> None:
+    text = """\
+plugins: []
+destination_interceptors:
+  composites:
+    - queue: orders
+      forward_only: maybe
+      forward_to:
+        - selector: a = 1
+  mirrored_queues: {prefx: m}
+"""
+    assert _problems(text) == [
+        "p.yaml:7: queue, topic, temp_queue, temp_topic: expected exactly one of these, found "
+        "none of them",
+        "p.yaml:4: forward_only: expected true or false, found 'maybe'",
+        "p.yaml:8: prefx: there is no such option; known here: postfix, prefix, temporary",
+    ]
+    assert "expected a mapping" in _problems("plugins: []\ndestination_interceptors: 1\n")[0]
 
 
 def test_artemis_policy_with_lines() -> None:
@@ -331,19 +363,49 @@ _POLICY_ENTRIES = st.builds(
 )
 
 
+_INTERCEPTORS = st.builds(
+    DestinationInterceptors,
+    composites=st.lists(
+        st.builds(
+            CompositeDestination,
+            destinations=_PATTERNS,
+            forward_to=st.lists(
+                st.builds(
+                    ForwardTo,
+                    destination=_DESTINATIONS,
+                    selector=st.none() | st.sampled_from(["a = 'b: c'", "n < 3 AND x IS NULL"]),
+                ),
+                max_size=3,
+            ).map(tuple),
+            forward_only=st.booleans(),
+            send_when_not_matched=st.booleans(),
+            source=st.just(DEFAULTS),
+        ),
+        max_size=3,
+    ).map(tuple),
+    mirrored_queues=st.none()
+    | st.builds(MirroredQueues, prefix=st.text("M.", max_size=2), source=st.just(DEFAULTS)),
+)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(_PLUGIN_RULES, max_size=3).map(tuple),
     st.lists(_POLICY_ENTRIES, max_size=3).map(tuple),
+    _INTERCEPTORS,
     st.booleans(),
 )
 def test_round_trip_of_classic_rules(
-    plugins: tuple[PluginRules, ...], entries: tuple[PolicyEntry, ...], scheduler_support: bool
+    plugins: tuple[PluginRules, ...],
+    entries: tuple[PolicyEntry, ...],
+    interceptors: DestinationInterceptors,
+    scheduler_support: bool,
 ) -> None:
-    """Write, read: the same plugins and strategies in the same order."""
+    """Write, read: the same plugins, strategies and interceptors in the same order."""
     rules = ClassicRules(
         plugins=plugins,
         dead_letter=DeadLetterRules(entries=entries),
+        interceptors=interceptors,
         scheduler_support=scheduler_support,
     )
     assert _without_sources(_read(write_yaml(rules))) == _without_sources(rules)

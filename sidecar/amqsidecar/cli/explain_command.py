@@ -123,6 +123,7 @@ def explain(
         intake_queues=config.intake.queues,
         final_suffix=config.redelivery.final_suffix,
         parks_topics=config.policy.topics is TopicPolicy.PARK,
+        allowed=config.redelivery.allow,
         chance=chance,
         gates_at=gates_at(config),
     ).explainer_of(rules)

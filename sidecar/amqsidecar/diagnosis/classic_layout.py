@@ -1,9 +1,16 @@
 """Judges the dead-letter rules of a Classic broker, as far as its activemq.xml is given."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.model.destination import Destination
+from amqsidecar.engine.resend_copies import (
+    composite_line,
+    composite_problem,
+    keeps_nothing,
+    mirror_problem,
+)
+from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DeadLetterStrategy,
@@ -100,6 +107,55 @@ def _finding(severity: Severity, subject: str, what: str, mend: str = "") -> Fin
     return Finding(
         check=Check.DEAD_LETTERS, severity=severity, subject=subject, what=what, mend=mend
     )
+
+
+def interceptor_findings(
+    rules: ClassicRules | None, allowed: Collection[ResendEffect]
+) -> Iterator[Finding]:
+    """Yield what copies a redelivery that goes to its origin, and what becomes of it.
+
+    Args:
+        rules: None = none were given.
+        allowed: what the operator allows to copy it.
+    """
+    if rules is None or not rules.interceptors.are_known:
+        yield _origin_finding(
+            Severity.NOTE,
+            "policy.source",
+            "no client can see whether the broker has composite destinations or mirrored queues, "
+            "which would copy each redelivery once more: name its activemq.xml as policy.source, "
+            "or write into the policy which there are ({} = none)",
+            "destination_interceptors: {}",
+        )
+        return
+    for composite in rules.interceptors.composites:
+        subject, problem = describe_pattern(composite.destinations), composite_problem(composite)
+        if keeps_nothing(composite):
+            what = "the composite is forwardOnly: messages die where it forwards them, not in it"
+            yield _origin_finding(Severity.OK, subject, f"{composite.source}: {what}")
+        elif problem is None:
+            what = "the composite forwards no redelivery"
+            yield _origin_finding(Severity.OK, subject, f"{composite.source}: {what}")
+        else:
+            line, is_allowed = composite_line(composite), ResendEffect.COMPOSITE in allowed
+            yield _copied(subject, problem, line, is_allowed=is_allowed)
+    mirror = rules.interceptors.mirrored_queues
+    if mirror is not None:
+        line, is_allowed = f"redelivery: {{allow: [{ResendEffect.MIRROR}]}}", "mirror" in allowed
+        problem = mirror_problem(mirror, queue(">"))
+        yield _copied('queue=">"', problem, line, is_allowed=is_allowed)
+
+
+def _copied(subject: str, problem: str, mend: str, *, is_allowed: bool) -> Finding:
+    if is_allowed:
+        return _origin_finding(Severity.NOTE, subject, f"{problem}; redelivery.allow permits it")
+    return _origin_finding(
+        Severity.WARNING, subject, f"{problem}: redeliveries there are parked", mend
+    )
+
+
+def _origin_finding(severity: Severity, subject: str, what: str, mend: str = "") -> Finding:
+    return Finding(check=Check.ORIGINS, severity=severity, subject=subject, what=what, mend=mend)
 
 
 def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:

@@ -23,7 +23,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     unasked_findings,
 )
 from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_findings
-from amqsidecar.diagnosis.classic_layout import layout_findings, token_finding
+from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
@@ -256,7 +256,9 @@ class Doctor:
         rules = self._settings.rules
         self._is_layout_known = self._kind is BrokerKind.CLASSIC or bool(self._settings_of)
         if self._kind is BrokerKind.CLASSIC:
-            self._found += layout_findings(rules if isinstance(rules, ClassicRules) else None)
+            classic = rules if isinstance(rules, ClassicRules) else None
+            self._found += layout_findings(classic)
+            self._found += interceptor_findings(classic, self._settings.allowed_effects)
             return
         if not self._settings_of:
             if isinstance(rules, ArtemisRules) and self._settings.scheme.startswith("amqp"):

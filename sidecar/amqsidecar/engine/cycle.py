@@ -121,7 +121,7 @@ class CycleEngine:
         self._crash_point = crash_point
         self._wake_at = wake_at
         self._recovery = Recovery(link, store, clock, observe, adopts_tokens=adopts_tokens)
-        self._dispatch = Dispatch(link, judge.is_intake, self._blockages, self._losses, clock)
+        self._dispatch = Dispatch(link, judge, self._blockages, self._losses, clock)
         self._cycle = 0
         self._uid = ""
         self._owes: tuple[str, int] | None = None

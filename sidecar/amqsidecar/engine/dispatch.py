@@ -1,14 +1,15 @@
 """Which of the due rows are sent now, which wait for their destination, and which are parked."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from amqsidecar.broker import AsksRoutesAhead, KnowsResendEffects, Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.judge import Judging
 from amqsidecar.engine.loss import Losses
-from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import DueRow
 from amqsidecar.store import StoreTransaction
@@ -40,13 +41,13 @@ class Dispatch:
     def __init__(
         self,
         link: Link,
-        is_intake: Callable[[Destination], bool],
+        judge: Judging,
         blockages: Blockages,
         losses: Losses,
         clock: Clock,
     ) -> None:
         self._link = link
-        self._is_intake = is_intake
+        self._judge = judge
         self._blockages = blockages
         self._losses = losses
         self._clock = clock
@@ -162,15 +163,20 @@ class Dispatch:
         if row.is_final:
             return None
         destination = parse_destination(row.destination)
-        if self._is_intake(destination):
+        if self._judge.is_intake(destination):
             return (
                 f"{row.destination} is a dead-letter queue that is read here: it would come back "
                 "without its past; cancel it to move it to the final dead-letter queue"
             )
+        reason = self._judge.resend_problem(destination)
         # Why only in its turn: the link may have to ask the broker.
-        if row.destination in in_turn and isinstance(self._link, KnowsResendEffects):
+        if (
+            reason is None
+            and row.destination in in_turn
+            and isinstance(self._link, KnowsResendEffects)
+        ):
             return self._link.resend_problem(destination)
-        return None
+        return reason
 
     def _alone(self, sendable: list[DueRow]) -> list[DueRow]:
         """Return all of these rows, or only the first one that may end the link."""

@@ -12,6 +12,7 @@ import msgspec
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
@@ -107,6 +108,10 @@ class Judging(Protocol):
         """Tell whether a destination is one that the intake reads."""
         ...
 
+    def resend_problem(self, destination: Destination, /) -> str | None:
+        """Return why a re-send there would be copied or misrouted; None = it would not."""
+        ...
+
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Verdict:
@@ -119,6 +124,7 @@ class Judge:
 
     Attributes:
         is_intake: tells whether a destination is one that the intake reads.
+        resend_problem: tells why a re-send there would be copied or misrouted; None = it would not.
     """
 
     def __init__(
@@ -131,9 +137,11 @@ class Judge:
         properties_of: PropertiesOf = no_properties,
         cause_of: CauseOf = no_cause,
         group_of: GroupOf = no_group,
+        resend_problem: ResendProblem = no_resend_problem,
     ) -> None:
         self._decider = decider
         self.is_intake = is_intake
+        self.resend_problem = resend_problem
         self._true_origin = true_origin
         self._settings = settings
         self._chance = chance
@@ -207,12 +215,8 @@ class Judge:
         source = draft.delivery.source
         match decision:
             case Redeliver():
-                if self._settings.parks_topics and not origin.is_queue:
-                    return draft.park(
-                        origin,
-                        "its origin is a topic: a re-send would reach every subscriber; set "
-                        "policy.topics to republish if that is what you want",
-                    )
+                if (reason := self._no_resend_reason(origin)) is not None:
+                    return draft.park(origin, reason)
                 return draft.redeliver(origin, decision, is_backlog=is_backlog)
             case DeadLetterTo():
                 return draft.exhaust(
@@ -242,6 +246,15 @@ class Judge:
         if origin.name.startswith(ADVISORY_PREFIX):
             return f"its origin {origin} is an advisory topic: advisories are not redelivered"
         return None
+
+    def _no_resend_reason(self, origin: Destination) -> str | None:
+        """Return why no redelivery may go to an origin; None = it may."""
+        if self._settings.parks_topics and not origin.is_queue:
+            return (
+                "its origin is a topic: a re-send would reach every subscriber; set "
+                "policy.topics to republish if that is what you want"
+            )
+        return self.resend_problem(origin)
 
     def _final(self, decided: Destination, source: Destination) -> Destination:
         """Return where a final dead letter goes: no queue that the intake reads, no topic."""

@@ -47,6 +47,9 @@ class PlanJudge:
         """Tell whether a destination is one that is read."""
         return self._names.covers(destination)
 
+    def resend_problem(self, _destination: Destination, /) -> None:
+        """Return None: a plan is executed on Artemis, whose link says what can be sent where."""
+
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Verdict:

@@ -1,14 +1,16 @@
 """The rules that act: given ones, the broker's defaults, or its settings as read live."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
+from amqsidecar.engine.resend_copies import classic_resend_problem, no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.operations.explain import Explainer, Forecast
 from amqsidecar.plugin import Chance, Plugin
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
@@ -100,6 +102,7 @@ def policies_of(
     intake_queues: Sequence[str],
     final_suffix: str,
     parks_topics: bool,
+    allowed: Collection[ResendEffect] = (),
     chance: Chance | None = None,
     gates_at: GatesAt = no_gates,
 ) -> Policies:
@@ -111,6 +114,7 @@ def policies_of(
         intake_queues: that the operator named; none = they follow from the rules.
         final_suffix: of final dead-letter queues.
         parks_topics: messages of Classic's topics are parked.
+        allowed: see `redelivery.allow`.
         chance: varies delays; None = they are as without collision avoidance.
         gates_at: tells which gates act.
     """
@@ -121,6 +125,11 @@ def policies_of(
             _intake_names(read_by, intake_queues).covers,
             final_suffix=final_suffix,
             parks_topics=parks_topics and isinstance(asked, ClassicRules),
+            resend_problem=(
+                classic_resend_problem(asked.interceptors, allowed)
+                if isinstance(asked, ClassicRules)
+                else no_resend_problem
+            ),
             chance=chance,
             gates_at=gates_at,
         )

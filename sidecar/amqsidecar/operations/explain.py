@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.judge import ADVISORY_PREFIX
+from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, final_queue, parse_destination
@@ -96,6 +97,7 @@ class Explainer:
         *,
         final_suffix: str,
         parks_topics: bool,
+        resend_problem: ResendProblem = no_resend_problem,
         chance: Chance | None = None,
         gates_at: GatesAt = no_gates,
     ) -> None:
@@ -106,6 +108,7 @@ class Explainer:
             is_intake: tells whether a destination is one that the intake reads.
             final_suffix: of final dead-letter queues.
             parks_topics: messages of topics are parked.
+            resend_problem: tells why a re-send would be copied or misrouted, and so is parked.
             chance: varies delays; None = they are as without collision avoidance.
             gates_at: tells which gates act.
         """
@@ -114,6 +117,7 @@ class Explainer:
         self._chance = chance
         self._suffix = final_suffix
         self._parks_topics = parks_topics
+        self._resend_problem = resend_problem
         self._is_intake = lru_cache(8192)(is_intake)
         self._differs_memo = lru_cache(8192)(self._differs)
 
@@ -207,10 +211,8 @@ class Explainer:
         if reason is not UNSET:
             return reason
         if final is None:
-            if self._parks_topics and not origin.is_queue:
-                return (
-                    f"{_PARKS}: a re-send to a topic would reach every subscriber (policy.topics)"
-                )
+            if problem := self._problem_of_resend(origin):
+                return f"{_PARKS}: {problem}"
             return "the sidecar re-sends it at once, as for 0" if is_overdue else UNSET
         if not final.is_queue:
             return (
@@ -221,6 +223,11 @@ class Explainer:
             renamed = final_queue(final, self._suffix)
             return f"the sidecar reads {final}: the final dead letter goes to {renamed}"
         return UNSET
+
+    def _problem_of_resend(self, origin: Destination) -> str | None:
+        if self._parks_topics and not origin.is_queue:
+            return "a re-send to a topic would reach every subscriber (policy.topics)"
+        return self._resend_problem(origin)
 
 
 def _again(dead_letter: DeadLetter, redelivery_count: int) -> DeadLetter:

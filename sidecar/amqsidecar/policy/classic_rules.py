@@ -168,6 +168,73 @@ class DeadLetterRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardTo:
+    """A destination to which a composite destination forwards.
+
+    Attributes:
+        selector: JMS selector of what is forwarded; None = everything.
+
+    Source: org.apache.activemq.broker.region.virtual.FilteredDestination.
+    """
+
+    destination: Destination
+    selector: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositeDestination:
+    """A `compositeQueue` or `compositeTopic`, which forwards each message that is sent to it.
+
+    Attributes:
+        destinations: the pattern of its name; several where the name is a list.
+        forward_only: the destination itself gets no message.
+        send_when_not_matched: the destination itself gets what matches no selector, and only that.
+
+    Source: org.apache.activemq.broker.region.virtual.CompositeDestinationFilter.
+    """
+
+    destinations: tuple[Destination, ...]
+    forward_to: tuple[ForwardTo, ...] = ()
+    forward_only: bool = True
+    send_when_not_matched: bool = False
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredQueues:
+    """A `mirroredQueue`, or `useMirroredQueues`: each message of a queue goes to a topic as well.
+
+    Attributes:
+        prefix, postfix: of the topic's name, around the queue's.
+        temporary: queues that are temporary are mirrored, too.
+
+    Source: org.apache.activemq.broker.region.virtual.MirroredQueue.
+    """
+
+    prefix: str = "VirtualTopic.Mirror."
+    postfix: str = ""
+    temporary: bool = True
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationInterceptors:
+    """What acts on each message that is sent to a destination, as far as it makes copies.
+
+    Virtual topics are not here: they copy what is sent to a topic, and a re-send goes to the queue
+    of one consumer.
+
+    Attributes:
+        mirrored_queues: None = queues have no mirrors.
+        are_known: False = nothing was said of them, so that the broker may have some.
+    """
+
+    composites: tuple[CompositeDestination, ...] = ()
+    mirrored_queues: MirroredQueues | None = None
+    are_known: bool = field(default=True, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRules:
     """One link of the chain: the plugin's name and its options.
 
@@ -188,6 +255,7 @@ class ClassicRules:
 
     Attributes:
         plugins: in the order of the file; the last one is the outermost and is asked first.
+        interceptors: what copies the messages that are sent to a destination.
         warnings: what an operator should know about these rules, one sentence each, with place.
         scheduler_support: the broker's own switch; the in-broker plugin needs it, the sidecar not.
         source: the file.
@@ -195,6 +263,7 @@ class ClassicRules:
 
     plugins: tuple[PluginRules, ...] = ()
     dead_letter: DeadLetterRules = field(default_factory=DeadLetterRules)
+    interceptors: DestinationInterceptors = DestinationInterceptors(are_known=False)
     scheduler_support: bool = False
     warnings: tuple[str, ...] = ()
     source: RuleSource = DEFAULTS

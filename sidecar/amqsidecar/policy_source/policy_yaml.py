@@ -1,8 +1,8 @@
 """Reads our own YAML policies: the brokers' words in snake case, with units.
 
 A policy is either Classic's (`plugins:` in the broker's order, `dead_letter:`,
-`scheduler_support:`) or Artemis's (`address_settings:`, `wildcard_addresses:`,
-`literal_match_markers:`).
+`destination_interceptors:`, `scheduler_support:`) or Artemis's (`address_settings:`,
+`wildcard_addresses:`, `literal_match_markers:`).
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,18 @@ from amqsidecar.policy.artemis_rules import (
     ArtemisRules,
     WildcardSyntax,
 )
-from amqsidecar.policy.classic_rules import ClassicRules, DeadLetterRules, PluginRules
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    DeadLetterRules,
+    PluginRules,
+)
+from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source import artemis_warnings, classic_warnings
+from amqsidecar.policy_source.destination_interceptors import read_interceptor_options
 from amqsidecar.policy_source.yaml_text import NotYaml, read_yaml_text
 
-CLASSIC_KEYS = ("plugins", "dead_letter", "scheduler_support")
+CLASSIC_KEYS = ("plugins", "dead_letter", "destination_interceptors", "scheduler_support")
 ARTEMIS_KEYS = ("address_settings", "wildcard_addresses", "literal_match_markers")
 _SETTINGS = {field.name: str(field.type).split(" ")[0] for field in fields(AddressSettings)}
 _EXPECTED = {
@@ -149,12 +155,22 @@ class _PolicyMapping:
             )
             if isinstance(read, DeadLetterRules):
                 dead_letter = read
+        interceptors = ClassicRules().interceptors
+        written = content.get("destination_interceptors")
+        if isinstance(written, Mapping):
+            place = self._place(content, "destination_interceptors")
+            interceptors = read_interceptor_options(OptionReader(written, place, self.problems))
+        elif written is not None:
+            self._problem(
+                content, "destination_interceptors", "destination_interceptors: expected a mapping"
+            )
         scheduler_support = content.get("scheduler_support", False)
         if not isinstance(scheduler_support, bool):
             self._problem(content, "scheduler_support", "scheduler_support: expected true or false")
         return ClassicRules(
             plugins=tuple(plugins),
             dead_letter=dead_letter,
+            interceptors=interceptors,
             scheduler_support=scheduler_support is True,
             source=self._source,
         )

@@ -20,6 +20,7 @@ _MAX_DEPTH = 32
 # hold any number.
 _MAX_BEANS = 50_000
 _REGION_POLICY = "org.apache.activemq.broker.region.policy."
+_VIRTUAL = "org.apache.activemq.broker.region.virtual."
 _KIND_BY_CLASS = {
     "org.apache.activemq.broker.BrokerService": "broker",
     "org.apache.activemq.xbean.XBeanBrokerService": "broker",
@@ -32,6 +33,12 @@ _KIND_BY_CLASS = {
     _REGION_POLICY + "SharedDeadLetterStrategy": "sharedDeadLetterStrategy",
     _REGION_POLICY + "IndividualDeadLetterStrategy": "individualDeadLetterStrategy",
     _REGION_POLICY + "DiscardingDeadLetterStrategy": "discarding",
+    _VIRTUAL + "VirtualDestinationInterceptor": "virtualDestinationInterceptor",
+    _VIRTUAL + "CompositeQueue": "compositeQueue",
+    _VIRTUAL + "CompositeTopic": "compositeTopic",
+    _VIRTUAL + "FilteredDestination": "filteredDestination",
+    _VIRTUAL + "VirtualTopic": "virtualTopic",
+    _VIRTUAL + "MirroredQueue": "mirroredQueue",
     "org.apache.activemq.command.ActiveMQQueue": "queue",
     "org.apache.activemq.command.ActiveMQTopic": "topic",
     "org.apache.activemq.command.ActiveMQTempQueue": "tempQueue",

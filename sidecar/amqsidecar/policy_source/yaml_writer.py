@@ -12,11 +12,15 @@ from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.policy.artemis_rules import ArtemisRules, WildcardSyntax
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
+    CompositeDestination,
     DeadLetterRules,
     DeadLetterStrategy,
+    DestinationInterceptors,
     DiscardingDeadLetterStrategy,
     DiscardingRules,
+    ForwardTo,
     IndividualDeadLetterStrategy,
+    MirroredQueues,
     PolicyEntry,
     RedeliveryPolicy,
     RedeliveryRules,
@@ -72,6 +76,8 @@ def to_mapping(rules: ClassicRules | ArtemisRules) -> dict[str, object]:
     }
     if rules.dead_letter.entries or rules.dead_letter.default_entry is not None:
         content["dead_letter"] = _dead_letter(rules.dead_letter)
+    if rules.interceptors.are_known:
+        content["destination_interceptors"] = _interceptors(rules.interceptors)
     if rules.scheduler_support:
         content["scheduler_support"] = True
     return content
@@ -138,6 +144,29 @@ def _dead_letter(rules: DeadLetterRules) -> dict[str, object]:
             {**_pattern(entry.destinations), **_entry(entry)} for entry in rules.entries
         ]
     return content
+
+
+def _interceptors(interceptors: DestinationInterceptors) -> dict[str, object]:
+    content: dict[str, object] = {}
+    if interceptors.composites:
+        content["composites"] = [
+            {
+                **_pattern(one.destinations),
+                **_changed(
+                    one, CompositeDestination(destinations=()), {"destinations", "forward_to"}
+                ),
+                "forward_to": [_forward(forward) for forward in one.forward_to],
+            }
+            for one in interceptors.composites
+        ]
+    if interceptors.mirrored_queues is not None:
+        content["mirrored_queues"] = _changed(interceptors.mirrored_queues, MirroredQueues())
+    return content
+
+
+def _forward(forward: ForwardTo) -> dict[str, object]:
+    selector = {} if forward.selector is None else {"selector": forward.selector}
+    return {**_pattern([forward.destination]), **selector}
 
 
 def _entry(entry: PolicyEntry) -> dict[str, object]:

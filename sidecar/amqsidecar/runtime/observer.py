@@ -25,6 +25,7 @@ from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import CauseOf, Judge, JudgeSettings, no_cause
 from amqsidecar.engine.observation import Observation, Observed, Tally
 from amqsidecar.engine.origin import TrueOrigin, named_origin
+from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
 from amqsidecar.model.destination import Destination
 from amqsidecar.plugin import Chance
@@ -94,6 +95,7 @@ class Observer:
         candidates: Candidates | None = None,
         true_origin: TrueOrigin = named_origin,
         cause_of: CauseOf = no_cause,
+        resend_problem: ResendProblem = no_resend_problem,
     ) -> None:
         self._make_link = make_link
         self._make_decider = make_decider
@@ -111,6 +113,7 @@ class Observer:
         )
         self._true_origin = true_origin
         self._cause_of = cause_of
+        self._resend_problem = resend_problem
         self._stop = Flag()
         self._link: Link | None = None
         self._is_up = False
@@ -215,6 +218,7 @@ class Observer:
             self._chance,
             self._true_origin,
             cause_of=self._cause_of,
+            resend_problem=self._resend_problem,
         )
 
     # Where dead letters are

@@ -39,6 +39,7 @@ from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
+from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.engine.telling import Observer
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.model.schedule import StoreState
@@ -165,6 +166,7 @@ class Service:
         properties_of: PropertiesOf = no_properties,
         cause_of: CauseOf = no_cause,
         group_of: GroupOf = no_group,
+        resend_problem: ResendProblem = no_resend_problem,
         candidates: Candidates | None = None,
         gates: Gates | None = None,
     ) -> None:
@@ -182,6 +184,7 @@ class Service:
         self._properties_of = properties_of
         self._cause_of = cause_of
         self._group_of = group_of
+        self._resend_problem = resend_problem
         self._gates = gates
         self._stop = Flag()
         self._look_again = Flag()
@@ -437,4 +440,5 @@ class Service:
             self._properties_of,
             self._cause_of,
             self._group_of,
+            self._resend_problem,
         )

@@ -1,0 +1,232 @@
+"""Values of the beans of an `activemq.xml`, as the broker takes them; problems are collected."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
+from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
+from amqsidecar.policy_source.xml_file import whole_number
+
+DESTINATION_KINDS = {
+    "queue": DestinationKind.QUEUE,
+    "topic": DestinationKind.TOPIC,
+    "tempQueue": DestinationKind.TEMP_QUEUE,
+    "tempTopic": DestinationKind.TEMP_TOPIC,
+}
+DESTINATION_NAMES = frozenset({*DESTINATION_KINDS, "destination"})
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_HEXADECIMAL = re.compile(r"-?(?:0[xX]|#)[0-9a-fA-F]+", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN", re.ASCII)
+_XBEAN_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_SPRING_BOOLEANS = _XBEAN_BOOLEANS | {"on": True, "yes": True, "off": False, "no": False}
+
+
+class BeanValues:
+    """Reads attributes and child elements of beans.
+
+    Attributes:
+        beans: the reader of the file, which collects the problems.
+        warnings: what an operator should know, one sentence each, with place.
+    """
+
+    def __init__(self, path: str, beans: BeanReader) -> None:
+        """Prepare; `path` is the file name for messages and rule sources."""
+        self._path = path
+        self.beans = beans
+        self.warnings: list[str] = []
+
+    def source(self, bean: Bean) -> RuleSource:
+        """Return where a bean stands."""
+        return RuleSource(self._path, bean.line)
+
+    def warn(self, line: int, what: str) -> None:
+        """Note a warning at a line of the file."""
+        self.warnings.append(f"{self._path}:{line}: {what}")
+
+    def text_or(self, bean: Bean, name: str, default: str) -> str:
+        """Return a text, or a default where none is given."""
+        text = self.text(bean, name)
+        return default if text is None else text
+
+    def destinations(self, bean: Bean) -> tuple[Destination, ...]:
+        """Return the pattern of an entry.
+
+        Quirk (Classic 5.x): attributes are applied in alphabetical order and the last one wins, so
+        topic wins over queue; a child element is applied after all attributes.
+        """
+        names = [name for name in bean.values if name in DESTINATION_NAMES]
+        if not bean.is_spring:
+            names.sort(key=lambda name: (not bean.values[name].is_attribute, name))
+        if not names:
+            self.beans.problem(
+                bean.line,
+                f"{bean.kind} has no destination (queue, topic, tempQueue, tempTopic or "
+                "destination): the broker fails to start",
+            )
+            return (queue(">"),)
+        winner = names[-1]
+        if len(names) > 1:
+            self.warn(
+                bean.line,
+                f"{bean.kind} has {' and '.join(names)}: the broker takes {winner} only",
+            )
+        value = bean.values[winner]
+        if winner == "destination":
+            return self.destination_of(bean, value) or (queue(">"),)
+        kind = DESTINATION_KINDS[winner]
+        if winner in ("tempQueue", "tempTopic"):
+            if not self.boolean(bean, winner, default=True):
+                self.warn(
+                    bean.line,
+                    f'{winner}="false" selects every {kind.value} all the same, as in the broker; '
+                    "remove the attribute to select none",
+                )
+            return (Destination(kind, ">"),)
+        return self.named(kind, self.beans.text_of(value) or "", value.line)
+
+    def destination_of(self, bean: Bean, value: Value) -> tuple[Destination, ...]:
+        """Return the destinations that a property holds as beans; empty = a problem is noted."""
+        text = self.beans.text_of(value)
+        kinds = ", ".join(f"<{kind} physicalName=…>" for kind in DESTINATION_KINDS)
+        if text is not None and not text.startswith("#"):
+            self.beans.problem(
+                value.line,
+                f'{bean.kind}: a destination can\'t be written as text ("{text}"), the broker '
+                f"fails to start; write one of {kinds} inside",
+            )
+            return ()
+        found = self.beans.beans_of(value)
+        if len(found) != 1 or found[0].kind not in DESTINATION_KINDS:
+            self.beans.problem(value.line, f"{bean.kind}: expected one of {kinds}")
+            return ()
+        return self.destinations_of(found[0])
+
+    def destinations_of(self, bean: Bean) -> tuple[Destination, ...]:
+        """Return the destinations that a bean such as `<queue physicalName="A"/>` is."""
+        self.check_names(bean, frozenset({"physicalName", CONSTRUCTOR_ARGUMENT}))
+        name = self.text(bean, "physicalName") or self.text(bean, CONSTRUCTOR_ARGUMENT)
+        return self.named(DESTINATION_KINDS[bean.kind], name or "", bean.line)
+
+    def named(self, kind: DestinationKind, text: str, line: int) -> tuple[Destination, ...]:
+        """Return the destinations of a physical name, which may be a composite.
+
+        Source: org.apache.activemq.command.ActiveMQDestination, setPhysicalName.
+        """
+        name = text.strip().split("?", 1)[0]
+        if "," in name:
+            parts = [part.strip() for part in name.split(",")]
+            return tuple(
+                dict.fromkeys(parse_destination(part, kind) for part in parts if part)
+            ) or (Destination(kind, name),)
+        if not name:
+            self.beans.problem(line, f"{kind.value} has an empty name; the broker fails to start")
+            return (Destination(kind, ">"),)
+        if any(name.startswith(f"{other.value}://") for other in DestinationKind):
+            self.warn(
+                line,
+                f'{kind.value}="{name}" is taken literally by the broker, prefix included, and '
+                f'matches nothing that clients use; write {kind.value}="{name.split("://", 1)[1]}"',
+            )
+        return (Destination(kind, name),)
+
+    def listed(self, bean: Bean, names: tuple[str, ...], kind: str) -> Iterator[Bean]:
+        """Yield the beans of a kind that properties of these names hold; others are problems."""
+        for name in names:
+            value = bean.values.get(name)
+            for found in self.beans.beans_of(value) if value else ():
+                if found.kind == kind:
+                    yield found
+                else:
+                    self.beans.problem(
+                        found.line, f"{name}: expected <{kind}>, found <{found.kind}>"
+                    )
+
+    def only(self, bean: Bean, name: str, kinds: set[str]) -> Bean | None:
+        """Return the one bean of these kinds that a property holds; None = it holds none."""
+        value = bean.values.get(name)
+        if value is None:
+            return None
+        found = self.beans.beans_of(value)
+        names = " or ".join(f"<{kind}>" for kind in sorted(kinds))
+        if value.text is None and any(child.kind not in kinds for child in found):
+            wrong = ", ".join(f"<{child.kind}>" for child in found if child.kind not in kinds)
+            self.beans.problem(
+                value.line,
+                f"<{name}> is only the property; inside it stands {names}, found {wrong}",
+            )
+            return None
+        if len(found) > 1:
+            self.beans.problem(value.line, f"{name}: expected one {names}, found {len(found)}")
+        if not found and value.text is not None and value.text.strip() == "":
+            self.beans.problem(value.line, f"<{name}> is empty; inside it stands {names}")
+        return found[0] if found else None
+
+    def check_names(self, bean: Bean, known: frozenset[str]) -> None:
+        """Note a problem for each attribute or child element that the broker doesn't know."""
+        for name, value in bean.values.items():
+            if name not in known and name != CONSTRUCTOR_ARGUMENT:
+                self.beans.problem(
+                    value.line, f"{bean.kind} has no attribute {name}{_suggest(name, known)}"
+                )
+        for name, line in bean.strays:
+            self.beans.problem(
+                line, f"<{name}> can't stand inside <{bean.kind}>{_suggest(name, known)}"
+            )
+
+    def text(self, bean: Bean, name: str) -> str | None:
+        """Return a text; None = it is not given."""
+        value = bean.values.get(name)
+        return None if value is None else self.beans.text_of(value)
+
+    def boolean(self, bean: Bean, name: str, *, default: bool) -> bool:
+        """Return true or false, in the spellings that the broker takes."""
+        text = self.text(bean, name)
+        if text is None:
+            return default
+        spellings = _SPRING_BOOLEANS if bean.is_spring else _XBEAN_BOOLEANS
+        value = spellings.get(text.strip().lower() if bean.is_spring else text.strip())
+        if value is None:
+            self.refuse(bean, name, text, "true or false")
+            return default
+        return value
+
+    def integer(self, bean: Bean, name: str, default: int, bits: int) -> int:
+        """Return a whole number that fits into so many bits."""
+        text = self.text(bean, name)
+        if text is None:
+            return default
+        if _INTEGER.fullmatch(text.strip()):
+            value = whole_number(text, bits)
+        elif bean.is_spring and _HEXADECIMAL.fullmatch(text.strip()):
+            digits = text.strip().lower().replace("#", "0x").replace("0x", "")
+            value = whole_number(digits, bits, base=16)
+        else:
+            self.refuse(bean, name, text, "a whole number without a unit")
+            return default
+        if value is None:
+            self.refuse(bean, name, text, f"a number that fits into {bits} bits")
+            return default
+        return value
+
+    def double(self, bean: Bean, name: str, default: float) -> float:
+        """Return a decimal number."""
+        text = self.text(bean, name)
+        if text is None:
+            return default
+        if not _DOUBLE.fullmatch(text.strip()):
+            self.refuse(bean, name, text, "a number such as 2 or 1.5")
+            return default
+        return float(text)
+
+    def refuse(self, bean: Bean, name: str, text: str, expected: str) -> None:
+        """Note a problem with a value."""
+        self.beans.problem(
+            bean.values[name].line, f'{bean.kind} {name}="{text}": expected {expected}'
+        )
+
+
+def _suggest(name: str, known: frozenset[str]) -> str:
+    close = get_close_matches(name, sorted(known - {CONSTRUCTOR_ARGUMENT}), 1, 0.6)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,139 @@
+"""Reads what copies the messages that are sent to a destination of Classic.
+
+That is `destinationInterceptors` in an `activemq.xml`, `destination_interceptors` in our policies.
+"""
+
+from collections.abc import Iterator
+
+from amqsidecar.model.destination import DestinationKind
+from amqsidecar.policy.classic_rules import (
+    CompositeDestination,
+    DestinationInterceptors,
+    ForwardTo,
+    MirroredQueues,
+)
+from amqsidecar.policy.option_reader import OptionReader
+from amqsidecar.policy_source.bean_values import DESTINATION_KINDS, BeanValues
+from amqsidecar.policy_source.spring_beans import Bean
+
+INTERCEPTOR_WRAPPERS = {
+    "virtualDestinationInterceptor": frozenset({"virtualDestinations"}),
+    "compositeQueue": frozenset({"forwardTo"}),
+    "compositeTopic": frozenset({"forwardTo"}),
+    "filteredDestination": frozenset({"destination"}),
+}
+_COMPOSITE_KINDS = {
+    "compositeQueue": DestinationKind.QUEUE,
+    "compositeTopic": DestinationKind.TOPIC,
+}
+
+
+def read_interceptors(values: BeanValues, broker: Bean) -> DestinationInterceptors:
+    """Return what copies the messages that are sent to a destination.
+
+    Quirk (Classic 5.x): `useMirroredQueues` acts only where `destinationInterceptors` are not
+    written. Source: org.apache.activemq.broker.BrokerService.createRegionBroker.
+    """
+    composites: list[CompositeDestination] = []
+    mirrored_queues: MirroredQueues | None = None
+    temporary = values.boolean(broker, "useTempMirroredQueues", default=True)
+    written = broker.values.get("destinationInterceptors")
+    if written is None and values.boolean(broker, "useMirroredQueues", default=False):
+        mirrored_queues = MirroredQueues(temporary=temporary, source=values.source(broker))
+    for bean in values.beans.beans_of(written) if written else ():
+        if bean.kind == "virtualDestinationInterceptor":
+            composites += _composites(values, bean)
+        elif bean.kind == "mirroredQueue":
+            mirrored_queues = MirroredQueues(
+                prefix=values.text_or(bean, "prefix", MirroredQueues().prefix),
+                postfix=values.text_or(bean, "postfix", MirroredQueues().postfix),
+                temporary=temporary,
+                source=values.source(bean),
+            )
+        else:
+            _warn_of_unknown(values, bean)
+    return DestinationInterceptors(composites=tuple(composites), mirrored_queues=mirrored_queues)
+
+
+def _composites(values: BeanValues, interceptor: Bean) -> Iterator[CompositeDestination]:
+    written = interceptor.values.get("virtualDestinations")
+    for bean in values.beans.beans_of(written) if written else ():
+        if bean.kind in _COMPOSITE_KINDS:
+            name = values.text_or(bean, "name", "")
+            yield CompositeDestination(
+                destinations=values.named(_COMPOSITE_KINDS[bean.kind], name, bean.line),
+                forward_to=tuple(_forwards(values, bean)),
+                forward_only=values.boolean(bean, "forwardOnly", default=True),
+                send_when_not_matched=values.boolean(bean, "sendWhenNotMatched", default=False),
+                source=values.source(bean),
+            )
+        elif bean.kind != "virtualTopic":
+            _warn_of_unknown(values, bean)
+
+
+def _forwards(values: BeanValues, composite: Bean) -> Iterator[ForwardTo]:
+    written = composite.values.get("forwardTo")
+    for bean in values.beans.beans_of(written) if written else ():
+        selector: str | None = None
+        if bean.kind == "filteredDestination":
+            selector = values.text(bean, "selector")
+            if selector is None:
+                # Quirk (Classic 5.x): without a selector it matches nothing.
+                continue
+            found = values.destinations(bean)
+        elif bean.kind in DESTINATION_KINDS:
+            found = values.destinations_of(bean)
+        else:
+            _warn_of_unknown(values, bean)
+            continue
+        for destination in found:
+            yield ForwardTo(destination=destination, selector=selector)
+
+
+def _warn_of_unknown(values: BeanValues, bean: Bean) -> None:
+    values.warn(
+        bean.line,
+        f"interceptor {bean.kind or 'without a class'} is not known here and left out: whether it "
+        "copies what is redelivered can't be told",
+    )
+
+
+def read_interceptor_options(options: OptionReader) -> DestinationInterceptors:
+    """Return what a policy of ours says; what is wrong is noted in the reader."""
+    composites = []
+    for one in options.mappings("composites"):
+        composites.append(
+            CompositeDestination(
+                destinations=one.pattern(),
+                forward_to=tuple(
+                    forward for item in one.mappings("forward_to") for forward in _forward(item)
+                ),
+                forward_only=one.boolean("forward_only", default=True),
+                send_when_not_matched=one.boolean("send_when_not_matched", default=False),
+                source=one.source,
+            )
+        )
+        one.finish()
+    mirrored_queues = None
+    mirror = options.mapping("mirrored_queues")
+    if mirror is not None:
+        mirrored_queues = MirroredQueues(
+            prefix=mirror.text("prefix", MirroredQueues().prefix),
+            postfix=mirror.text("postfix", ""),
+            temporary=mirror.boolean("temporary", default=True),
+            source=mirror.source,
+        )
+        mirror.finish()
+    options.finish()
+    return DestinationInterceptors(
+        # Why the condition: a problem is noted, and nothing can be matched without a name.
+        composites=tuple(one for one in composites if one.destinations),
+        mirrored_queues=mirrored_queues,
+    )
+
+
+def _forward(options: OptionReader) -> Iterator[ForwardTo]:
+    selector = options.text("selector", "") or None
+    for destination in options.pattern():
+        yield ForwardTo(destination=destination, selector=selector)
+    options.finish()
