@@ -65,8 +65,7 @@ What it doesn't prove:
   receipt counts unless the message comes again; such a send may be missing, but not be there twice.
 
 `stuck` are dead letters that Artemis counted as handed out to nobody after a STOMP connection had
-died; they came when the broker was started again. `token freed` is how often the sidecar told the
-same of its own token, and the broker was killed for it ([stomp.md](stomp.md)).
+died; they came when the broker was restarted ([stomp.md](stomp.md)).
 """
 
 
@@ -91,7 +90,6 @@ def table(outcomes: Sequence[Outcome]) -> str:
         *(
             "unknown sends",
             "stuck",
-            "token freed",
             "lost",
             "doubled",
             "altered",
@@ -146,7 +144,6 @@ def _numbers(outcome: Outcome) -> list[int]:
         *(counts[name] for name in COLUMNS),
         accounts.unknown_sends,
         accounts.stuck,
-        counts["stuck_tokens"],
         len(accounts.lost),
         len(accounts.doubled),
         len(accounts.altered),

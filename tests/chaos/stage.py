@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from amqsidecar.brokers.artemis_stuck import REASON as STUCK
-from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from chaos.applications import Applications
 from chaos.disk import SmallDisk
 from chaos.pairs import Pair
@@ -48,7 +46,6 @@ class Stage:
         self.counts: Counter[str] = Counter()
         self.recoveries: dict[str, float] = {}
         self.stuck = 0
-        self._stuck_tokens_told: list[dict[str, Any]] = []
         self.broker = pair.make_broker()
         self.disk = SmallDisk(folder / "store")
         self.proxy = Proxy(self.broker.ports[pair.port])
@@ -149,30 +146,10 @@ class Stage:
 
     def wait(self, condition: Callable[[], bool], *, within_s: float, what: str) -> None:
         """Wait until the condition holds; else show what the sidecar has said meanwhile."""
-
-        def holds() -> bool:
-            self._free_token()
-            return condition()
-
         try:
-            eventually(holds, within_s=within_s, every_s=0.1, what=what)
+            eventually(condition, within_s=within_s, every_s=0.1, what=what)
         except TimeoutError as late:
             raise TimeoutError(f"{late}; the sidecar's log:\n{self.log_tail()}") from None
-
-    def _free_token(self) -> None:
-        """Do as the sidecar tells where Artemis has its token with nobody: restart the broker."""
-        told = [
-            line
-            for sidecar in self.sidecars
-            for line in sidecar.log_lines()
-            if line.get("reason") == STUCK and TOKEN_QUEUE_PREFIX in line["queue"]
-        ]
-        if all(line in self._stuck_tokens_told for line in told):
-            return
-        self._stuck_tokens_told = told
-        self.counts["stuck_tokens"] += 1
-        self.kill_broker()
-        self.start_broker()
 
     def log_tail(self) -> str:
         """Return the end of each sidecar's log."""

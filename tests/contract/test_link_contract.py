@@ -398,8 +398,8 @@ def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: Mak
 
     open_link(token=3).close()
     for _ in range(13):
-        harness.drop(after_a_death(harness, inherit))
-    link = after_a_death(harness, inherit)
+        harness.drop(inherit())
+    link = inherit()
     link.commit_cycle([], [], 4)
     link.close()
     assert open_link(token=None).take_token(20) == 4

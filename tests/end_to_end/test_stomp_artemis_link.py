@@ -21,7 +21,7 @@ from support.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers import ArtemisBroker, Broker
 from support.jms_peer import ALL_TYPES, JmsPeer
 from support.link_amqp_artemis import AmqpArtemisHarness
-from support.link_stomp_artemis import StompArtemisHarness, after_a_death
+from support.link_stomp_artemis import StompArtemisHarness
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.stomp_peer import StompPeer
@@ -75,14 +75,9 @@ def opened(link: Link, harness: StompArtemisHarness, token: int | None = 0) -> L
 def inherited(name: str, harness: StompArtemisHarness, number: int) -> Link:
     """Return a link that has got the token of one that died."""
 
-    def inherit() -> Link:
-        link = opened(harness.make_link(name), harness, None)
-        if (token := link.take_token(20)) != number:
-            link.close()
-        assert token == number
-        return link
-
-    return after_a_death(harness, inherit)
+    link = opened(harness.make_link(name), harness, None)
+    assert link.take_token(20) == number
+    return link
 
 
 def receive(link: Link, count: int) -> list[Delivery]:
@@ -557,6 +552,106 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
     assert sorted(succeeded) == sorted(wanted)
     assert "cycle_in_doubt" not in sidecar.log()
     assert json.dumps("committed") in sidecar.log()
+
+
+def in_hand(harness: StompArtemisHarness) -> list[list[bool]]:
+    """Return what the consumers of the token queue have in hand, in order: whether it is durable.
+
+    Tokens are, guards are not.
+    """
+    answer = harness.ask(f"queue.{harness.prefix}.token", "listDeliveringMessagesAsJSON")
+    return [
+        [bool(message["durable"]) for message in one["elements"]]
+        for one in json.loads(answer.value)
+        if one["elements"]
+    ]
+
+
+def test_the_token_is_never_the_first_message_in_hand(
+    harness: StompArtemisHarness, link: Link
+) -> None:
+    """The broker may lose the first one of a connection that dies: it is a guard."""
+    assert in_hand(harness) == [[False, True]]
+    waiting = [harness.make_link(f"waits-{number}") for number in range(3)]
+    for one in waiting:
+        one.open(f"{harness.prefix}.token")
+        assert one.take_token(0.1) is None
+    assert in_hand(harness) == [[False, True, False, False, False]]
+    for number in range(1, 4):
+        link.commit_cycle([], [], number)
+        assert link.left_behind() == ()
+    assert in_hand(harness) == [[False, False, False, False, True]]
+    harness.drop(link)
+    heirs = [*waiting, *(harness.make_link(f"late-{number}") for number in range(3))]
+    for heir in heirs[3:]:
+        heir.open(f"{harness.prefix}.token")
+    for number in range(3, 9):
+        heir = owner_of(heirs, number)
+        [held] = in_hand(harness)
+        assert held[0] is False
+        assert True in held
+        heir.commit_cycle([], [], number + 1)
+        [held] = in_hand(harness)
+        assert held[0] is False
+        harness.drop(heir)
+        heirs.remove(heir)
+
+
+def owner_of(links: list[Link], token: int) -> Link:
+    """Return the one of these links that gets the token."""
+
+    def owner() -> Link | None:
+        return next((one for one in links if one.take_token(0.05) == token), None)
+
+    found = eventually(owner, what=f"one gets token {token}")
+    assert found is not None
+    return found
+
+
+def test_a_link_without_a_guard_gives_the_token_back_and_gets_one(
+    artemis: Broker, harness: StompArtemisHarness
+) -> None:
+    """Somebody may have removed its guard from the queue while it was waiting."""
+    token_queue = f"{harness.prefix}.token"
+    first = opened(harness.make_link("first"), harness)
+    first.close()
+    other = StompPeer(artemis.ports["PORT"], artemis.user, artemis.password)
+    other.subscribe(token_queue, headers={"subscription-type": "ANYCAST"})
+    waiting = harness.make_link("waits")
+    waiting.open(token_queue)
+    while (message := other.receive()).body == b"guard":
+        other.ack(message)
+    other.ack(other.receive())
+    other.close()
+    assert waiting.take_token(PATIENCE_S) == 0
+    assert in_hand(harness) == [[False, True]]
+    waiting.close()
+
+
+def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
+    artemis: Broker, harness: StompArtemisHarness
+) -> None:
+    """The owner gets the guards of those who wait, and takes none for the token."""
+    token_queue = f"{harness.prefix}.token"
+    amqp = AmqpArtemisHarness(artemis, harness.prefix)
+    owner = amqp.make_link("owner")
+    owner.open(token_queue)
+    owner.create_token(0)
+    assert owner.take_token(10) == 0
+    for number in range(1, 4):
+        waiting = harness.make_link(f"waits-{number}")
+        waiting.open(token_queue)
+        owner.commit_cycle([], [], number)
+        assert waiting.take_token(0.1) is None
+        waiting.close()
+    heir = harness.make_link("heir")
+    heir.open(token_queue)
+    owner.commit_cycle([], [], 4)
+    owner.close()
+    assert heir.take_token(PATIENCE_S) == 4
+    assert in_hand(harness) == [[False, True]]
+    heir.close()
+    amqp.close()
 
 
 def test_a_token_that_the_broker_hands_to_nobody_is_told(

@@ -53,6 +53,8 @@ class Broker(ABC):
     version: str
     user = USER
     password = PASSWORD
+    traced: Sequence[str] = ()
+    """Classes that log at TRACE; to be set before the start."""
 
     def __init__(
         self, *, jvm_flags: Sequence[str], folder: Path | None, start_timeout_s: float
@@ -116,7 +118,11 @@ class Broker(ABC):
                 return self
             if not self.config_path.exists():
                 self._prepare()
-            (self.folder / "log4j2.properties").write_text(_LOG_SETTINGS, encoding="utf-8")
+            settings = _LOG_SETTINGS + "".join(
+                f"logger.traced{number}.name={name}\nlogger.traced{number}.level=TRACE\n"
+                for number, name in enumerate(self.traced)
+            )
+            (self.folder / "log4j2.properties").write_text(settings, encoding="utf-8")
             STARTED_BROKERS.add(self)
             began = time.monotonic()
             log_offset = self.log_offset()

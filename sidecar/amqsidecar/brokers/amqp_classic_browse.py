@@ -118,6 +118,6 @@ class BrowsedQueues:
         del name, address, is_anycast, is_exclusive
         return None
 
-    def message_count(self, queue: str) -> int | None:
+    def durable_count(self, queue: str) -> int | None:
         """Return how many messages a queue holds, handed out or not; no more than 1 is counted."""
         return self._browser.count(queue, 1)

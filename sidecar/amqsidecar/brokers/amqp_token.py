@@ -49,8 +49,8 @@ class ManagesQueues(Protocol):
         """Make a durable queue unless it exists."""
         ...
 
-    def message_count(self, queue: str) -> int | None:
-        """Return how many messages a queue holds, handed out or not; None = no such queue."""
+    def durable_count(self, queue: str) -> int | None:
+        """Return how many persistent messages a queue holds; None = no such queue."""
         ...
 
 
@@ -191,13 +191,21 @@ class Token:
         expected = self._expected
         if expected is None:
             raise LinkLost("the token was never taken")
-        self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
-        arrived = receiver.take_arrived(1)
-        if not arrived:
-            words = receiver.refusal or f"not handed over in {timeout_s:g} s"
-            raise LinkLost(f"token {expected} is not in hand ({words}); another instance has it")
-        in_hand, message = arrived[0]
-        number = _number(message)
+        number = _NOT_A_TOKEN
+        while number == _NOT_A_TOKEN:
+            self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
+            arrived = receiver.take_arrived(1)
+            if not arrived:
+                words = receiver.refusal or f"not handed over in {timeout_s:g} s"
+                raise LinkLost(
+                    f"token {expected} is not in hand ({words}); another instance has it"
+                )
+            in_hand, message = arrived[0]
+            number = _number(message)
+            if number == _NOT_A_TOKEN:
+                # The guard of a link over STOMP that waits for the token.
+                receiver.settle(in_hand, cproton.PN_ACCEPTED)
+                receiver.flow(1)
         if number != expected:
             raise LinkLost(f"token {number} came where {expected} was sent; another instance runs")
         self._held = (in_hand, number)
@@ -224,7 +232,7 @@ class Token:
             return True
         if self._management.missing is not None:
             return None
-        return bool(self._management.message_count(self._queue))
+        return bool(self._management.durable_count(self._queue))
 
     def create(self, number: int) -> None:
         """Put a token into the queue; durable when this returns.

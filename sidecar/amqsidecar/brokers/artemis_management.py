@@ -230,6 +230,11 @@ class ArtemisQuestions:
         answer = self.ask(Question(f"queue.{queue}", attribute="MessageCount"))
         return int(answer.value) if answer.is_ok else None
 
+    def durable_count(self, queue: str) -> int | None:
+        """Return how many persistent messages a queue holds; see `message_count`."""
+        answer = self.ask(Question(f"queue.{queue}", attribute="DurableMessageCount"))
+        return int(answer.value) if answer.is_ok else None
+
     def create_queue(
         self,
         name: str,

@@ -1,14 +1,14 @@
 """Messages that Artemis counts as handed out although nobody has them.
 
-Quirk (Artemis 2.44): when a STOMP connection dies while it has messages in hand, a few may be left
-between the queue and its consumers. They are safe in the journal, and nobody gets them before the
-broker is started again. No listing of the management shows them, so that it can't be read what a
-token says that is among them.
+Quirk (Artemis 2.44): when a STOMP connection dies while it has messages in hand, the first one of
+each subscription may be left between the queue and its consumers (why:
+`amqsidecar.brokers.stomp_artemis_token`). It is safe in the journal, and nobody gets it before the
+broker is restarted. No listing of the management shows it, so that it can't be read what a token
+says that is left there.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from amqsidecar.broker import LeftBehind
 from amqsidecar.brokers.artemis_management import ArtemisQuestions, Question
@@ -22,9 +22,9 @@ MEANING = (
 )
 
 MEANING_HALTED = (
-    "the broker counts the token of this instance as handed out, and no consumer has it: a "
-    "connection died in the wrong moment; nothing is taken or sent, and nothing is lost; if it "
-    "stays, start the broker anew, and the token comes back; it does not come over another wire"
+    "the broker counts the token of this instance as handed out, and no consumer has it: an open "
+    "transaction has it, or a sidecar of an older version died in the wrong moment; nothing is "
+    "taken or sent, and nothing is lost; if it stays, restart the broker, and the token comes back"
 )
 
 
@@ -39,7 +39,7 @@ class StuckMessages:
         """Return what was stuck at this look and the one before; call at intervals of seconds."""
         if self._management.missing is not None:
             return ()
-        now = {queue: _look(self._management, queue).stuck for queue in queues}
+        now = {queue: _stuck(self._management, queue) for queue in queues}
         lasting = {queue: min(count, self._before.get(queue, 0)) for queue, count in now.items()}
         self._before = now
         return tuple(
@@ -48,53 +48,36 @@ class StuckMessages:
 
 
 class StuckToken:
-    """Does so with the queue of a token that is waited for."""
+    """Finds a token that does not come although no other connection can get it."""
 
     def __init__(self, management: ArtemisQuestions, token_queue: Destination) -> None:
         self._management = management
         self._queue = token_queue
-        self._before = _NOTHING
+        self._before = 0
 
     def look(self) -> tuple[LeftBehind, ...]:
-        """Return the token if it was stuck at this look and the one before, and nobody worked.
+        """Return what was stuck at this look and the one before; call at intervals of seconds.
 
-        Why: between two questions another instance may exchange it, again and again.
+        Call it only while this connection alone gets what the queue holds, and has no token.
         """
         if self._management.missing is not None:
             return ()
-        before, self._before = self._before, _look(self._management, self._queue)
-        if not before.stuck or self._before != before:
-            return ()
-        return (LeftBehind(self._queue, REASON, before.stuck, MEANING_HALTED),)
+        before, self._before = self._before, self._management.durable_count(self._queue.name) or 0
+        stuck = min(before, self._before)
+        return (LeftBehind(self._queue, REASON, stuck, MEANING_HALTED),) if stuck else ()
 
 
-class _Look(NamedTuple):
-    """One look at a queue.
-
-    Attributes:
-        stuck: how many messages are handed out, and in the hand of no consumer.
-        delivered: how many each consumer has been handed so far, by its id.
-    """
-
-    stuck: int
-    delivered: Mapping[int, int]
-
-
-_NOTHING = _Look(0, {})
-
-
-def _look(management: ArtemisQuestions, queue: Destination) -> _Look:
+def _stuck(management: ArtemisQuestions, queue: Destination) -> int:
+    """Return how many messages of a queue are handed out, and in the hand of no consumer."""
     resource = f"queue.{queue.name.rpartition('::')[2]}"
     handed_out = management.ask(Question(resource, attribute="DeliveringCount"))
     if not handed_out.is_ok or not handed_out.value:
-        return _NOTHING
+        return 0
     listed = management.ask(Question(resource, "listConsumersAsJSON"))
     if not listed.is_ok:
-        return _NOTHING
-    consumers = json.loads(listed.value)
+        return 0
     held = sum(
         int(one.get("messagesInTransit", 0)) + int(one.get("messagesAcknowledgedAwaitingCommit", 0))
-        for one in consumers
+        for one in json.loads(listed.value)
     )
-    delivered = {one["consumerID"]: int(one.get("messagesDelivered", 0)) for one in consumers}
-    return _Look(max(0, int(handed_out.value) - held), delivered)
+    return max(0, int(handed_out.value) - held)

@@ -176,10 +176,10 @@ class StompArtemisLink:
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what the link does not take out of the attached queues, and why.
 
-        Also the token, while it is waited for and the broker has it with nobody.
+        Also the token, while the link waits for it and no other connection can have it.
         """
         found = _opened(self._intake).left_behind() + _opened(self._stuck).look(self._read)
-        if self._stuck_token is None or _opened(self._keeper).has_token:
+        if self._stuck_token is None or not _opened(self._keeper).is_next:
             return found
         return found + self._stuck_token.look()
 

@@ -4,8 +4,20 @@ An ACK can't be part of a transaction here, so dead letters are acknowledged aft
 k therefore carries the numbers of the dead letters that cycle k accepts: who takes the token after
 a crash in between acknowledges those that come again, and hands none of them over.
 
-The queue is exclusive where it could be made so, and all tokens are of one message group: either
-way the broker hands them to one connection only, until that is gone.
+The queue is exclusive where it could be made so, and all its messages are of one message group:
+either way the broker hands them to one connection only, until that is gone.
+
+Quirk (Artemis 2.44): when a STOMP connection dies, two threads clean up. One
+(`ServerSessionImpl.doClose`) rolls the session's transaction back, then closes the consumers. The
+other (`StompProtocolManager.cleanup`) calls `rollback(true)`, which acknowledges the first message
+in hand of each consumer in that transaction. If this happens in between, the transaction is over
+already and nothing ends the acknowledgement: the message counts as handed out until the broker is
+restarted.
+
+Therefore the token is never the first message in hand. Each connection sends a guard before it
+subscribes: a message of the highest priority, which the broker hands over before any token. The
+last guard before the token is not acknowledged while a token is in hand. It is not persistent, so
+nothing of it is left after a restart of the broker.
 """
 
 from collections.abc import Callable
@@ -24,7 +36,10 @@ from amqsidecar.model.destination import queue
 _TIMEOUT_S = 15.0
 _SUBSCRIPTION = "token"
 _WINDOW_BYTES = 4 << 20
-_TRANSACTION = (b"transaction", b"token")
+_GUARD = b"guard"
+# Maximum of unacknowledged guards: those of other connections that wait for the token.
+_GUARDS_MAX = 100
+_NOT_PERSISTENT = (b"persistent", b"false")
 
 
 class TokenAdministration(Protocol):
@@ -38,8 +53,8 @@ class TokenAdministration(Protocol):
         """Make the queue unless it exists; return the broker's words why not."""
         ...
 
-    def message_count(self, queue: str) -> int | None:
-        """Return how many messages it holds."""
+    def durable_count(self, queue: str) -> int | None:
+        """Return how many persistent messages it holds, handed out or not."""
         ...
 
 
@@ -66,6 +81,7 @@ class TokenKeeper:
         self._queue = queue_name
         self._held: tuple[Arrived, Token] | None = None
         self._expected: int | None = None
+        self._guards: list[bytes] = []
         self.is_settled = False
 
     def open(self) -> None:
@@ -85,22 +101,41 @@ class TokenKeeper:
         connection = self.connection = self._connect()
         connection.is_ours = _is_ours
         try:
-            call(
-                connection,
-                "SUBSCRIBE",
-                [
-                    (b"destination", self._queue.encode()),
-                    (b"subscription-type", b"ANYCAST"),
-                    (b"id", _SUBSCRIPTION.encode()),
-                    (b"ack", b"client-individual"),
-                    (b"consumer-window-size", b"%d" % _WINDOW_BYTES),
-                ],
-            )
+            self._line_up()
         except Refused as refused:
             connection.close()
             raise BrokerRefused(
                 f"the token queue {self._queue} can't be used: {refused}"
             ) from refused
+
+    def _line_up(self) -> None:
+        """Send a guard, then subscribe; the broker hands over the guard before the token."""
+        self._guards.clear()
+        guard = [*self._headers(), _NOT_PERSISTENT, (b"priority", b"9")]
+        call(self.connection, "SEND", guard, _GUARD)
+        call(
+            self.connection,
+            "SUBSCRIBE",
+            [
+                (b"destination", self._queue.encode()),
+                (b"subscription-type", b"ANYCAST"),
+                (b"id", _SUBSCRIPTION.encode()),
+                (b"ack", b"client-individual"),
+                (b"consumer-window-size", b"%d" % _WINDOW_BYTES),
+            ],
+        )
+
+    def _line_up_again(self) -> None:
+        """Give back all that is in hand, uncounted, and wait for it anew.
+
+        If the process dies inside, the queue holds what it held.
+        """
+        try:
+            call(self.connection, "UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
+            self.connection.messages.clear()
+            self._line_up()
+        except Refused as refused:
+            raise LinkLost(str(refused)) from refused
 
     def reopen(self) -> None:
         """Connect anew after an ERROR, and take the same token again.
@@ -130,6 +165,11 @@ class TokenKeeper:
         """Whether the token is in hand."""
         return self._held is not None
 
+    @property
+    def is_next(self) -> bool:
+        """Whether this connection waits for its first token, and no other one can get it."""
+        return self._held is None and self._expected is None and bool(self._guards)
+
     def keep_alive(self) -> None:
         """Answer the broker's heart-beats.
 
@@ -147,28 +187,30 @@ class TokenKeeper:
         return None if self._held is None else self._held[1].cycle
 
     def _collect(self, timeout_s: float) -> None:
-        if not self._wait_for_message(timeout_s):
+        arrived = self._next(timeout_s)
+        while arrived is not None and not self._guards:
+            # Why it may be missing: somebody has removed it from the queue.
+            self._line_up_again()
+            arrived = self._next(timeout_s)
+        if arrived is None:
             return
+        spare, self._guards = self._guards[:-1], self._guards[-1:]
         # Why a probe: it comes last, so all tokens that were there are in hand when it comes.
         probe = f"probe {uuid4().hex}".encode()
-        self._call("SEND", [*self._headers(), (b"persistent", b"false")], probe)
+        self._call("SEND", [*self._headers(), _NOT_PERSISTENT], probe)
         tokens: list[tuple[Arrived, Token]] = []
         others: list[Arrived] = []
-        while True:
-            if not self._wait_for_message(_TIMEOUT_S):
-                raise LinkLost(f"the token queue {self._queue} does not answer")
-            arrived = read_frame(self.connection.messages.popleft())
+        while arrived.body != probe:
             token = decode(arrived.body)
-            if token is not None:
+            if token is None:
+                others.append(arrived)
+            else:
                 tokens.append((arrived, token))
-                continue
-            others.append(arrived)
-            if arrived.body == probe:
-                break
+            arrived = self._expect(f"the token queue {self._queue} does not answer")
         highest = max(tokens, key=lambda one: one[1].cycle, default=None)
         others += [one[0] for one in tokens if one is not highest]
-        for arrived in others:
-            self._acknowledge(arrived)
+        for ack in [*spare, arrived.ack, *(one.ack for one in others)]:
+            self._acknowledge(ack)
         self.connection.flush()
         self._held = highest
         if highest is not None and highest[0].redelivered:
@@ -185,7 +227,7 @@ class TokenKeeper:
             self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
         except BrokerRefused as refused:
             raise LinkLost(str(refused)) from refused
-        self._acknowledge(self._held[0])
+        self._acknowledge(self._held[0].ack)
         self._held = None
         self.connection.flush()
         self._expected = token.cycle
@@ -219,12 +261,9 @@ class TokenKeeper:
             return
         if self._expected is None:
             raise LinkLost("the token was never taken")
-        if not self._wait_for_message(_TIMEOUT_S):
-            raise LinkLost(
-                f"token {self._expected} is not in hand after {_TIMEOUT_S:g} s; another instance "
-                "has it"
-            )
-        arrived = read_frame(self.connection.messages.popleft())
+        arrived = self._expect(
+            f"token {self._expected} is not in hand after {_TIMEOUT_S:g} s; another instance has it"
+        )
         token = decode(arrived.body)
         if token is None or token.cycle != self._expected:
             raise LinkLost(f"something else came where token {self._expected} was sent")
@@ -233,7 +272,7 @@ class TokenKeeper:
     def exchanged(self, cycle: int) -> None:
         """Acknowledge the token in hand; the next one is on its way."""
         if self._held is not None:
-            self._acknowledge(self._held[0])
+            self._acknowledge(self._held[0].ack)
         self._held = None
         self._expected = cycle
         self.connection.flush()
@@ -245,7 +284,7 @@ class TokenKeeper:
             return True
         if self._administration.missing is not None:
             return None
-        return bool(self._administration.message_count(self._queue))
+        return bool(self._administration.durable_count(self._queue))
 
     def create(self, cycle: int) -> None:
         """Put a first token into the queue; durable when this returns.
@@ -284,22 +323,36 @@ class TokenKeeper:
                 f"the token queue {self._queue} takes no token: {refused}"
             ) from refused
 
-    def _acknowledge(self, arrived: Arrived) -> None:
-        self.connection.send("ACK", [(b"id", arrived.ack)])
+    def _acknowledge(self, ack: bytes) -> None:
+        self.connection.send("ACK", [(b"id", ack)])
 
-    def _wait_for_message(self, timeout_s: float) -> bool:
+    def _expect(self, problem: str) -> Arrived:
+        arrived = self._next(_TIMEOUT_S)
+        if arrived is None:
+            raise LinkLost(problem)
+        return arrived
+
+    def _next(self, timeout_s: float) -> Arrived | None:
+        """Return the next message that is no guard; None = not in time."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         connection = self.connection
-        while not connection.messages:
+        while True:
+            while connection.messages:
+                arrived = read_frame(connection.messages.popleft())
+                if arrived.body != _GUARD:
+                    return arrived
+                self._guards.append(arrived.ack)
+                if len(self._guards) > _GUARDS_MAX:
+                    # Why not the first: it stands before the token.
+                    self._acknowledge(self._guards.pop(1))
             if connection.errors:
                 error = connection.errors.popleft().text(b"message")
                 connection.close()
                 raise LinkLost(f"the broker ended the connection of the token: {error}")
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                return False
+                return None
             connection.wait(left_s)
-        return True
 
 
 def _is_ours(frame: Frame) -> bool:
