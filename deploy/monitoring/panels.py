@@ -176,7 +176,8 @@ DASHBOARD = (
                     )
                 ],
                 help="waiting = goes at its time; held = waits for a person; parked = can't be "
-                "sent as things are. Of sidecars with schedules of their own choose one instance.",
+                "sent as things are; exhausted = redelivered no more until a person acts. Of "
+                "sidecars with schedules of their own choose one instance.",
                 width=8,
             ),
             Panel(
@@ -186,7 +187,7 @@ DASHBOARD = (
                     ("used up", grown("amqsidecar_exhausted_total")),
                     ("discarded by rule", grown("amqsidecar_discarded_total")),
                 ],
-                help="Used up: lies in the final dead-letter queue, nobody tries it again.",
+                help="Used up: exhausted, waits for a person.",
                 width=8,
                 bounds=(1, 100),
             ),

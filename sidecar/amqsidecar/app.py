@@ -21,6 +21,7 @@ from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.sections.policy import TopicPolicy
+from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
@@ -226,6 +227,7 @@ def service_settings(config: Config) -> ServiceSettings:
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,
         parks_topics=config.policy.topics is TopicPolicy.PARK,
+        keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
         prefetch=config.intake.prefetch,
         max_messages=config.cycle.max_messages,
         max_wait_s=config.cycle.max_wait_ms / 1000,
@@ -355,6 +357,7 @@ def run_observer(config: Config) -> int:
             intake_queues=named_queues(config.intake.queues),
             final_suffix=config.redelivery.final_suffix,
             parks_topics=config.policy.topics is TopicPolicy.PARK,
+            keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
             discovery_interval_s=config.discovery.interval_s,
             interval_s=config.observe.interval_s,
             max_messages=config.observe.max_messages,

@@ -18,7 +18,7 @@ from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, Failure
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import GateTally, RowFilter, RowView
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
 
 
 class RowOrder(StrEnum):
@@ -123,6 +123,10 @@ class Ledger(Protocol):
 
     def group_tallies(self) -> list[GroupTally]:
         """Return how many rows there are by destination, state and cause group; scans no rows."""
+        ...
+
+    def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return where exhausted messages are, the largest number first; scans no rows."""
         ...
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:

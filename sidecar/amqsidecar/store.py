@@ -37,7 +37,10 @@ class StoreTransaction(Protocol):
     """Writes that become durable together."""
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: what it took waits, what it sent is removed."""
+        """The broker committed this cycle: what it took waits, what it sent is removed.
+
+        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        """
         ...
 
     def undo_cycle(self, cycle: int) -> None:
@@ -82,11 +85,11 @@ class StoreTransaction(Protocol):
         ...
 
     def park(self, ids: Sequence[int], reason: str) -> None:
-        """Keep rows for a person."""
+        """Keep waiting rows for a person."""
         ...
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove rows that the broker proved to have been sent before."""
+        """Treat rows as sent that the broker proved to have been sent before."""
         ...
 
     def record(self, events: Sequence[AnyEvent]) -> None:
@@ -190,7 +193,7 @@ class Store(Protocol):
         ...
 
     def message(self, row_id: int) -> bytes | None:
-        """Return the encoded message of a row; None = no such row."""
+        """Return the encoded message of a row; None = no such row, or the broker has it."""
         ...
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:

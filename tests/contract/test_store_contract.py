@@ -712,7 +712,9 @@ def test_a_page_is_full_also_when_an_unfinished_cycle_hides_rows(store: Store) -
 
 
 def test_a_listed_row_tells_all(store: Store) -> None:
-    row = taken_row(3, cause="order refused", is_final=True, delay_ms=7, state=RowState.PARKED)
+    final = "queue://DLQ.x"
+    fields = {"is_final": True, "final_queue": final, "delay_ms": 7, "state": RowState.PARKED}
+    row = taken_row(3, cause="order refused", **fields)
     take(store, row)
     (view,) = store.list_rows(ALL, 5)
     for name in set(view.__struct_fields__) & set(row.__struct_fields__):
@@ -893,7 +895,7 @@ def test_cancel_sends_rows_to_their_final_dead_letter_queue_now(store: Store) ->
     rows = {row.id: row for row in store.list_rows(ALL, 100)}
     for number in range(1, 6):
         row = rows[number]
-        assert (row.destination, row.is_final, row.state, row.due_at_ms) == (
+        assert (row.goes_to, row.is_final, row.state, row.due_at_ms) == (
             "queue://DLQ.exhausted",
             True,
             RowState.WAITING,
@@ -990,3 +992,60 @@ def test_actions_only_reach_what_the_filter_hits(store: Store) -> None:
     assert store.act(row_filter, acts.retry(100, "ann")) == len(hit) > 0
     changed = [row.id for row in store.list_rows(ALL, 100) if row.due_at_ms == 100]
     assert changed == hit
+
+
+# --- exhausted messages -----------------------------------------------------------------------
+
+
+def final_row(row_id: int, **fields: Any) -> TakenRow:
+    values = {"is_final": True, "final_queue": "queue://DLQ.exhausted", "redelivery_count": 4}
+    return taken_row(row_id, **(values | fields))
+
+
+def test_what_went_to_its_final_queue_stays_in_sight_without_its_message(store: Store) -> None:
+    take(store, final_row(1), taken_row(2))
+    targets = [row.destination for row in claim(store)]
+    assert targets == ["queue://DLQ.exhausted", "queue://orders"]
+    cycle = send(store, 1, 2)
+    assert store.message(1) == b"message 1"
+    finish(store, cycle)
+
+    (row,) = store.list_rows(ALL, 9)
+    assert (row.id, row.state, row.destination) == (1, RowState.EXHAUSTED, "queue://orders")
+    assert (row.goes_to, row.size_bytes, row.in_flight) == ("queue://DLQ.exhausted", 9, False)
+    assert row.is_in_final_queue
+    assert store.message(1) is None
+    assert store.next_due_ms() is None
+    for act in (
+        acts.retry(100, "ann"),
+        acts.cancel(100, "ann", ".x"),
+        acts.redirect(100, "ann", "queue://a"),
+        acts.discard(100, "ann"),
+        acts.hold(100, "ann"),
+        acts.release(100, "ann"),
+    ):
+        assert store.act(ALL, act) == 0
+
+
+@pytest.mark.parametrize("end", ["undo_cycle", "settle_in_doubt"])
+def test_what_may_not_be_in_its_final_queue_waits_with_its_message(store: Store, end: str) -> None:
+    take(store, final_row(1))
+    cycle = send(store, 1)
+    with store.transaction() as tx:
+        getattr(tx, end)(cycle)
+    assert states(store) == {1: RowState.WAITING}
+    assert [(row.destination, row.message) for row in claim(store)] == [
+        ("queue://DLQ.exhausted", b"message 1")
+    ]
+
+
+def test_a_kept_exhausted_row_begins_a_new_life(store: Store) -> None:
+    take(store, final_row(1, is_final=False, state=RowState.EXHAUSTED))
+    assert store.next_due_ms() is None
+    assert store.act(ALL, acts.hold(100, "ann")) == 0
+    assert store.act(ALL, acts.retry(100, "ann", "OPS-7")) == 1
+    (due,) = claim(store)
+    assert (due.destination, due.is_final, due.redelivery_count) == ("queue://orders", False, 1)
+    (retried,) = store.history("test-000000000001")[-1:]
+    assert isinstance(retried, Retried)
+    assert retried.reason == "OPS-7"

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from amqsidecar.ledger import Ledger
 from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
@@ -32,7 +33,9 @@ from support.schedule_rows import resent, taken_row, took
 from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
-WAITING, HELD, PARKED = RowState
+WAITING, HELD, PARKED, EXHAUSTED = RowState
+FINAL = "queue://DLQ.final"
+_LATER = ("final_queue", "redelivery_count")
 DESTINATIONS = ("queue://a", "queue://b", "topic://c")
 SOURCES = ("queue://DLQ.a", "queue://DLQ.b")
 POSITIONS = st.lists(st.integers(0, 12), max_size=6, unique=True)
@@ -66,18 +69,20 @@ class Takes(msgspec.Struct, frozen=True):
     now_ms: int
     hold: int | None
     skipped: int
+    is_final: bool
 
 
 TAKES = st.builds(
     Takes,
     count=st.integers(0, 4),
     due_at_ms=TIMES,
-    state=st.sampled_from([WAITING, WAITING, HELD, PARKED]),
+    state=st.sampled_from([WAITING, WAITING, HELD, PARKED, EXHAUSTED]),
     destination=st.sampled_from(DESTINATIONS),
     limit=st.integers(0, 5),
     now_ms=TIMES,
     hold=st.none() | st.integers(0, 3),
     skipped=st.integers(1, 2),
+    is_final=st.booleans(),
 )
 
 
@@ -139,6 +144,8 @@ class StoreMachine(RuleBasedStateMachine):
                 destination=takes.destination,
                 source=SOURCES[number % 2],
                 rule=f"rule {takes.limit}",
+                is_final=takes.is_final and takes.state is not EXHAUSTED,
+                final_queue=self.final_of(takes),
             )
             for number in range(takes.count)
         ]
@@ -149,6 +156,9 @@ class StoreMachine(RuleBasedStateMachine):
         tx.record_cycle(self.cycle + 1, taken, claimed, events, holds)
         return Begun(taken, [row.id for row in claimed], events, holds)
 
+    def final_of(self, takes: Takes) -> str | None:
+        return FINAL if takes.is_final or takes.state is EXHAUSTED else None
+
     def claim(self, tx: StoreTransaction, takes: Takes) -> list[DueRow]:
         claimed = tx.claim_due(takes.now_ms, takes.limit)
         waiting = [row for row in self.at_rest() if row.state is WAITING]
@@ -156,6 +166,8 @@ class StoreMachine(RuleBasedStateMachine):
         due.sort(key=lambda row: (row.due_at_ms, row.id))
         assert [row.id for row in claimed] == [row.id for row in due[: takes.limit]]
         assert [row.message for row in claimed] == [row.message for row in due[: takes.limit]]
+        targets = [row.final_queue if row.is_final else row.destination for row in due]
+        assert [row.destination for row in claimed] == targets[: takes.limit]
         return claimed
 
     def end(self, tx: StoreTransaction, end: str) -> None:
@@ -171,10 +183,17 @@ class StoreMachine(RuleBasedStateMachine):
                 self.holds[source] = max(0, self.holds[source] - count)
         if end == "finish_cycle":
             self.events += begun.events
-            for row_id in begun.sent:
-                del self.rows[row_id]
+            self.settle_sent(begun.sent)
         else:
             self.events += [event for event in begun.events if event.id not in begun.sent]
+
+    def settle_sent(self, ids: list[int]) -> None:
+        """What was sent is gone, or known to lie in its final queue."""
+        for row in self.present(ids):
+            if row.is_final:
+                self.change(row, state=EXHAUSTED, message=None)
+            else:
+                del self.rows[row.id]
 
     @rule(takes=TAKES, end=ENDS, positions=POSITIONS)
     def fail(self, takes: Takes, end: str, positions: list[int]) -> None:
@@ -184,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
             with self.store.transaction() as tx:
                 if self.begun is not None:
                     self.end(tx, end)
-                tx.park(self.free_ids(positions), "refused")
+                tx.park(self.free_ids(positions, WAITING), "refused")
                 tx.set_hold("queue://DLQ", 9)
                 tx.record_cycle(self.cycle + 1, [taken_row(10**9)], [], [took(taken_row(1))])
                 raise ZeroDivisionError
@@ -195,7 +214,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(positions=POSITIONS, due_at_ms=TIMES)
     def postpone(self, positions: list[int], due_at_ms: int) -> None:
-        ids = self.free_ids(positions)
+        ids = self.free_ids(positions, *RowState)
         with self.store.transaction() as tx:
             tx.postpone(ids, due_at_ms, "no route")
         for row in self.present(ids):
@@ -204,7 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(positions=POSITIONS)
     def park(self, positions: list[int]) -> None:
-        ids = self.free_ids(positions)
+        ids = self.free_ids(positions, WAITING, HELD)
         events: list[AnyEvent] = [
             Parked(at_ms=1, id=row.id, redelivery_id=row.redelivery_id, destination="", reason="no")
             for row in self.present(ids)
@@ -218,11 +237,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(positions=POSITIONS)
     def remove(self, positions: list[int]) -> None:
-        ids = self.free_ids(positions)
+        ids = self.free_ids(positions, WAITING)
         with self.store.transaction() as tx:
             tx.remove(ids)
-        for row in self.present(ids):
-            del self.rows[row.id]
+        self.settle_sent(ids)
 
     @rule(source=st.sampled_from(DESTINATIONS), remaining=st.integers(0, 3))
     def set_hold(self, source: str, remaining: int) -> None:
@@ -235,11 +253,13 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(row_filter=FILTERS, now_ms=TIMES)
     def retry(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
-        hit = self.hit(row_filter)
+        hit = [row for row in self.hit(row_filter) if row.message is not None]
         assert self.store.act(row_filter, acts.retry(now_ms, "ann")) == len(hit)
         for row in hit:
             due = min(row.due_at_ms, now_ms) if row.state is WAITING else now_ms
             self.change(row, state=WAITING, due_at_ms=due)
+            if row.state is EXHAUSTED:
+                self.change(row, final_queue=None, redelivery_count=1)
             self.acted[row.id] += 1
 
     @rule(row_filter=FILTERS, now_ms=TIMES)
@@ -248,8 +268,9 @@ class StoreMachine(RuleBasedStateMachine):
         hit = [row for row in self.hit(row_filter) if not row.is_final]
         assert self.store.act(row_filter, acts.cancel(now_ms, "ann", ".final")) == len(hit)
         for row in hit:
-            final = row.source + ".final"
-            self.change(row, state=WAITING, due_at_ms=now_ms, destination=final, is_final=True)
+            final = row.final_queue or row.source + ".final"
+            self.change(row, state=WAITING, due_at_ms=now_ms, final_queue=final, is_final=True)
+            self.change(row, redelivery_count=row.redelivery_count - (row.state is not EXHAUSTED))
             self.acted[row.id] += 1
 
     @rule(row_filter=FILTERS, now_ms=TIMES)
@@ -291,8 +312,9 @@ class StoreMachine(RuleBasedStateMachine):
             ids += [row.id for row in self.begun.taken]
         return [ids[position] for position in positions if position < len(ids)] + [999]
 
-    def free_ids(self, positions: Sequence[int]) -> list[int]:
-        return [row_id for row_id in self.ids_at(positions) if self.is_free(row_id)]
+    def free_ids(self, positions: Sequence[int], *states: RowState) -> list[int]:
+        free = [row_id for row_id in self.ids_at(positions) if self.is_free(row_id)]
+        return [one for one in free if one not in self.rows or self.rows[one].state in states]
 
     def with_ids(self, row_filter: RowFilter) -> RowFilter:
         if row_filter.ids is None:
@@ -340,7 +362,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [row.id for row in listed] == sorted(self.rows)
         for row in listed:
             expected = self.rows[row.id]
-            for name in ("state", "due_at_ms", "destination", "is_final", "redelivery_id"):
+            for name in ("state", "due_at_ms", "destination", "is_final", "redelivery_id", *_LATER):
                 assert getattr(row, name) == getattr(expected, name)
             assert row.in_flight is not self.is_free(row.id)
             assert self.store.message(row.id) == expected.message
@@ -352,6 +374,18 @@ class StoreMachine(RuleBasedStateMachine):
         assert {(one.destination, one.state): one.count for one in tallies} == dict(expected)
         assert self.store.count_rows(RowFilter()) == len(self.rows)
         assert self.store.holds() == self.holds
+
+    @invariant()
+    def places_of_exhausted_rows_agree(self) -> None:
+        if not isinstance(self.store, Ledger):
+            return
+        rows = [row for row in self.rows.values() if row.state is EXHAUSTED]
+        expected = Counter((row.destination, row.final_queue, row.is_final) for row in rows)
+        told = self.store.exhausted_tallies()
+        assert {(one.destination, one.queue, one.is_in_queue): one.count for one in told} == (
+            dict(expected)
+        )
+        assert {one.since_ms for one in told} <= {row.received_at_ms for row in rows}
 
     @invariant()
     def next_due_agrees(self) -> None:
@@ -395,8 +429,10 @@ class SqliteMachine(StoreMachine):
         rows = list(self.rows.values())
         if self.begun is not None:
             rows += self.begun.taken
-        texts = [(row.destination, row.source, row.rule, row.encoding) for row in rows]
-        assert counted == Counter(chain.from_iterable(texts))
+        texts = [
+            (row.destination, row.source, row.rule, row.encoding, row.final_queue) for row in rows
+        ]
+        assert counted == Counter(text for text in chain.from_iterable(texts) if text)
 
     @invariant()
     def another_process_agrees(self) -> None:

@@ -19,8 +19,8 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 5
-OLDEST = 3  # Rows are counted by cause groups as soon as nobody is an instance that can't.
+VERSION = 6
+OLDEST = 6  # Exhausted rows are written as soon as nobody is an instance that can't read them.
 NEWER = VERSION + 1
 
 

@@ -44,6 +44,7 @@ class End:
         places: of each message, such as `DLQ`, `consumed`, or `a store`.
         journals: of each store, the events by redelivery id.
         rows: of each store, with the body.
+        lying: redelivery ids of messages that a store says lie in their final queue.
         told: what observers were told.
         is_quiet: nothing moves any more.
     """
@@ -51,6 +52,7 @@ class End:
     places: dict[str, list[str]]
     journals: Sequence[Callable[[str], Sequence[AnyEvent]]]
     rows: list[list[tuple[RowView, str]]]
+    lying: list[str]
     told: list[AnyEvent]
     is_quiet: bool
 
@@ -201,6 +203,18 @@ class GoesHome(Checker):
         expected = FINAL_QUEUE if resend.is_final else self.history.origins.get(one)
         if resend.destination.name != expected:
             self.broken(f"{one} went to {resend.destination.name}, not to {expected}")
+
+
+class KnownToLie(Checker):
+    """Of each message in the final queue one store knows so, and of no other."""
+
+    def ended(self, end: End) -> None:
+        known = Counter(end.lying)
+        for one in self.history.origins.keys() - self.history.doubted:
+            told = sum(known[name] for name in self.history.names[one])
+            lies = end.places.get(one, []).count(FINAL_QUEUE)
+            if told != lies:
+                self.broken(f"{one} lies there {lies} times, {told} rows say so")
 
 
 class TokenGrows(Checker):
@@ -380,6 +394,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     NeverEarly,
     CountsGrow,
     GoesHome,
+    KnownToLie,
     TokenGrows,
     JournalEqualsState,
     ToldIsTrue,

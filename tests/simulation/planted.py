@@ -375,6 +375,11 @@ def operators_change_what_is_in_flight(patch: Patch) -> None:
     patch.setattr(MemoryStore, "act", act_on_all)
 
 
+def final_ones_are_forgotten(patch: Patch) -> None:
+    """What was sent to the final queue is removed as if it had been redelivered."""
+    patch.setattr(MemoryTransaction, "_settle_sent", MemoryTransaction._forget)
+
+
 def due_rows_are_forgotten(patch: Patch) -> None:
     """Nobody wakes up for them."""
     patch.setattr(MemoryStore, "next_due_ms", lambda _store: None)
@@ -461,6 +466,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(who_was_near_when_a_link_was_held_up_is_parked, ("ParkedForCause",)),
     Planted(suspects_are_parked_at_once, ("ParkedForCause",)),
     Planted(final_ones_go_home, ("GoesHome",)),
+    Planted(final_ones_are_forgotten, ("KnownToLie",)),
     Planted(refused_commit_is_unexpected, ("NeverFalls",)),
     Planted(sends_are_repeated_after_a_lost_answer, ("SentOnce",)),
 )

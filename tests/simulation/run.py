@@ -48,6 +48,7 @@ IDLE_TIMEOUT_MS = 30_000
 _TICKS = 30
 _DRAIN_TURNS = 600
 _GATED_DRAIN_TURNS = 6_000
+_ACTED_ON = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 _LATE_MS = 60_000
 
 
@@ -266,7 +267,7 @@ class Run:
         row_filter = chance.choice(
             [
                 ALL,
-                RowFilter(state=chance.choice(list(RowState))),
+                RowFilter(state=chance.choice(_ACTED_ON)),
                 RowFilter(destination="queue://orders"),
             ]
         )
@@ -399,10 +400,12 @@ class Run:
         is_quiet = [self._drain(sidecar) for sidecar in self._sidecars]
         stores = [sidecar.around.make_store() for sidecar in self._sidecars]
         places = self._places()
-        rows = []
+        rows, lying = [], list[str]()
         for store in stores:
             store.open()
             views = store.list_rows(ALL, 10_000)
+            lying += [row.redelivery_id for row in views if row.is_in_final_queue]
+            views = [row for row in views if not row.is_in_final_queue]
             rows.append([(row, (store.message(row.id) or b"").decode()) for row in views])
             for row, one in rows[-1]:
                 places.setdefault(one, []).append("a store")
@@ -411,7 +414,7 @@ class Run:
             if origin.startswith("discard") and one not in places:
                 places[one] = ["discarded"]
         journals = [_journal(store) for store in stores]
-        self.history.ended(End(places, journals, rows, self._told, all(is_quiet)))
+        self.history.ended(End(places, journals, rows, lying, self._told, all(is_quiet)))
         for store in stores:
             store.close()
 
@@ -439,8 +442,8 @@ class Run:
         rows = [
             (store.message(row.id) or b"").decode()
             for row in store.list_rows(ALL, 10_000)
-            if row.state is not RowState.PARKED
-            and row.destination != str(queue(full))
+            if row.state not in (RowState.PARKED, RowState.EXHAUSTED)
+            and row.goes_to != str(queue(full))
             and row.due_at_ms <= since_ms
         ]
         return rows + [one.body.decode() for one in self.broker.queue(DLQ)]

@@ -122,7 +122,7 @@ class MemoryTransaction:
         contents.holds = _left(contents)
         contents.begun = None
         contents.cycle = cycle
-        self._forget(begun.sent)
+        self._settle_sent(begun.sent)
         contents.blocks = [
             _Block(block.events) if block.cycle is not None else block for block in contents.blocks
         ]
@@ -208,7 +208,7 @@ class MemoryTransaction:
             self._set_gate(row.id, None)
 
     def remove(self, ids: Sequence[int]) -> None:
-        self._forget([row.id for row in self._at_rest(ids)])
+        self._settle_sent([row.id for row in self._at_rest(ids)])
 
     def record(self, events: Sequence[AnyEvent]) -> None:
         if events:
@@ -254,6 +254,16 @@ class MemoryTransaction:
         self._contents.gates.pop(row_id, None)
         if gate is not None:
             self._contents.gates[row_id] = storable(gate)
+
+    def _settle_sent(self, ids: Sequence[int] | frozenset[int]) -> None:
+        rows = self._contents.rows
+        final = {one: row for one in ids if (row := rows[one]).is_final}
+        self._forget(ids)
+        for one, row in final.items():
+            final_queue = row.decided_queue
+            rows[one] = msgspec.structs.replace(
+                row, state=RowState.EXHAUSTED, final_queue=final_queue
+            )
 
     def _forget(self, ids: Sequence[int] | frozenset[int]) -> None:
         for row_id in ids:
@@ -354,7 +364,7 @@ class MemoryStore:
 
     def message(self, row_id: int) -> bytes | None:
         row = self._contents.rows.get(row_id)
-        return None if row is None else row.message
+        return None if row is None or self._view(row).is_in_final_queue else row.message
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
         return [
@@ -460,7 +470,7 @@ def _due_row(row: TakenRow, passes_gates: bool) -> DueRow:
     return DueRow(
         id=row.id,
         due_at_ms=row.due_at_ms,
-        destination=row.destination,
+        destination=row.decided_queue or "" if row.is_final else row.destination,
         is_final=row.is_final,
         redelivery_id=row.redelivery_id,
         redelivery_count=row.redelivery_count,

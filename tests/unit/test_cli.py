@@ -332,6 +332,8 @@ def test_status_as_json(cli: Cli) -> None:
         "backlog": {},
         "instances": [],
         "gates": [],
+        "exhausted": [],
+        "missing": [],
     }
 
 
@@ -419,6 +421,7 @@ def test_list_as_json(cli: Cli) -> None:
             "in_flight": False,
             "cause_group": "",
             "gate": None,
+            "final_queue": None,
         }
     ]
 
@@ -544,7 +547,8 @@ def test_an_action_changes_what_it_names(
 def test_cancel_goes_to_the_final_queue(cli: Cli) -> None:
     assert cli("cancel", "1", "--set", "redelivery.final_suffix=.given-up").code == 0
     (row,) = cli("show", "1", "--output", "json").json["rows"]
-    assert (row["destination"], row["is_final"]) == ("queue://DLQ.given-up", True)
+    found = row["destination"], row["final_queue"], row["is_final"]
+    assert found == ("queue://orders", "queue://DLQ.given-up", True)
     result = cli("cancel", "1")
     assert (result.code, result.out) == (0, "cancel: 0 messages\n")
     assert "1 more were left as they are" in result.err

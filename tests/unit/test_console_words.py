@@ -119,7 +119,9 @@ def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
     """A link that is down takes no dead letters: that is no good news."""
     numbers = dict.fromkeys(("total", "overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
     waiting = Waiting(next_due_at_ms=None, by_destination=[], gates=[], **numbers)
-    seen = Overview(at_ms=NOW_MS, groups=[], waiting=waiting, recoveries=[])
+    seen = Overview(
+        at_ms=NOW_MS, groups=[], waiting=waiting, recoveries=[], exhausted=[], missing=[]
+    )
     assert headline(seen) == "Nothing died in the last hour."
     blind = msgspec.structs.replace(seen, wellness=read_wellness(Health(), Metrics()))
     assert headline(blind).endswith("but this sidecar needs a person.")

@@ -31,14 +31,24 @@ class Answers:
 
 
 def judge(
-    answer: object, *, backlog: bool = False, parks_topics: bool = True, **provenance: object
+    answer: object,
+    *,
+    backlog: bool = False,
+    parks_topics: bool = True,
+    keeps_exhausted: bool = False,
+    **provenance: object,
 ):
     rules = Answers(answer)
     provenance = {"origin": queue("orders"), **provenance}
     judged = Judge(
         rules,
         lambda destination: destination.name in ("DLQ", "DLA::DLQ.x"),
-        JudgeSettings(encoding="e/1", final_suffix=".exhausted", parks_topics=parks_topics),
+        JudgeSettings(
+            encoding="e/1",
+            final_suffix=".exhausted",
+            parks_topics=parks_topics,
+            keeps_exhausted=keeps_exhausted,
+        ),
         lambda: 0.5,
     ).judge(
         Delivery(1, queue("DLQ"), b"body", Provenance(**provenance)),
@@ -125,7 +135,8 @@ def test_an_endless_delay_ends_in_the_year_9999() -> None:
 def test_the_final_queue_gets_a_suffix_where_the_intake_reads_it() -> None:
     verdict, _ = judge(DeadLetterTo(queue("DLQ"), 60_000, "rule"))
     row = verdict.row
-    assert (row.destination, row.is_final, row.expiration_ms) == (
+    assert (row.destination, row.final_queue, row.is_final, row.expiration_ms) == (
+        "queue://orders",
         "queue://DLQ.exhausted",
         True,
         60_000,
@@ -137,13 +148,26 @@ def test_the_final_queue_gets_a_suffix_where_the_intake_reads_it() -> None:
 
 def test_a_final_queue_that_nobody_reads_keeps_its_name() -> None:
     verdict, _ = judge(DeadLetterTo(queue("archive"), 0, "rule"))
-    assert verdict.row.destination == "queue://archive"
+    assert verdict.row.final_queue == "queue://archive"
     assert verdict.events[1].decided_destination is None
 
 
 def test_a_final_topic_becomes_the_final_queue_of_the_source() -> None:
     verdict, _ = judge(DeadLetterTo(topic("dead"), 0, "rule"))
-    assert verdict.row.destination == "queue://DLQ.exhausted"
+    assert verdict.row.final_queue == "queue://DLQ.exhausted"
+
+
+@pytest.mark.parametrize("is_backlog", [False, True])
+def test_an_exhausted_message_is_kept_with_its_final_queue_where_wanted(is_backlog: bool) -> None:
+    verdict, _ = judge(
+        DeadLetterTo(queue("DLQ"), 0, "rule"), keeps_exhausted=True, backlog=is_backlog
+    )
+    row = verdict.row
+    assert row.state is (RowState.HELD if is_backlog else RowState.EXHAUSTED)
+    # What is backlog goes to its final queue once a person has released it.
+    assert row.is_final is is_backlog
+    assert (row.destination, row.final_queue) == ("queue://orders", "queue://DLQ.exhausted")
+    assert verdict.events[1].is_kept is not is_backlog
 
 
 def test_a_discard_leaves_no_row_but_an_event_with_the_rule() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model import acts
-from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Returned
+from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Exhausted, Returned
 from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import (
     CAREFUL,
@@ -30,9 +30,10 @@ from amqsidecar.operations.act import Refused
 from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.follow import UNSENT_MS, follow, judge
 from amqsidecar.operations.operate import Means, Turn, Wish, begin, carry_out
-from amqsidecar.operations.preview import BEING_SENT, FINAL, Left, Preview, preview
+from amqsidecar.operations.preview import BEING_SENT, FINAL, IN_FINAL_QUEUE, Left, Preview, preview
 from amqsidecar.operations.progress import doing, list_members, read_progress
 from amqsidecar.operations.select import ReadProperties, resolve, selector
+from amqsidecar.operations.timeline import describe_all
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.telemetry.metrics import Metrics
 from support.schedule_rows import resent, taken_row, took
@@ -374,6 +375,35 @@ def test_messages_are_listed_by_a_property_a_bounded_number_at_a_time(
     assert page(3, 0) == (ids[:3], ids[2])
     assert page(9, 0) == (ids[:3], ids[3])
     assert page(9, ids[3]) == ([], None)
+
+
+EXHAUSTED = {"final_queue": "queue://DLQ.exhausted", "redelivery_count": 4}
+
+
+def test_exhausted_messages_that_are_kept_begin_a_new_life_carefully(stage: Stage) -> None:
+    rows = stage.hold(3, state=RowState.EXHAUSTED, **EXHAUSTED)
+    stage.hold(2)
+    wanted = Selection(rows=RowFilter(state=RowState.EXHAUSTED))
+    before = look(stage, state=RowState.EXHAUSTED)
+    assert (before.count, before.left) == (3, [])
+    stage.finish(stage.begin(selection=wanted, reason="OPS-1207"))
+    assert [(row.redelivery_count, row.is_final) for row in stage.send()] == [(1, False)] * 3
+    history = [
+        Exhausted(at_ms=1, destination="queue://DLQ.exhausted", rule="r"),
+        *stage.store.history(rows[0].redelivery_id)[1:2],
+    ]
+    assert describe_all(history)[1] == (
+        "life 2 begins: to queue://orders by cli:anna because: OPS-1207"
+    )
+
+
+def test_exhausted_messages_in_their_final_queue_are_left_and_it_is_said_why(stage: Stage) -> None:
+    stage.hold(2, state=RowState.WAITING, is_final=True, **EXHAUSTED)
+    stage.send()
+    found = look(stage, state=RowState.EXHAUSTED)
+    assert (found.count, found.left) == (0, [Left(IN_FINAL_QUEUE, 2)])
+    assert any("2 more lie in their final dead-letter queue" in note for note in found.notes)
+    assert stage.finish(stage.begin()).changed == 0
 
 
 # --- the preview -------------------------------------------------------------------------------

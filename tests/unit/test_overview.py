@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.cli.main import run_command_line
+from amqsidecar.http.console.pages import headline
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.failure import BUCKET_MS
 from amqsidecar.model.outcome import Observation
@@ -252,3 +253,39 @@ def test_the_command_tells_groups(
     assert "last 2h" in header
     assert "a [bold] cause" in line
     assert run_command_line(["groups", "--set", url, "--last", "soon"]) == 2
+
+
+def test_exhausted_messages_stand_on_the_first_screen_with_their_queue_and_since_when(
+    store: SqliteStore,
+) -> None:
+    final = "queue://DLQ.exhausted"
+    keep(
+        store,
+        [
+            *(
+                dead(
+                    number,
+                    LIMIT,
+                    NOW_MS - HOUR_MS,
+                    destination=PAY,
+                    state=RowState.EXHAUSTED,
+                    final_queue=final,
+                )
+                for number in range(1, 4)
+            ),
+            dead(9, REFUSED, NOW_MS),
+        ],
+    )
+    found = read_overview(store, store, NOW_MS)
+    (place,) = found.exhausted
+    assert (place.destination, place.queue, place.count) == (PAY, final, 3)
+    assert (place.is_in_queue, place.since_ms) == (False, NOW_MS - HOUR_MS)
+    assert headline(found).endswith("3 exhausted messages wait for a person.")
+    assert {group.destination: group.exhausted for group in found.groups} == {
+        PAY: 3,
+        "queue://orders": 0,
+    }
+    assert [(one.destination, one.exhausted) for one in found.waiting.by_destination] == [
+        (PAY, 3),
+        ("queue://orders", 0),
+    ]

@@ -70,7 +70,7 @@ def make_older(path: Path, version: int) -> None:
             "GROUP BY destination, state"
         )
         for row in database.execute("SELECT * FROM newer.unfinished_cycle").fetchall():
-            *head, taken_tally, holds, event_block, _failures = row
+            *head, taken_tally, holds, event_block, _failures, _final = row
             taken = msgspec.msgpack.encode([one[:3] for one in unpack_deltas(taken_tally)])
             values = (*head, taken, b"\x90", holds, event_block)
             database.execute(
@@ -188,7 +188,15 @@ def test_rows_that_came_before_causes_were_grouped_have_no_group(tmp_path: Path)
     store.close()
 
 
-WITHOUT_GROUPS = """
+WITHOUT_EXHAUSTED = """
+DROP INDEX redelivery_exhausted;
+DROP TABLE exhausted_tally;
+ALTER TABLE redelivery DROP COLUMN final_queue;
+ALTER TABLE unfinished_cycle DROP COLUMN final_runs;
+"""
+
+WITHOUT_GROUPS = f"""
+{WITHOUT_EXHAUSTED}
 DROP INDEX redelivery_in_order;
 ALTER TABLE redelivery DROP COLUMN message_group;
 """
@@ -238,4 +246,37 @@ def test_notes_can_be_taken_of_a_file_of_before_there_were_any(tmp_path: Path) -
     note = GroupNote(destination="queue://a", cause_group="boom", at_ms=1, author="ann", text="x")
     store.add_note(note)
     assert store.notes("queue://a", "boom") == [note]
+    store.close()
+
+
+def test_what_was_on_its_way_to_a_final_queue_before_it_stayed_in_sight_stays_then(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "schedule.db"
+    store = store_at(path)
+    store.open()
+    final = taken_row(1, is_final=True, destination="queue://DLQ.exhausted")
+    with store.transaction() as tx:
+        tx.record_cycle(1, [final, taken_row(2)], [], [])
+        tx.finish_cycle(1)
+        tx.record_cycle(2, [], [], [])
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "UPDATE word SET uses = uses - 1 WHERE text = 'queue://DLQ.exhausted';"
+            f"{WITHOUT_EXHAUSTED} PRAGMA user_version = 8;"
+        )
+
+    store.open()
+    with store.transaction() as tx:
+        tx.finish_cycle(2)
+        claimed = tx.claim_due(10**9, 9)
+        assert [row.destination for row in claimed] == ["queue://DLQ.exhausted", "queue://orders"]
+        tx.record_cycle(3, [], claimed, [])
+        tx.finish_cycle(3)
+
+    (row,) = store.list_rows(RowFilter(), 9)
+    assert (row.id, row.state, row.final_queue) == (1, RowState.EXHAUSTED, "queue://DLQ.exhausted")
+    (tally,) = store.exhausted_tallies()
+    assert (tally.queue, tally.count, tally.since_ms) == ("queue://DLQ.exhausted", 1, 500)
     store.close()

@@ -35,6 +35,7 @@ SCANS = {
     "newest_visible": "SCAN redelivery",
     # What gates let wait, and nothing else.
     "read_gate_tallies": "SCAN redelivery USING COVERING INDEX redelivery_gated",
+    "read_exhausted": "SCAN t",  # One for each destination that has exhausted messages.
     "written_segments": "SCAN journal_segment",
     "read_failure_counts": "SCAN s",  # What a range of an index was summed up to.
 }
@@ -50,6 +51,9 @@ SEARCHES = {
         "SEARCH f USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH b USING COVERING INDEX redelivery_in_order (destination=? AND message_group=? AND",
         "SEARCH h USING COVERING INDEX redelivery_in_order (destination=? AND message_group=?)",
+    ],
+    "read_exhausted": [
+        "SEARCH r USING COVERING INDEX redelivery_exhausted (destination=? AND final_queue=?"
     ],
     "next_due": ["USING COVERING INDEX redelivery_due (state=?)"],
     "window_all": ["SEARCH redelivery USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],

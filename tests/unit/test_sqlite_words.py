@@ -59,7 +59,7 @@ def stored_words(path: Path) -> dict[str, int]:
 def words_in_rows(path: Path) -> Counter[str]:
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute(
-            "SELECT destination, source, rule, encoding, cause_group FROM redelivery"
+            "SELECT destination, source, rule, encoding, cause_group, final_queue FROM redelivery"
         )
         texts = dict(database.execute("SELECT id, text FROM word"))
         return Counter(texts[number] for row in rows for number in row if number)

@@ -10,7 +10,10 @@ from structlog.testing import capture_logs
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.event import Discarded
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.exhausted import read_missing
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.watching import Watching, WatchingSettings
 from amqsidecar.stores.sqlite_store import SqliteStore
@@ -35,7 +38,8 @@ class Link:
         self.is_open = False
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        return {one: Counters(depth=0, acknowledged=7, removed=0) for one in destinations}
+        depth = self.brokers.depth
+        return {one: Counters(depth=depth, acknowledged=7, removed=0) for one in destinations}
 
 
 class Brokers:
@@ -45,6 +49,7 @@ class Brokers:
         self.current = "amqp://one"
         self.refusal: BrokerRefused | LinkLost | None = None
         self.made: list[Link] = []
+        self.depth = 0
 
     def make(self, instance: str) -> Link:
         assert instance == "it-watch"
@@ -161,3 +166,60 @@ def test_broker_that_can_not_be_asked_is_told_once_and_tried_ever_more_seldom(
     assert [line["event"] for line in logs] == ["outcomes_not_watched"]
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert max(pauses) == 60.0
+
+
+FINAL = "queue://DLQ.exhausted"
+
+
+def exhaust(store: SqliteStore, count: int) -> None:
+    first = store.allocate_ids(count)
+    rows = [
+        taken_row(number, is_final=True, final_queue=FINAL)
+        for number in range(first, first + count)
+    ]
+    cycle = store.open().cycle + 1
+    with store.transaction() as transaction:
+        transaction.record_cycle(cycle, rows, [], [took(row) for row in rows])
+        transaction.finish_cycle(cycle)
+        sent = transaction.claim_due(10_000, count)
+        transaction.record_cycle(cycle + 1, [], sent, [])
+        transaction.finish_cycle(cycle + 1)
+
+
+def test_what_is_missing_in_a_final_queue_is_told_and_what_left_an_empty_one_is_forgotten(
+    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
+) -> None:
+    exhaust(store, 5)
+    brokers.depth = 3
+    watching.turn(store)
+    exhausted = store.exhausted_tallies()
+    (missing,) = read_missing(store, exhausted, clock.now_ms())
+    assert (missing.queue, missing.count) == (FINAL, 2)
+    assert [one.count for one in exhausted] == [5]
+
+    brokers.depth = 0
+    clock.now_s += 60
+    watching.turn(store)
+
+    assert store.exhausted_tallies() == []
+    assert store.count_rows(RowFilter()) == 0
+    (last,) = store.history("test-000000000001")[-1:]
+    assert isinstance(last, Discarded)
+    assert "no longer in its final dead-letter queue" in last.rule
+
+
+def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(
+    watching: Watching, store: SqliteStore, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(store, 1)
+    look = Link.queue_counters
+
+    def look_late(link: Link, found: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        counters = look(link, found)
+        exhaust(store, 1)
+        return counters
+
+    monkeypatch.setattr(Link, "queue_counters", look_late)
+    watching.turn(store)
+
+    assert [one.count for one in store.exhausted_tallies()] == [1]

@@ -42,7 +42,7 @@ def list_groups(
     \b
     JSON: [{"destination", "cause_group", "trend": "new" | "up" | "steady" | "down" | "quiet",
     "recent", "day_before", "first_at_ms", "last_at_ms", "total", "waiting", "held", "parked",
-    "example_id", "note": as in `note` | null}]
+    "exhausted", "example_id", "note": as in `note` | null}]
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)
@@ -59,7 +59,7 @@ def list_groups(
         say("nothing died, as far as the history goes")
     else:
         headers = (
-            *("trend", f"last {window}", "day before", "waiting", "held", "parked"),
+            *("trend", f"last {window}", "day before", "waiting", "held", "parked", "exhausted"),
             *("first", "last", "destination", "cause"),
         )
         print_table(headers, [_cells(group, now_ms) for group in groups])
@@ -73,6 +73,7 @@ def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
         str(group.waiting),
         str(group.held),
         str(group.parked),
+        str(group.exhausted),
         f"{span(max(0, now_ms - group.first_at_ms))} ago",
         f"{span(max(0, now_ms - group.last_at_ms))} ago",
         one_line(group.destination),

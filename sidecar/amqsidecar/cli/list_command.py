@@ -20,7 +20,7 @@ from amqsidecar.cli.options import (
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_table, say
-from amqsidecar.operations.words import due, one_line
+from amqsidecar.operations.words import due, one_line, place
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
@@ -47,7 +47,8 @@ def list_rows(listed: Listed) -> None:
     \b
     JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
     "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
-    "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate"}],
+    "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate",
+    "final_queue"}],
     "next_after": null | number}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(listed.config_file, listed.sets)
@@ -87,6 +88,6 @@ def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
         row.state.value,
         "being sent" if row.in_flight else when,
         str(row.redelivery_count),
-        f"{row.destination} (final)" if row.is_final else row.destination,
+        one_line(place(row)),
         one_line(row.cause, 60),
     )

@@ -36,6 +36,7 @@ class StateChoice(StrEnum):
     WAITING = "waiting"
     HELD = "held"
     PARKED = "parked"
+    EXHAUSTED = "exhausted"
 
 
 CONFIG_FILE: Final = "amqsidecar.yaml"

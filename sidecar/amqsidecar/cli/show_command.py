@@ -92,9 +92,13 @@ def _for_us_only(path: str, flags: int) -> int:
 
 def _print_row(row: "RowView", now_ms: int) -> None:
     final = " (final dead-letter queue)" if row.is_final else ""
+    verb = "lies in        " if row.is_in_final_queue else "goes to        "
     print_line(f"row            {row.id}, {row.state.value}{', being sent' * row.in_flight}")
-    print_line(f"goes to        {row.destination}{final}")
-    print_line(f"due            {clock_time(row.due_at_ms)}, {due(row.due_at_ms, now_ms)}")
+    print_line(f"{verb}{row.goes_to}{final}")
+    if row.final_queue is not None:
+        print_line(f"died at        {row.destination}")
+    if row.state.value != "exhausted":
+        print_line(f"due            {clock_time(row.due_at_ms)}, {due(row.due_at_ms, now_ms)}")
     print_line(f"count          {row.redelivery_count}")
     print_line(f"found in       {row.source}, {size(row.size_bytes)}, {row.encoding}")
     print_line(f"message id     {row.message_id or 'none'}")

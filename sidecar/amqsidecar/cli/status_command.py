@@ -16,7 +16,14 @@ from amqsidecar.cli.options import (
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_table
-from amqsidecar.operations.words import clock_time, due, one_line, size
+from amqsidecar.operations.words import (
+    clock_time,
+    due,
+    exhausted_line,
+    missing_line,
+    one_line,
+    size,
+)
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import GateTally, InstanceView
@@ -44,7 +51,9 @@ def status(wanted: Wanted) -> None:
     "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold},
     "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
     null | number}] (on a shared schedule), "gates": [{"destination", "gate", "count",
-    "next_due_at_ms", "last_due_at_ms"}] (what gates let wait)}
+    "next_due_at_ms", "last_due_at_ms"}] (what gates let wait), "exhausted": [{"destination",
+    "queue", "is_in_queue", "count", "since_ms"}], "missing": [{"queue", "count", "seen_at_ms"}] (of
+    what went to final dead-letter queues)}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(wanted.config_file, wanted.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
@@ -101,6 +110,10 @@ def _print(found: "Status", now_ms: int) -> None:
         print_line(f"backlog      the next {count} dead letters of {source} will be held")
     for one in found.gates:
         print_line(f"gate         {_gate_line(one, now_ms)}")
+    for exhausted in found.exhausted:
+        print_line(f"exhausted    {exhausted_line(exhausted, now_ms)}")
+    for missing in found.missing:
+        print_line(f"missing      {missing_line(missing, now_ms)}")
     print_line(f"messages     {found.total}")
     if found.waiting:
         print_line()

@@ -22,7 +22,7 @@ from amqsidecar.config.sections.log import LogOptions
 from amqsidecar.config.sections.observe import ObserveOptions
 from amqsidecar.config.sections.outcomes import OutcomesOptions
 from amqsidecar.config.sections.policy import PolicyOptions
-from amqsidecar.config.sections.redelivery import RedeliveryOptions
+from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryOptions
 from amqsidecar.config.sections.store import StoreOptions
 from amqsidecar.config.store_url import BROKER_HELD
 
@@ -65,6 +65,13 @@ class Config(Section):
                 "intake.backlog",
                 "is `hold`, but where store.url is broker: there is no place to hold what was "
                 "there before: set `process`, or use another store",
+            )
+
+        if self.store.url == BROKER_HELD and self.redelivery.exhausted is ExhaustedChoice.KEEP:
+            yield (
+                "redelivery.exhausted",
+                "is `keep`, but where store.url is broker: there is no schedule to keep a message "
+                "in: set `queue`, or use another store",
             )
 
     def origin(self, key: str) -> str:

@@ -53,6 +53,8 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         encoding: how the link's messages are encoded.
         final_suffix: added to the name of a dead-letter queue that the intake reads.
+        keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
+            dead-letter queue.
         parks_topics: messages of topics are parked, because a re-send would reach every subscriber
             (Classic); False = they are published again (Artemis sends to one subscription).
     """
@@ -60,6 +62,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str
     final_suffix: str
     parks_topics: bool
+    keeps_exhausted: bool = False
 
 
 PropertiesOf = Callable[[str, bytes], dict[str, str] | None]
@@ -220,6 +223,7 @@ class Judge:
                 return draft.redeliver(origin, decision, is_backlog=is_backlog)
             case DeadLetterTo():
                 return draft.exhaust(
+                    origin,
                     self._final(decision.destination, source),
                     decision,
                     is_backlog=is_backlog,
@@ -227,7 +231,8 @@ class Judge:
             case Discard():
                 if is_backlog:
                     final = self._final(source, source)
-                    return draft.hold(final, f"backlog; the rules say discard: {decision.rule}")
+                    reason = f"backlog; the rules say discard: {decision.rule}"
+                    return draft.hold(origin, final, reason)
                 return draft.discard(origin, decision)
             case None:
                 return draft.park(origin, "no plugin of the chain decided about it")
@@ -332,6 +337,7 @@ class _Draft:
         *,
         due_at_ms: int,
         is_final: bool = False,
+        final: Destination | None = None,
         redelivery_count: int,
         delay_ms: int = 0,
         expiration_ms: int = 0,
@@ -355,7 +361,8 @@ class _Draft:
             received_at_ms=self.now_ms,
             encoding=self.settings.encoding,
             message=self.delivery.message,
-            message_group=None if is_final else self.group,
+            message_group=None if final is not None else self.group,
+            final_queue=None if final is None else str(final),
         )
 
     def park(self, destination: Destination, reason: str) -> Verdict:
@@ -402,17 +409,22 @@ class _Draft:
             return Verdict(row, (self.received, scheduled, self._held(row.destination, "backlog")))
         return Verdict(row, (self.received, scheduled))
 
-    def exhaust(self, final: Destination, decision: DeadLetterTo, *, is_backlog: bool) -> Verdict:
+    def exhaust(
+        self, origin: Destination, final: Destination, decision: DeadLetterTo, *, is_backlog: bool
+    ) -> Verdict:
         # Why: a time to live that ends later than the clock goes is one for ever.
         expiration_ms = max(0, decision.expiration_ms)
         if self.now_ms + expiration_ms > LATEST_DUE_MS:
             expiration_ms = 0
+        is_kept = self.settings.keeps_exhausted and not is_backlog
+        state = RowState.EXHAUSTED if is_kept else RowState.WAITING
         row = self._row(
-            RowState.HELD if is_backlog else RowState.WAITING,
-            str(final),
+            RowState.HELD if is_backlog else state,
+            str(origin),
             decision.rule,
             due_at_ms=self.now_ms,
-            is_final=True,
+            is_final=not is_kept,
+            final=final,
             redelivery_count=self.delivery.provenance.redelivery_count,
             expiration_ms=expiration_ms,
         )
@@ -420,7 +432,7 @@ class _Draft:
             at_ms=self.now_ms,
             id=self.row_id,
             redelivery_id=self.redelivery_id,
-            destination=row.destination,
+            destination=str(final),
             rule=decision.rule,
             expiration_ms=expiration_ms,
             decided_destination=(
@@ -428,19 +440,20 @@ class _Draft:
             ),
         )
         if is_backlog:
-            return Verdict(row, (self.received, exhausted, self._held(row.destination, "backlog")))
+            return Verdict(row, (self.received, exhausted, self._held(str(final), "backlog")))
         return Verdict(row, (self.received, exhausted))
 
-    def hold(self, final: Destination, reason: str) -> Verdict:
+    def hold(self, origin: Destination, final: Destination, reason: str) -> Verdict:
         row = self._row(
             RowState.HELD,
-            str(final),
+            str(origin),
             reason,
             due_at_ms=self.now_ms,
             is_final=True,
+            final=final,
             redelivery_count=self.delivery.provenance.redelivery_count,
         )
-        return Verdict(row, (self.received, self._held(row.destination, reason)))
+        return Verdict(row, (self.received, self._held(str(final), reason)))
 
     def discard(self, origin: Destination, decision: Discard) -> Verdict:
         event = Discarded(

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import Protocol
 from zlib import crc32
 
+import msgspec
+
 from amqsidecar.broker import (
     AsksRoutesAhead,
     Delivery,
@@ -133,7 +135,7 @@ class MoveEngine:
         for delivery in self._link.receive(room) if room > 0 else ():
             self._number += 1
             verdict = self._judge.judge(delivery, self._uid, self._number, now_ms, is_backlog=False)
-            self._in_hand.append(_Item(delivery, verdict))
+            self._in_hand.append(_Item(delivery, _addressed(verdict)))
 
     def _choose(self) -> list[_Item]:
         """Return what the next transaction moves; what may end the link goes alone."""
@@ -402,3 +404,11 @@ class MoveEngine:
                 )
             )
         return blockage.until_ms
+
+
+def _addressed(verdict: Verdict) -> Verdict:
+    """Return a verdict whose row has where it is sent to as its destination."""
+    row = verdict.row
+    if row is None or not row.is_final:
+        return verdict
+    return Verdict(msgspec.structs.replace(row, destination=row.decided_queue), verdict.events)

@@ -29,6 +29,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     held: int
     parked: int
+    exhausted: int
     next_due_at_ms: int | None
     operations: list[Operation]
 
@@ -42,6 +43,7 @@ def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> Counter
         waiting=counts[RowState.WAITING],
         held=counts[RowState.HELD],
         parked=counts[RowState.PARKED],
+        exhausted=counts[RowState.EXHAUSTED],
         next_due_at_ms=store.next_due_ms(),
         operations=store.open_operations(),
     )

@@ -21,6 +21,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator's action makes of one row.
 
     Attributes:
+        destination: where it belongs from now on.
+        final_queue: see `RowView`.
         is_removed: the row goes, and its message with it; the other fields say nothing then.
         passes_gates: a person says that it goes now; true until it is sent, or acted on again.
     """
@@ -32,6 +34,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     redelivery_count: int
     reason: str | None
     event: AnyEvent
+    final_queue: str | None = None
     is_removed: bool = False
     passes_gates: bool = False
 
@@ -40,17 +43,32 @@ Act = Callable[[RowView], Change | None]
 """Returns what becomes of a row; None = it is left as it is."""
 
 
-def retry(now_ms: int, actor: str) -> Act:
-    """Make rows due now, also held and parked ones."""
+FIRST_OF_LIFE = 1
+"""The redelivery count of the first re-send of a new life."""
 
-    def make_due(row: RowView) -> Change:
+
+def retry(now_ms: int, actor: str, reason: str = "") -> Act:
+    """Make rows due now, also held and parked ones; an exhausted one begins a new life.
+
+    Args:
+        now_ms: the time.
+        actor: who asked.
+        reason: why, in the person's words.
+    """
+
+    def make_due(row: RowView) -> Change | None:
+        if row.is_in_final_queue:
+            return None
         event = Retried(
             at_ms=now_ms,
             id=row.id,
             redelivery_id=row.redelivery_id,
-            destination=row.destination,
+            destination=row.goes_to,
             actor=actor,
+            reason=reason,
         )
+        if row.state is RowState.EXHAUSTED:
+            return _sent_to(row.destination, row, event, now_ms)
         due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
         change = _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
         return msgspec.structs.replace(change, passes_gates=True)
@@ -59,44 +77,59 @@ def retry(now_ms: int, actor: str) -> Act:
 
 
 def cancel(now_ms: int, actor: str, suffix: str) -> Act:
-    """Send rows to their final dead-letter queue now; the source plus a suffix."""
+    """Send rows to their final dead-letter queue now; if none is decided: source plus suffix."""
 
     def change(row: RowView) -> Change | None:
         if row.is_final:
             return None
-        destination = str(final_queue(parse_destination(row.source), suffix))
+        queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
         event = Cancelled(
             at_ms=now_ms,
             id=row.id,
             redelivery_id=row.redelivery_id,
-            destination=destination,
+            destination=queue,
             actor=actor,
         )
-        return _sent_to(destination, row, event, now_ms, is_final=True)
+        return Change(
+            state=RowState.WAITING,
+            due_at_ms=now_ms,
+            destination=row.destination,
+            is_final=True,
+            # Why: a final row has the redeliveries that were, others have the next one.
+            redelivery_count=row.redelivery_count - (row.state is not RowState.EXHAUSTED),
+            reason=None,
+            event=event,
+            final_queue=queue,
+        )
 
     return change
 
 
-def redirect(now_ms: int, actor: str, target: str) -> Act:
+def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> Act:
     """Send rows to another destination now.
 
-    The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery.
+    The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery; an
+    exhausted one begins a new life.
 
     Args:
         now_ms: the new due time.
         actor: who asked.
         target: canonical text.
+        reason: why, in the person's words.
     """
 
-    def change(row: RowView) -> Change:
+    def change(row: RowView) -> Change | None:
+        if row.is_in_final_queue:
+            return None
         event = Redirected(
             at_ms=now_ms,
             id=row.id,
             redelivery_id=row.redelivery_id,
             destination=target,
             actor=actor,
+            reason=reason,
         )
-        return _sent_to(target, row, event, now_ms, is_final=False)
+        return _sent_to(target, row, event, now_ms)
 
     return change
 
@@ -104,14 +137,35 @@ def redirect(now_ms: int, actor: str, target: str) -> Act:
 def discard(now_ms: int, actor: str) -> Act:
     """Drop rows and their messages for good."""
 
-    def drop(row: RowView) -> Change:
+    def drop(row: RowView) -> Change | None:
+        if row.is_in_final_queue:
+            return None
         event = Discarded(
             at_ms=now_ms,
             id=row.id,
             redelivery_id=row.redelivery_id,
-            destination=row.destination,
+            destination=row.goes_to,
             rule=f"discarded by {actor}",
             actor=actor,
+        )
+        change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
+        return msgspec.structs.replace(change, is_removed=True)
+
+    return drop
+
+
+def miss(now_ms: int, queue: str) -> Act:
+    """Forget exhausted rows whose messages are not in their final dead-letter queue any more."""
+
+    def drop(row: RowView) -> Change | None:
+        if not row.is_in_final_queue or row.final_queue != queue:
+            return None
+        event = Discarded(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=queue,
+            rule="no longer in its final dead-letter queue: somebody took it, or purged the queue",
         )
         change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
         return msgspec.structs.replace(change, is_removed=True)
@@ -159,19 +213,18 @@ def release(now_ms: int, actor: str) -> Act:
     return change
 
 
-def _sent_to(
-    destination: str, row: RowView, event: AnyEvent, now_ms: int, *, is_final: bool
-) -> Change:
+def _sent_to(destination: str, row: RowView, event: AnyEvent, now_ms: int) -> Change:
+    # Why: a final row has the redeliveries that were, others have the next one.
+    count = row.redelivery_count + row.is_final
     return Change(
         state=RowState.WAITING,
         due_at_ms=now_ms,
         destination=destination,
-        is_final=is_final,
-        # Why: a final row has the redeliveries that were, others have the next one.
-        redelivery_count=row.redelivery_count + row.is_final - is_final,
+        is_final=False,
+        redelivery_count=FIRST_OF_LIFE if row.state is RowState.EXHAUSTED else count,
         reason=None,
         event=event,
-        passes_gates=not is_final,
+        passes_gates=True,
     )
 
 
@@ -186,4 +239,5 @@ def _changed(
         redelivery_count=row.redelivery_count,
         reason=reason,
         event=event,
+        final_queue=row.final_queue,
     )

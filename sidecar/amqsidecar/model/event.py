@@ -58,7 +58,7 @@ class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
 
 
 class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
-    """The rules say: no more; it goes to the final dead-letter queue.
+    """The rules say: no more; it goes to the final dead-letter queue, or is kept for a person.
 
     Attributes:
         destination: the final dead-letter queue.
@@ -128,10 +128,17 @@ class DestinationBlocked(Event, frozen=True, gc=False, kw_only=True, tag="destin
 
 
 class Retried(Event, frozen=True, gc=False, kw_only=True, tag="retried"):
-    """A person asked to redeliver it now."""
+    """A person asked to redeliver it now.
+
+    Where it was exhausted its redeliveries are counted anew from here.
+
+    Attributes:
+        reason: why, in the person's words.
+    """
 
     destination: str
     actor: str
+    reason: str = ""
 
 
 class Released(Event, frozen=True, gc=False, kw_only=True, tag="released"):
@@ -150,10 +157,15 @@ class Cancelled(Event, frozen=True, gc=False, kw_only=True, tag="cancelled"):
 
 
 class Redirected(Event, frozen=True, gc=False, kw_only=True, tag="redirected"):
-    """A person asked to send it to another destination now; `destination` is the new one."""
+    """A person asked to send it to another destination now; `destination` is the new one.
+
+    Attributes:
+        reason: see `Retried`.
+    """
 
     destination: str
     actor: str
+    reason: str = ""
 
 
 class Edited(Event, frozen=True, gc=False, kw_only=True, tag="edited"):

@@ -11,6 +11,8 @@ class RowState(StrEnum):
     WAITING = "waiting"
     HELD = "held"
     PARKED = "parked"
+    EXHAUSTED = "exhausted"
+    """The rules redeliver it no more, or a person gave it up; kept here, or in its final queue."""
 
 
 GROUP_PLACES_MAX = 100
@@ -36,8 +38,8 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         id: from `Store.allocate_ids`; never used again for another message.
         state: whether it goes by itself when due, or waits for a person.
         due_at_ms: when it is to be sent.
-        destination: where to, canonical text.
-        is_final: True = to a final dead-letter queue, with its provenance.
+        destination: where it belongs, canonical text: the destination that its consumers read.
+        is_final: True = it goes to `final_queue` instead, with its provenance.
         source: the dead-letter queue it was taken from, canonical text.
         redelivery_id: what the message keeps over all its deaths.
         redelivery_count: the count that the sent message will carry.
@@ -52,6 +54,8 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         message: the encoded dead letter, as received.
         message_group: `JMSXGroupID`, where a gate needs it and it may be sent again; None = none.
             Stores without `store.KnowsGroups` don't keep it.
+        final_queue: its final dead-letter queue, canonical text; None = none was decided, which
+            means `destination` where `is_final`.
     """
 
     id: int
@@ -72,12 +76,20 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     message: bytes
     cause_group: str = ""
     message_group: str | None = None
+    final_queue: str | None = None
+
+    @property
+    def decided_queue(self) -> str | None:
+        """Its final dead-letter queue; None = it is not final, and none was decided."""
+        is_ended = self.is_final or self.state is RowState.EXHAUSTED
+        return self.final_queue or (self.destination if is_ended else None)
 
 
 class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A row whose time has come, with what a send needs; see `TakenRow`.
 
     Attributes:
+        destination: where it is sent: the final dead-letter queue where `is_final`.
         passes_gates: a person said that it goes now (`acts.Change`).
     """
 
@@ -120,6 +132,8 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: size of the encoded message.
         cause_group: see `RowFilter`.
         gate: the gate that lets it wait; None = none does.
+        final_queue: the final dead-letter queue that it goes to or lies in (`is_final`), or would
+            go to (EXHAUSTED and kept here); None = none was decided.
     """
 
     id: int
@@ -141,6 +155,17 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: bool = False
     cause_group: str = ""
     gate: str | None = None
+    final_queue: str | None = None
+
+    @property
+    def is_in_final_queue(self) -> bool:
+        """Whether the broker has the message, and this row only what is known of it."""
+        return self.state is RowState.EXHAUSTED and self.is_final
+
+    @property
+    def goes_to(self) -> str:
+        """Where it is sent next; where it lies, if it is in its final queue."""
+        return self.final_queue or self.destination if self.is_final else self.destination
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +207,35 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     state: RowState
     count: int
+
+
+class ExhaustedTally(msgspec.Struct, frozen=True, kw_only=True):
+    """How many exhausted messages of a destination there are in one place.
+
+    Attributes:
+        queue: the final dead-letter queue.
+        is_in_queue: True = they lie in it; False = the schedule keeps them, it would be theirs.
+        since_ms: when the first of them was taken for the last time.
+    """
+
+    destination: str
+    queue: str
+    is_in_queue: bool
+    count: int
+    since_ms: int
+
+
+class MissingTally(msgspec.Struct, frozen=True, kw_only=True):
+    """A final dead-letter queue that holds fewer messages than went there.
+
+    Attributes:
+        count: how many are no longer there, at least: somebody took them, or purged the queue.
+        seen_at_ms: when the queue was looked at.
+    """
+
+    queue: str
+    count: int
+    seen_at_ms: int
 
 
 class GateTally(msgspec.Struct, frozen=True, kw_only=True):

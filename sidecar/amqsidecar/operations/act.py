@@ -34,7 +34,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
-def act_of(action: Action, now_ms: int, actor: str, suffix: str, target: str | None) -> acts.Act:
+def act_of(
+    action: Action, now_ms: int, actor: str, suffix: str, target: str | None, reason: str = ""
+) -> acts.Act:
     """Return what an action makes of a row.
 
     Args:
@@ -43,12 +45,13 @@ def act_of(action: Action, now_ms: int, actor: str, suffix: str, target: str | N
         actor: who asked.
         suffix: of final dead-letter queues, for cancelling.
         target: where to, for redirecting.
+        reason: why, in the person's words.
     """
     match action:
         case Action.RETRY:
-            return acts.retry(now_ms, actor)
+            return acts.retry(now_ms, actor, reason)
         case Action.REDIRECT:
-            return acts.redirect(now_ms, actor, target or "")
+            return acts.redirect(now_ms, actor, target or "", reason)
         case Action.CANCEL:
             return acts.cancel(now_ms, actor, suffix)
         case Action.DISCARD:

@@ -7,8 +7,10 @@ import msgspec
 from amqsidecar.ledger import Ledger, Select
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import (
+    ExhaustedTally,
     GateTally,
     InstanceView,
+    MissingTally,
     RowFilter,
     RowView,
     StoreState,
@@ -16,6 +18,7 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
     first_redelivery_id,
 )
+from amqsidecar.operations.exhausted import read_missing
 from amqsidecar.store import SharedStore, Store
 
 EVERYTHING: Final = RowFilter()
@@ -43,6 +46,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         instances: on a shared schedule all that there are.
         gates: what gates let wait, the largest number first; its time is theirs, so none of it is
             overdue.
+        exhausted: where exhausted messages are, the largest number first.
+        missing: final dead-letter queues that hold fewer messages than that.
     """
 
     instance: str
@@ -56,6 +61,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     backlog: dict[str, int]
     instances: list[InstanceView]
     gates: list[GateTally]
+    exhausted: list[ExhaustedTally]
+    missing: list[MissingTally]
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +107,7 @@ def read_status(
     tallies = sorted(
         _tallies(store, row_filter), key=lambda tally: (-tally.count, tally.destination)
     )
+    exhausted = store.exhausted_tallies() if isinstance(store, Ledger) else []
     next_due_ms = store.next_due_ms()
     overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
     return Status(
@@ -114,6 +122,8 @@ def read_status(
         backlog={source: count for source, count in store.holds().items() if count},
         instances=_instances(store),
         gates=store.gate_tallies(now_ms) if isinstance(store, Ledger) else [],
+        exhausted=exhausted,
+        missing=read_missing(store, exhausted, now_ms) if isinstance(store, Ledger) else [],
     )
 
 

@@ -45,7 +45,7 @@ def groups_csv(groups: Iterable[Group]) -> str:
     """Return groups as CSV."""
     headers = (
         *("destination", "cause_group", "trend", "recent", "day_before", "first_at", "last_at"),
-        *("total", "waiting", "held", "parked", "example_id", "note", "note_author"),
+        *("total", "waiting", "held", "parked", "exhausted", "example_id", "note", "note_author"),
     )
     return _csv(
         headers,
@@ -54,7 +54,7 @@ def groups_csv(groups: Iterable[Group]) -> str:
                 *(group.destination, group.cause_group, group.trend.value),
                 *(group.recent, group.day_before, _time(group.first_at_ms)),
                 *(_time(group.last_at_ms), group.total, group.waiting, group.held, group.parked),
-                group.example_id,
+                *(group.exhausted, group.example_id),
                 *((None, None) if group.note is None else (group.note.text, group.note.author)),
             )
             for group in groups
@@ -67,7 +67,7 @@ def messages_csv(rows: Iterable[RowView]) -> str:
     headers = (
         *("id", "redelivery_id", "state", "destination", "source", "cause_group", "cause"),
         *("redelivery_count", "received_at", "due_at", "rule", "reason", "message_id"),
-        *("size_bytes", "is_final", "in_flight"),
+        *("size_bytes", "is_final", "in_flight", "final_queue"),
     )
     return _csv(
         headers,
@@ -76,7 +76,7 @@ def messages_csv(rows: Iterable[RowView]) -> str:
                 *(row.id, row.redelivery_id, row.state.value, row.destination, row.source),
                 *(row.cause_group, row.cause, row.redelivery_count, _time(row.received_at_ms)),
                 *(_time(row.due_at_ms), row.rule, row.reason, row.message_id, row.size_bytes),
-                *(int(row.is_final), int(row.in_flight)),
+                *(int(row.is_final), int(row.in_flight), row.final_queue or ""),
             )
             for row in rows
         ],

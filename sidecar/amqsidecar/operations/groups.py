@@ -47,6 +47,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         waiting: messages that wait for their next try now.
         held: messages that wait for a person.
         parked: messages that can't be sent as things are.
+        exhausted: messages that are redelivered no more, until a person acts.
         example_id: redelivery id of the last one that died.
         note: the latest that somebody wrote down about it.
     """
@@ -62,6 +63,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     held: int
     parked: int
+    exhausted: int
     example_id: str
     note: GroupNote | None
 
@@ -151,6 +153,7 @@ def _told(
                 waiting=rows[group.destination, RowState.WAITING, group.cause_group],
                 held=rows[group.destination, RowState.HELD, group.cause_group],
                 parked=rows[group.destination, RowState.PARKED, group.cause_group],
+                exhausted=rows[group.destination, RowState.EXHAUSTED, group.cause_group],
                 example_id=group.example_id,
                 note=notes.get(place),
             )

@@ -149,6 +149,8 @@ def edit_lock(row: RowView) -> str | None:
     """Return why the message of a row can't be edited now; None = it may be."""
     if row.in_flight:
         return "it is being sent"
+    if row.is_in_final_queue:
+        return f"it lies in {row.goes_to}: the broker has its body"
     if row.is_final:
         return "it goes to its final dead-letter queue as it died"
     return None

@@ -304,7 +304,8 @@ def _step(
         after = course.claimed(after, operation.runner, began_ms)
         return course.stepped(operation, after, began_ms)
 
-    act = act_of(action, began_ms, operation.actor, means.suffix, operation.target)
+    asked = operation.actor, means.suffix, operation.target, operation.reason
+    act = act_of(action, began_ms, *asked)
     select = selector(operation.selection, means.properties_of)
     try:
         after = ledger.step_operation(

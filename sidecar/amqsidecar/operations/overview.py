@@ -8,7 +8,8 @@ import msgspec
 
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import CountKind
-from amqsidecar.model.schedule import GateTally, RowState
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, MissingTally, RowState
+from amqsidecar.operations.exhausted import read_missing
 from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Group, read_groups
 from amqsidecar.operations.shares import Share, share
 from amqsidecar.operations.wellness import Wellness
@@ -25,19 +26,20 @@ _WIDEST: Final = 0.4
 
 
 class DestinationWaiting(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages wait for one destination, by state."""
+    """How many messages of one destination the schedule knows, by state."""
 
     destination: str
     waiting: int
     held: int
     parked: int
+    exhausted: int
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """What waits and when it goes.
 
     Attributes:
-        total: messages altogether.
+        total: messages altogether, exhausted ones too.
         next_due_at_ms: when the next one is due, may lie in the past; None = nothing is.
         gates: what gates let wait, the largest number first; its time is theirs, so none of it is
             overdue.
@@ -102,6 +104,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         at_ms: when it was read.
         groups: of which one died in the last 24 hours, those first of which most die.
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
+        exhausted: where exhausted messages are, which wait for a person, the largest number first.
+        missing: final dead-letter queues that hold fewer messages than that.
         wellness: of the sidecar that serves this; None = nobody said.
     """
 
@@ -109,6 +113,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[Group]
     waiting: Waiting
     recoveries: list[DestinationRecovery]
+    exhausted: list[ExhaustedTally]
+    missing: list[MissingTally]
     wellness: Wellness | None = None
 
 
@@ -124,11 +130,14 @@ def read_overview(
         wellness: how the sidecar itself is.
         limit: at most so many groups.
     """
+    exhausted = ledger.exhausted_tallies()
     return Overview(
         at_ms=now_ms,
         groups=read_groups(ledger, now_ms, since_ms=now_ms - DAY_MS, limit=limit),
         waiting=read_waiting(store, ledger, now_ms),
         recoveries=read_recoveries(ledger, now_ms),
+        exhausted=exhausted,
+        missing=read_missing(ledger, exhausted, now_ms),
         wellness=wellness,
     )
 
@@ -144,10 +153,11 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
             waiting=states[RowState.WAITING],
             held=states[RowState.HELD],
             parked=states[RowState.PARKED],
+            exhausted=states[RowState.EXHAUSTED],
         )
         for destination, states in counts.items()
     ]
-    by_destination.sort(key=lambda one: (-one.waiting - one.held - one.parked, one.destination))
+    by_destination.sort(key=lambda one: (-counts[one.destination].total(), one.destination))
     next_due_ms = store.next_due_ms()
     ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS)
     overdue, soon, hour, day = ledger.due_counts([0, now_ms, *ends_ms])

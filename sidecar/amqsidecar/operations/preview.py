@@ -28,6 +28,7 @@ _PAGE_ROWS = 500
 
 BEING_SENT: Final = "being sent just now"
 FINAL: Final = "goes to its final dead-letter queue already"
+IN_FINAL_QUEUE: Final = "lies in its final dead-letter queue"
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -117,7 +118,7 @@ def preview(
         left=[Left(reason, count) for reason, count in look.left.most_common()],
         delayed=look.delayed,
         gated=look.gated,
-        notes=_notes(ledger, action, look.expired, look.final),
+        notes=_notes(ledger, action, look.expired, look.final, look.left[IN_FINAL_QUEUE]),
         oldest_at_ms=look.oldest_at_ms,
         newest_at_ms=look.newest_at_ms,
         example=look.example,
@@ -183,7 +184,8 @@ class _Look:
             self.left[BEING_SENT] += 1
             return
         if self._act(row) is None:
-            self.left[FINAL if row.is_final else row.state.value] += 1
+            in_queue = IN_FINAL_QUEUE if row.is_in_final_queue else FINAL
+            self.left[in_queue if row.is_final else row.state.value] += 1
             return
         self.parts[row.destination, row.state] += 1
         if self._is_send and row.gate is not None:
@@ -265,7 +267,9 @@ def running_notes(ledger: Ledger) -> list[str]:
     ]
 
 
-def _notes(ledger: Ledger, action: Action, expired: int = 0, final: int = 0) -> list[str]:
+def _notes(
+    ledger: Ledger, action: Action, expired: int = 0, final: int = 0, in_queue: int = 0
+) -> list[str]:
     notes = running_notes(ledger)
     if action not in SENDS:
         return notes
@@ -273,6 +277,12 @@ def _notes(ledger: Ledger, action: Action, expired: int = 0, final: int = 0) -> 
         notes.append(
             f"{expired} of them died because their time to live was over: ask whether anybody "
             "still wants them"
+        )
+    if in_queue:
+        notes.append(
+            f"{in_queue} more lie in their final dead-letter queue and are left there: move them "
+            "in the broker's console; with redelivery.exhausted: keep the next ones stay here, "
+            "where this works"
         )
     if final and action is Action.RETRY:
         notes.append(

@@ -1,6 +1,6 @@
 """The life of a message: what happened to it, in order, with what became of each re-send."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -61,8 +61,8 @@ def tell_life(
         for event, returned_at_ms in _resends(found)
     }
     return [
-        _moment(event, outcomes.get(event) if isinstance(event, _Resend) else None)
-        for event in found
+        _moment(event, words, outcomes.get(event) if isinstance(event, _Resend) else None)
+        for event, words in zip(found, describe_all(found), strict=True)
     ]
 
 
@@ -83,14 +83,14 @@ def _resends(history: Sequence[events.AnyEvent]) -> list[tuple[_Resend, int | No
     return found[::-1]
 
 
-def _moment(event: events.AnyEvent, outcome: Outcome | None) -> Moment:
+def _moment(event: events.AnyEvent, said: str, outcome: Outcome | None) -> Moment:
     group = None
     if isinstance(event, events.Received):
         group = failure_cause(event.cause, expired=event.expired)
     return Moment(
         event=event,
         kind=tag_of(event),
-        said=describe(event),
+        said=said,
         cause_group=group,
         outcome=outcome,
     )
@@ -117,9 +117,9 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.DeadLettered: lambda event: f"to {event.destination}, count {event.redelivery_count}",
     events.DuplicateSuppressed: lambda event: f"{event.destination}: the broker had it already",
     events.DestinationBlocked: lambda event: f"{event.destination}: {event.reason}",
-    events.Retried: lambda event: f"to {event.destination} by {event.actor}",
+    events.Retried: lambda event: f"to {event.destination} by {event.actor}{_because(event)}",
     events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
-    events.Redirected: lambda event: f"to {event.destination} by {event.actor}",
+    events.Redirected: lambda event: f"to {event.destination} by {event.actor}{_because(event)}",
     events.Edited: lambda event: f"{event.destination}: edited by {event.actor}",
     events.Released: lambda event: (
         f"to {event.destination} by {event.actor}, due {clock_time(event.due_at_ms)}"
@@ -127,6 +127,24 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.CycleInDoubt: lambda event: f"cycle {event.cycle}: {event.reason}",
     events.CycleRecovered: lambda event: f"cycle {event.cycle}: {event.verdict}",
 }
+
+
+def _because(event: events.Retried | events.Redirected) -> str:
+    return f" because: {one_line(event.reason, 200)}" if event.reason else ""
+
+
+def describe_all(history: Iterable[events.AnyEvent]) -> list[str]:
+    """Return what the events of one message say; numbers the lives that people gave it."""
+    said, lives, has_ended = [], 1, False
+    for event in history:
+        words = describe(event)
+        if isinstance(event, events.Exhausted | events.Cancelled):
+            has_ended = True
+        elif isinstance(event, events.Retried | events.Redirected) and has_ended:
+            lives, has_ended = lives + 1, False
+            words = f"life {lives} begins: {words}"
+        said.append(words)
+    return said
 
 
 def describe(event: events.AnyEvent) -> str:

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from amqsidecar.model.schedule import ExhaustedTally, MissingTally, RowState, RowView
+
 
 def clock_time(at_ms: int) -> str:
     """Return a time for people, in UTC.
@@ -70,3 +72,28 @@ def one_line(text: str | None, limit: int = 100) -> str:
     """Return a text on one line, cut to a length; "" for None."""
     line = " ".join((text or "")[: 4 * limit].split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def exhausted_line(one: ExhaustedTally, now_ms: int) -> str:
+    """Return where exhausted messages are and since when, and that they wait for a person."""
+    queue = one_line(one.queue)
+    place = f"in {queue}" if one.is_in_queue else f"kept here, not sent to {queue}"
+    since = f"since {clock_time(one.since_ms)} ({span(max(0, now_ms - one.since_ms))} ago)"
+    return f"{one.count} of {one_line(one.destination)} {place}, the first {since}"
+
+
+def place(row: RowView) -> str:
+    """Return where a message belongs, and where it goes or lies instead."""
+    if row.is_in_final_queue:
+        return f"{row.destination}, in {row.goes_to}"
+    if row.is_final:
+        return f"{row.destination}, goes to {row.goes_to}"
+    if row.state is RowState.EXHAUSTED:
+        return f"{row.destination}, kept here"
+    return row.destination
+
+
+def missing_line(one: MissingTally, now_ms: int) -> str:
+    """Return how many messages are gone from a final dead-letter queue, and when that was seen."""
+    seen = span(max(0, now_ms - one.seen_at_ms))
+    return f"{one.count} are no longer in {one_line(one.queue)} (seen {seen} ago)"

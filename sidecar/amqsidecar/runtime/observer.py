@@ -59,6 +59,7 @@ class ObserverSettings(msgspec.Struct, frozen=True, kw_only=True):
     intake_queues: tuple[IntakeQueue, ...] = ()
     final_suffix: str = FINAL_SUFFIX
     parks_topics: bool = True
+    keeps_exhausted: bool = False
     discovery_interval_s: float = 30.0
     interval_s: float = 10.0
     max_messages: int = 10_000
@@ -214,6 +215,7 @@ class Observer:
                 encoding=link.description.encoding,
                 final_suffix=self._settings.final_suffix,
                 parks_topics=is_classic and self._settings.parks_topics,
+                keeps_exhausted=self._settings.keeps_exhausted,
             ),
             self._chance,
             self._true_origin,

@@ -78,7 +78,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         intake_queues: empty = discover.
         holds_backlog: hold dead letters that were there before the sidecar.
         backlog_threshold: a queue that holds no more is no backlog.
-        final_suffix: see `JudgeSettings`.
+        final_suffix, keeps_exhausted: see `JudgeSettings`.
         parks_topics: see `JudgeSettings`; acts on Classic only.
         prefetch: 0 = by broker.
         max_messages: bound of one cycle; 0 = by broker.
@@ -94,6 +94,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     backlog_threshold: int = 100
     final_suffix: str = FINAL_SUFFIX
     parks_topics: bool = True
+    keeps_exhausted: bool = False
     prefetch: int = 0
     max_messages: int = 0
     max_wait_s: float = 1.0
@@ -434,6 +435,7 @@ class Service:
                 encoding=link.description.encoding,
                 final_suffix=self._settings.final_suffix,
                 parks_topics=is_classic and self._settings.parks_topics,
+                keeps_exhausted=self._settings.keeps_exhausted,
             ),
             self._chance,
             self._true_origin,

@@ -6,7 +6,7 @@ and now and then while anything is kept for it, so that there is a look from bef
 Without either the link is closed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event as Flag
 from threading import Thread
@@ -19,10 +19,11 @@ from amqsidecar.broker import CountsQueues, Link
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
 from amqsidecar.ledger import Ledger
+from amqsidecar.model import acts
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import Account, Observation
-from amqsidecar.model.schedule import Tally
+from amqsidecar.model.schedule import RowFilter, RowState, Tally
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.store import Store
 
@@ -30,6 +31,8 @@ DESTINATIONS_MAX: Final = 100
 """Looked at at most; those of the latest re-sends first."""
 EVENTS_AT_ONCE: Final = 5_000
 READS_AT_ONCE: Final = 20
+FORGOTTEN_AT_ONCE: Final = 1_000
+"""Rows of an emptied final queue that are forgotten after one look."""
 RESTING_S: Final = 30.0
 """From one look to the next where nothing was re-sent lately."""
 LOOK_MAX_S: Final = 2.0
@@ -162,9 +165,10 @@ class Watching:
     def turn(self, store: WatchedStore) -> None:
         """Read what happened, look at what is to be looked at, and keep what was seen."""
         # Why before the events: what is sent meanwhile is then in one of them at least.
-        tallies = store.tallies()
+        tallies, exhausted = store.tallies(), store.exhausted_tallies()
+        finals = [one.queue for one in exhausted if one.is_in_queue]
         self._read(store)
-        self._choose(store, tallies)
+        self._choose(store, tallies, finals)
         if not self._watched:
             self._close_link()
         now_s = self._clock.monotonic_s()
@@ -174,7 +178,10 @@ class Watching:
             if one.look_at_s <= now_s or name in self._resent_at_ms
         ]
         if due:
-            store.add_observations(self._look(due))
+            lying = self._lying(store, [one for one in due if str(one.destination) in finals])
+            seen = self._look(due)
+            store.add_observations(seen)
+            self._forget_gone(store, lying, seen)
         latest = {name: one.latest for name, one in self._watched.items() if one.latest is not None}
         self._resends.judge(latest, self._clock.now_ms())
 
@@ -212,7 +219,7 @@ class Watching:
                 self._resent_at_ms[event.destination] = event.at_ms
         self._resends.follow(events)
 
-    def _choose(self, store: WatchedStore, tallies: Sequence[Tally]) -> None:
+    def _choose(self, store: WatchedStore, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
         """Decide what is watched from now on."""
         windows = [one.pace.window_ms for one in store.open_operations()]
         window_ms = max(self._settings.window_ms, *windows) if windows else self._settings.window_ms
@@ -222,10 +229,39 @@ class Watching:
             name: at_ms for name, at_ms in self._resent_at_ms.items() if at_ms >= since_ms
         }
         names = dict.fromkeys(reversed(self._resent_at_ms))
+        names.update(dict.fromkeys(finals))
         kept = sorted(tallies, key=lambda tally: -tally.count)
         names.update(dict.fromkeys(tally.destination for tally in kept))
         chosen = list(names)[:DESTINATIONS_MAX]
         self._watched = {name: self._watched.get(name) or _Watched(name) for name in chosen}
+
+    # Final dead-letter queues
+
+    def _lying(self, store: WatchedStore, queues: Sequence[_Watched]) -> dict[str, tuple[int, ...]]:
+        """Return exhausted rows by their final queue, some of them, for the look that follows."""
+        if not queues:
+            return {}
+        lying: dict[str, list[int]] = {str(one.destination): [] for one in queues}
+        # Why from the oldest: who empties a queue takes these first.
+        for row in store.list_rows(RowFilter(state=RowState.EXHAUSTED), FORGOTTEN_AT_ONCE):
+            if row.is_in_final_queue and row.goes_to in lying:
+                lying[row.goes_to].append(row.id)
+        return {queue: tuple(ids) for queue, ids in lying.items() if ids}
+
+    def _forget_gone(
+        self,
+        store: WatchedStore,
+        lying: Mapping[str, tuple[int, ...]],
+        seen: Sequence[Observation],
+    ) -> None:
+        """Forget what lay in a queue before the look that found it empty.
+
+        Why not what is missing in others: nobody knows which it is.
+        """
+        for one in seen:
+            if one.depth == 0 and (ids := lying.get(one.destination)):
+                gone = store.act(RowFilter(ids=ids), acts.miss(one.at_ms, one.destination))
+                log.warning("exhausted_gone", queue=one.destination, count=gone)
 
     # Looking
 

@@ -9,7 +9,7 @@ import msgspec
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
 from amqsidecar.model.note import GroupNote
-from amqsidecar.model.schedule import GateTally
+from amqsidecar.model.schedule import ExhaustedTally, GateTally
 
 PLAIN, DEFLATED = 0, 1
 
@@ -29,12 +29,16 @@ class TallyDelta(NamedTuple):
 
     Attributes:
         cause_group: what was packed before causes were grouped has none.
+        final_queue: of exhausted rows; 0 = of rows in any other state.
+        is_final: of exhausted rows: whether they lie in it.
     """
 
     destination: int
     state: int
     difference: int
     cause_group: int = 0
+    final_queue: int = 0
+    is_final: bool = False
 
 
 _encode_events = msgspec.json.Encoder().encode
@@ -201,6 +205,21 @@ def pack_holds(holds: dict[str, int]) -> bytes:
 def unpack_holds(body: bytes) -> dict[str, int]:
     """Return what `pack_holds` packed."""
     return _decode_holds(body)
+
+
+def exhausted_tallies(rows: Iterable[tuple[Any, ...]]) -> list[ExhaustedTally]:
+    """Return rows of a query for where exhausted messages are, the largest number first."""
+    found = [
+        ExhaustedTally(
+            destination=destination,
+            queue=queue,
+            is_in_queue=bool(is_final),
+            count=count,
+            since_ms=since_ms,
+        )
+        for destination, queue, is_final, count, since_ms in rows
+    ]
+    return sorted(found, key=lambda one: (-one.count, one.queue, one.destination, one.is_in_queue))
 
 
 def gate_tallies(rows: Iterable[tuple[Any, ...]]) -> list[GateTally]:

@@ -9,7 +9,7 @@ import msgspec
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import GROUPS_MAX, MORE, FailureGroup, failures_of
 from amqsidecar.stores.postgres_events import event_key
-from amqsidecar.stores.postgres_rows import group_name, grouped_name
+from amqsidecar.stores.postgres_rows import group_name, grouped_name, tally_name
 
 ROOM = {"groups_max": GROUPS_MAX, "more": MORE}
 """What the queries that add counts take besides; each instance remembers so many groups."""
@@ -24,6 +24,7 @@ class Counts:
     def __init__(self) -> None:
         self._events = list[AnyEvent]()
         self._rows = Counter[tuple[str, int, str]]()
+        self._exhausted = Counter[tuple[str, str, bool]]()
 
     def add_events(self, events: Iterable[AnyEvent]) -> None:
         """Count events."""
@@ -33,6 +34,10 @@ class Counts:
         """Count rows, or take them out with a count below 0; those of no group count nowhere."""
         if cause_group:
             self._rows[destination, state, cause_group] += count
+
+    def add_exhausted(self, destination: str, queue: str, is_final: bool, count: int) -> None:
+        """Count exhausted rows by where they are, or take them out with a count below 0."""
+        self._exhausted[destination, queue, is_final] += count
 
     def packed(self) -> str | None:
         """Return the differences as the queries take them; None = there are none."""
@@ -48,7 +53,11 @@ class Counts:
         for (destination, state, group), count in self._rows.items():
             rows[grouped_name(destination), state, group_name(group)] += count
         rows = Counter({key: count for key, count in rows.items() if count})
-        if not events and not rows:
+        exhausted = Counter[tuple[Any, ...]]()
+        for (destination, queue, is_final), count in self._exhausted.items():
+            exhausted[tally_name(destination), tally_name(queue), is_final] += count
+        exhausted = Counter({key: count for key, count in exhausted.items() if count})
+        if not events and not rows and not exhausted:
             return None
         packed = {
             "events": _named(
@@ -56,6 +65,7 @@ class Counts:
             ),
             "groups": list(groups.values()),
             "rows": _named(rows, "destination", "state", "cause_group", "count"),
+            "exhausted": _named(exhausted, "destination", "queue", "is_final", "count"),
         }
         return msgspec.json.encode(packed).decode()
 

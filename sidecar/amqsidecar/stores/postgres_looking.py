@@ -21,9 +21,15 @@ from amqsidecar.model.failure import (
 )
 from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import GateTally, RowFilter
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
 from amqsidecar.stores.outbox import whole_blocks
-from amqsidecar.stores.packing import gate_tallies, pack_struct, read_note, unpack_events
+from amqsidecar.stores.packing import (
+    exhausted_tallies,
+    gate_tallies,
+    pack_struct,
+    read_note,
+    unpack_events,
+)
 from amqsidecar.stores.postgres_database import PostgresDatabase, Rows
 from amqsidecar.stores.postgres_pages import page_of_rows
 from amqsidecar.stores.postgres_rows import STATES, group_name, grouped_name, pg_text
@@ -106,6 +112,10 @@ class PostgresLooking:
             )
             for destination, state, cause_group, count in self._database.query("group_tallies")
         ]
+
+    def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return where exhausted messages are, the largest number first; scans no rows."""
+        return exhausted_tallies(self._database.query("exhausted_tallies"))
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
         """Return how many messages gates let wait beyond a time, the largest number first."""

@@ -307,6 +307,7 @@ class PostgresOperations:
                 "forget_observations", before_minute=before_minute, limit=limit
             )
             database.queue("forget_group_tallies", limit=limit)
+            database.queue("forget_exhausted_tallies", limit=limit)
             ((merged,),) = database.query("merge_counts", before_ms=hours_before_ms, limit=limit)
         return int(removed + merged)
 

@@ -2,7 +2,7 @@
 
 -- fragment: in_flight
 -- Rows that an unfinished cycle took or sends, of any instance.
-SELECT unnest(taken_ids || sent_ids) FROM unfinished_cycle
+SELECT unnest(taken_ids || sent_ids || final_ids) FROM unfinished_cycle
 
 -- fragment: taken
 -- Rows that don't count yet.
@@ -20,7 +20,8 @@ SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
 -- fragment: view_columns
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_group, gate
+rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_group, gate,
+CASE WHEN is_final THEN coalesce(final_queue, destination) ELSE final_queue END AS final_queue
 
 -- fragment: row_conditions
 -- All conditions of a filter.
@@ -77,6 +78,14 @@ rule, cause, message_id, received_at_ms, encoding, size_bytes, reason, cause_gro
             total = f.total + excluded.total,
             example_id = CASE WHEN excluded.last_at_ms >= f.last_at_ms THEN excluded.example_id
                 ELSE f.example_id END
+    ), exhausted AS (
+        INSERT INTO exhausted_tally AS t (instance, destination, queue, is_final, count)
+        SELECT %(instance)s, c.destination, c.queue, c.is_final, c.count
+        FROM changes, jsonb_to_recordset(counts -> 'exhausted') AS c (
+            destination text, queue text, is_final boolean, count bigint
+        )
+        ON CONFLICT (instance, destination, queue, is_final)
+        DO UPDATE SET count = t.count + excluded.count
     )
 INSERT INTO group_tally AS t (instance, destination, state, cause_group, count)
 SELECT %(instance)s, c.destination, c.state, c.cause_group, c.count
@@ -216,7 +225,7 @@ SELECT min(program) FROM instance AS i WHERE number > 0 AND NOT {is_free};
 -- name: read_state
 -- Where things stand with an instance.
 SELECT number, uid, finished_cycle, token_created, cycle, cardinality(taken_ids),
-    cardinality(sent_ids)
+    cardinality(sent_ids || final_ids)
 FROM instance LEFT JOIN unfinished_cycle ON instance = number
 WHERE name = %(name)s;
 
@@ -228,7 +237,8 @@ FOR NO KEY UPDATE;
 
 -- name: read_unfinished
 -- The cycle of an instance whose end is not known.
-SELECT cycle, event_block, hold_sources <> '{{}}', counts IS NOT NULL FROM unfinished_cycle
+SELECT cycle, event_block, hold_sources <> '{{}}', counts IS NOT NULL, final_ids <> '{{}}'
+FROM unfinished_cycle
 WHERE instance = %(instance)s;
 
 -- name: write_instance
@@ -260,7 +270,7 @@ SELECT setval('row_number', nextval('row_number') + %(far)s);
 -- name: claim_due
 -- Waiting rows that are due, locked; see PostgresTransaction.claim_due.
 SELECT id, due_at_ms, destination, is_final, redelivery_id, redelivery_count, delay_ms,
-    expiration_ms, encoding, size_bytes, cause_group, passes_gates
+    expiration_ms, encoding, size_bytes, cause_group, passes_gates, final_queue
 FROM redelivery
 WHERE state = 0 AND due_at_ms <= %(now_ms)s AND id NOT IN ({in_flight})
 ORDER BY due_at_ms, id LIMIT %(limit)s
@@ -276,7 +286,7 @@ ROLLBACK TO SAVEPOINT claim;
 
 -- name: ids_of
 -- What the unfinished cycle took, and what it sends.
-SELECT taken_ids, sent_ids FROM unfinished_cycle WHERE instance = %(instance)s;
+SELECT taken_ids, sent_ids || final_ids FROM unfinished_cycle WHERE instance = %(instance)s;
 
 -- name: in_flight_of
 -- Which of these rows are in an unfinished cycle.
@@ -295,7 +305,8 @@ ORDER BY due_at_ms, id LIMIT 1;
 -- Rows without their messages.
 COPY redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
-    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, cause_group
+    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, cause_group,
+    final_queue
 ) FROM STDIN (FORMAT binary);
 
 -- name: add_messages
@@ -311,7 +322,8 @@ COPY event_key (key, block) FROM STDIN (FORMAT binary);
 INSERT INTO unfinished_cycle VALUES (
     %(instance)s, %(cycle)s, %(taken)s::bigint[], %(sent)s::bigint[],
     %(tally_destinations)s::text[], %(tally_states)s::smallint[], %(tally_counts)s::bigint[],
-    %(hold_sources)s::text[], %(hold_counts)s::bigint[], %(event_block)s, %(counts)s::jsonb
+    %(hold_sources)s::text[], %(hold_counts)s::bigint[], %(event_block)s, %(counts)s::jsonb,
+    %(final)s::bigint[]
 );
 
 -- name: delete_sent_rows
@@ -323,6 +335,17 @@ WHERE id = ANY ((SELECT sent_ids FROM unfinished_cycle WHERE instance = %(instan
 -- The same of their messages.
 DELETE FROM message
 WHERE id = ANY ((SELECT sent_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+
+-- name: exhaust_final_rows
+-- What the unfinished cycle sent to final dead-letter queues.
+UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = false,
+    final_queue = coalesce(final_queue, destination)
+WHERE id = ANY ((SELECT final_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
+
+-- name: delete_final_messages
+-- Their messages, which the broker has.
+DELETE FROM message
+WHERE id = ANY ((SELECT final_ids FROM unfinished_cycle WHERE instance = %(instance)s)::bigint[]);
 
 -- name: delete_taken_rows
 -- What the unfinished cycle took.
@@ -371,7 +394,8 @@ DELETE FROM unfinished_cycle WHERE instance = %(instance)s;
 
 -- name: lock_rows
 -- Nobody else changes these rows until the transaction ends.
-SELECT id, cause_group FROM redelivery WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
+SELECT id, cause_group, destination, is_final, coalesce(final_queue, destination) FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE;
 
 -- name: count_out
 -- Take rows out of the tallies.
@@ -381,10 +405,10 @@ WHERE id = ANY (%(ids)s::bigint[])
 GROUP BY left(destination, 500), state
 ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
 
--- name: count_parked
--- Count rows as parked.
+-- name: count_as
+-- Count rows as of another state.
 INSERT INTO tally AS t (instance, destination, state, count)
-SELECT %(instance)s, left(destination, 500), 2, count(*) FROM redelivery
+SELECT %(instance)s, left(destination, 500), %(state)s::smallint, count(*) FROM redelivery
 WHERE id = ANY (%(ids)s::bigint[])
 GROUP BY left(destination, 500)
 ON CONFLICT (instance, destination, state) DO UPDATE SET count = t.count + excluded.count;
@@ -399,6 +423,53 @@ WHERE id = ANY (%(ids)s::bigint[]) AND cause_group IS NOT NULL
 GROUP BY 2, 3, 4
 ON CONFLICT (instance, destination, state, cause_group)
 DO UPDATE SET count = t.count + excluded.count;
+
+-- name: count_exhausted
+-- Count exhausted rows in by where they are.
+INSERT INTO exhausted_tally AS t (instance, destination, queue, is_final, count)
+SELECT %(instance)s, left(destination, 500), left(final_queue, 500), is_final, count(*)
+FROM redelivery
+WHERE id = ANY (%(ids)s::bigint[]) AND state = 3
+GROUP BY 2, 3, 4
+ON CONFLICT (instance, destination, queue, is_final)
+DO UPDATE SET count = t.count + excluded.count;
+
+-- name: exhaust_rows
+-- These rows were sent to their final dead-letter queues.
+UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = false,
+    final_queue = coalesce(final_queue, destination)
+WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: exhausted_tallies
+-- Where exhausted rows are, and since when.
+SELECT t.destination, t.queue, t.is_final, t.count, coalesce((
+    SELECT r.received_at_ms FROM redelivery AS r
+    WHERE r.state = 3 AND left(r.destination, 200) = left(t.destination, 200)
+        AND left(r.final_queue, 200) = left(t.queue, 200) AND r.is_final = t.is_final
+    ORDER BY r.received_at_ms LIMIT 1
+), 0)
+FROM (
+    SELECT destination, queue, is_final, sum(count)::bigint AS count FROM exhausted_tally
+    GROUP BY destination, queue, is_final HAVING sum(count) > 0
+) AS t;
+
+-- name: forget_exhausted_tallies
+-- As forget_tallies.
+WITH empty AS (
+    SELECT destination, queue, is_final, count(*) AS shares FROM exhausted_tally
+    GROUP BY destination, queue, is_final HAVING sum(count) = 0 LIMIT %(limit)s
+), locked AS (
+    SELECT t.instance, t.destination, t.queue, t.is_final, t.count
+    FROM exhausted_tally AS t JOIN empty USING (destination, queue, is_final)
+    FOR UPDATE OF t SKIP LOCKED
+), whole AS (
+    SELECT destination, queue, is_final
+    FROM locked JOIN empty USING (destination, queue, is_final)
+    GROUP BY destination, queue, is_final, shares
+    HAVING count(*) = shares AND sum(locked.count) = 0
+)
+DELETE FROM exhausted_tally AS t USING whole
+WHERE (t.destination, t.queue, t.is_final) = (whole.destination, whole.queue, whole.is_final);
 
 -- name: postpone_rows
 -- A later due time for waiting rows.
@@ -422,11 +493,14 @@ DELETE FROM message WHERE id = ANY (%(ids)s::bigint[]);
 -- What an operator's action makes of rows.
 UPDATE redelivery AS r SET state = c.state, due_at_ms = c.due_at_ms, destination = c.destination,
 is_final = c.is_final, redelivery_count = c.redelivery_count, reason = c.reason,
-passes_gates = c.passes_gates, gate = NULL
+passes_gates = c.passes_gates, final_queue = c.final_queue, gate = NULL
 FROM unnest(
     %(ids)s::bigint[], %(states)s::smallint[], %(dues)s::bigint[], %(destinations)s::text[],
-    %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[], %(passes)s::boolean[]
-) AS c (id, state, due_at_ms, destination, is_final, redelivery_count, reason, passes_gates)
+    %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[], %(passes)s::boolean[],
+    %(queues)s::text[]
+) AS c (
+    id, state, due_at_ms, destination, is_final, redelivery_count, reason, passes_gates, final_queue
+)
 WHERE r.id = c.id;
 
 -- name: add_tallies

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.postgres_database import PostgresDatabase
 
-STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED)
+STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 LAST_ID = 2**63 - 1
 # As the queries and indexes cut texts.
@@ -17,7 +19,7 @@ GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an in
 
 ROW_TYPES = (
     *("int8", "int2", "int8", "text", "bool", "text", "text", "int8", "int8"),
-    *("int8", "text", "text", "int8", "int8", "text", "text", "text"),
+    *("int8", "text", "text", "int8", "int8", "text", "text", "text", "text"),
 )
 
 
@@ -52,6 +54,13 @@ def group_name(cause_group: str) -> str:
     return pg_text(cause_group)[:INDEXED_CHARACTERS]
 
 
+def as_older(row: TakenRow) -> TakenRow:
+    """Return a row as programs can use it that know nothing of exhausted ones."""
+    state = RowState.PARKED if row.state is RowState.EXHAUSTED else row.state
+    destination = row.decided_queue if row.is_final else row.destination
+    return msgspec.structs.replace(row, state=state, destination=destination, final_queue=None)
+
+
 def copied_rows(rows: Iterable[TakenRow], *, is_grouped: bool) -> list[tuple[Any, ...]]:
     """Return rows as `add_rows` takes them."""
     return [
@@ -73,6 +82,7 @@ def copied_rows(rows: Iterable[TakenRow], *, is_grouped: bool) -> list[tuple[Any
             pg_text_or_none(row.cause),
             pg_text_or_none(row.message_id),
             group_name(row.cause_group) if is_grouped and row.cause_group else None,
+            pg_text_or_none(row.decided_queue),
         )
         for row in rows
     ]
@@ -99,7 +109,8 @@ def view_row(row: tuple[Any, ...]) -> RowView:
         reason=row[15],
         cause_group=row[16] or "",
         gate=row[17],
-        in_flight=row[18],
+        final_queue=row[18],
+        in_flight=row[19],
     )
 
 

@@ -26,6 +26,7 @@ from amqsidecar.stores.postgres_events import read_block, rewrite_block, write_b
 from amqsidecar.stores.postgres_rows import (
     ROW_TYPES,
     STATE_NUMBERS,
+    as_older,
     copied_rows,
     pg_text,
     pg_text_or_none,
@@ -37,10 +38,14 @@ CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whateve
 # Why: further than any store gets, and often enough below 2**53, which is exact everywhere.
 _SKIPPED_IDS = 1 << 40
 _CLAIM_ATTEMPTS = 4
-_WAITING = 0
+_WAITING = STATE_NUMBERS[RowState.WAITING]
+_EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
 
 GROUPED_SINCE = 3
 """The first version whose programs count rows by their cause groups."""
+
+EXHAUSTED_SINCE = 6
+"""The first version whose programs know exhausted rows and final queues."""
 
 
 class _Unfinished(NamedTuple):
@@ -48,6 +53,20 @@ class _Unfinished(NamedTuple):
     event_block: int | None
     took_holds: bool
     has_counts: bool
+    has_final: bool
+
+
+class _Locked(NamedTuple):
+    """What tallies know of a row that we have locked.
+
+    Attributes:
+        queue: where it goes, if it is final.
+    """
+
+    cause_group: str | None
+    destination: str
+    is_final: bool
+    queue: str
 
 
 class PostgresTransaction:
@@ -70,10 +89,11 @@ class PostgresTransaction:
         self._finished_cycle: int = locked[0][0]
         # Why: older programs don't count what they do to a row with a cause group.
         self._is_grouped = locked[0][1] >= GROUPED_SINCE
+        self._has_exhausted = locked[0][1] >= EXHAUSTED_SINCE
         self._unfinished = _Unfinished(*unfinished[0]) if unfinished else None
         self._new_events = 0
         self._counts = Counts()
-        self._groups_of_locked = dict[int, str | None]()
+        self._locked = dict[int, _Locked]()
         self._has_holds_lock = False
 
     def close(self) -> None:
@@ -91,10 +111,16 @@ class PostgresTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: what it took waits, what it sent is removed."""
+        """The broker committed this cycle: what it took waits, what it sent is removed.
+
+        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        """
         unfinished = self._expect_unfinished(cycle)
         self._queue("delete_sent_rows")
         self._queue("delete_sent_messages")
+        if unfinished.has_final:
+            self._queue("exhaust_final_rows")
+            self._queue("delete_final_messages")
         self._queue("count_cycle")
         if unfinished.has_counts:
             self._queue("add_cycle_counts", **ROOM)
@@ -120,6 +146,7 @@ class PostgresTransaction:
         ((taken_ids, sent_ids),) = self._database.query("ids_of", instance=self._instance)
         self._queue("count_taken")
         self._queue("count_groups", ids=taken_ids, state=None, sign=1)
+        self._queue("count_exhausted", ids=taken_ids)
         if block is not None:
             sent = set(sent_ids)
             events = read_block(self._database, block)
@@ -158,12 +185,14 @@ class PostgresTransaction:
         else:
             return []
         messages: dict[int, bytes] = dict(found)
-        self._groups_of_locked.update((row[0], row[10]) for row in rows)
+        self._locked.update(
+            (row[0], _Locked(row[10], row[2], row[3], row[12] or row[2])) for row in rows
+        )
         claimed = [
             DueRow(
                 id=row[0],
                 due_at_ms=row[1],
-                destination=row[2],
+                destination=row[12] or row[2] if row[3] else row[2],
                 is_final=row[3],
                 redelivery_id=row[4],
                 redelivery_count=row[5],
@@ -203,6 +232,8 @@ class PostgresTransaction:
         )
         sent_ids = [row.id for row in sent]
         self._lock_at_rest(sent_ids)
+        if not self._has_exhausted:
+            taken = [as_older(row) for row in taken]
         if taken:
             rows = copied_rows(taken, is_grouped=self._is_grouped)
             database.copy("add_rows", ROW_TYPES, rows)
@@ -210,14 +241,25 @@ class PostgresTransaction:
                 "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
             )
         tally = Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in taken)
-        tally.subtract((tally_name(row.destination), _WAITING) for row in sent)
+        leaving = [(row_id, self._locked[row_id]) for row_id in sent_ids]
+        tally.subtract((tally_name(row.destination), _WAITING) for _, row in leaving)
         counts = Counts()
         counts.add_events(events)
         if self._is_grouped:
             for row in taken:
                 counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
-        for due in sent:
-            counts.add_rows(due.destination, _WAITING, self._groups_of_locked.get(due.id), -1)
+        for row in taken:
+            if row.state is RowState.EXHAUSTED:
+                counts.add_exhausted(row.destination, row.decided_queue or "", row.is_final, 1)
+        final_ids = list[int]()
+        for row_id, sent_row in leaving:
+            counts.add_rows(sent_row.destination, _WAITING, sent_row.cause_group, -1)
+            if sent_row.is_final and self._has_exhausted:
+                final_ids.append(row_id)
+                tally[tally_name(sent_row.destination), _EXHAUSTED] += 1
+                counts.add_rows(sent_row.destination, _EXHAUSTED, sent_row.cause_group, 1)
+                counts.add_exhausted(sent_row.destination, sent_row.queue, True, 1)
+        removed_ids = sorted(set(sent_ids) - set(final_ids)) if final_ids else sent_ids
         packed = counts.packed()
         block = self._write_block(events)
         holds = {source: count for source, count in (holds or {}).items() if count}
@@ -225,14 +267,17 @@ class PostgresTransaction:
             "add_unfinished",
             cycle=cycle,
             taken=[row.id for row in taken],
-            sent=sent_ids,
+            sent=removed_ids,
+            final=final_ids,
             **_tally_values(tally, "tally_"),
             hold_sources=[pg_text(source) for source in holds],
             hold_counts=list(holds.values()),
             event_block=block,
             counts=packed,
         )
-        self._unfinished = _Unfinished(cycle, block, bool(holds), packed is not None)
+        self._unfinished = _Unfinished(
+            cycle, block, bool(holds), packed is not None, bool(final_ids)
+        )
 
     def set_cycle(self, cycle: int) -> None:
         """Continue after this cycle number; only when no cycle is unfinished."""
@@ -260,17 +305,24 @@ class PostgresTransaction:
         """Keep rows for a person."""
         self._lock_at_rest(ids)
         self._queue("count_out", ids=list(ids))
-        self._queue("count_parked", ids=list(ids))
+        self._queue("count_as", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED])
         self._queue("count_groups", ids=list(ids), state=None, sign=-1)
         self._queue("count_groups", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED], sign=1)
         self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove rows that the broker proved to have been sent before."""
+        """Treat rows as sent that the broker proved to have been sent before."""
         self._lock_at_rest(ids)
         self._queue("count_out", ids=list(ids))
         self._queue("count_groups", ids=list(ids), state=None, sign=-1)
-        self._queue("delete_rows", ids=list(ids))
+        known = {row_id: row for row_id in ids if (row := self._locked.get(row_id)) is not None}
+        final = [row_id for row_id, row in known.items() if row.is_final and self._has_exhausted]
+        if final:
+            self._queue("exhaust_rows", ids=final)
+            self._queue("count_as", ids=final, state=_EXHAUSTED)
+            self._queue("count_groups", ids=final, state=None, sign=1)
+            self._queue("count_exhausted", ids=final)
+        self._queue("delete_rows", ids=sorted(set(ids) - set(final)))
         self._queue("delete_messages", ids=list(ids))
 
     def change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
@@ -280,20 +332,29 @@ class PostgresTransaction:
         for view, _ in changes:
             tally[tally_name(view.destination), STATE_NUMBERS[view.state]] -= 1
             counts.add_rows(view.destination, STATE_NUMBERS[view.state], view.cause_group, -1)
+            if view.state is RowState.EXHAUSTED:
+                counts.add_exhausted(view.destination, view.final_queue or "", view.is_final, -1)
         for view, made in kept:
-            tally[tally_name(made.destination), STATE_NUMBERS[made.state]] += 1
-            counts.add_rows(made.destination, STATE_NUMBERS[made.state], view.cause_group, 1)
+            destination = self._destination_of(made)
+            tally[tally_name(destination), STATE_NUMBERS[made.state]] += 1
+            counts.add_rows(destination, STATE_NUMBERS[made.state], view.cause_group, 1)
+            if made.state is RowState.EXHAUSTED:
+                counts.add_exhausted(destination, made.final_queue or "", made.is_final, 1)
         if kept:
             self._queue(
                 "change_rows",
                 ids=[view.id for view, _ in kept],
                 states=[STATE_NUMBERS[made.state] for _, made in kept],
                 dues=[made.due_at_ms for _, made in kept],
-                destinations=[pg_text(made.destination) for _, made in kept],
+                destinations=[pg_text(self._destination_of(made)) for _, made in kept],
                 finals=[made.is_final for _, made in kept],
                 counts=[made.redelivery_count for _, made in kept],
                 reasons=[pg_text_or_none(made.reason) for _, made in kept],
                 passes=[made.passes_gates for _, made in kept],
+                queues=[
+                    pg_text_or_none(made.final_queue) if self._has_exhausted else None
+                    for _, made in kept
+                ],
             )
         if len(kept) < len(changes):
             removed = [view.id for view, made in changes if made.is_removed]
@@ -301,6 +362,12 @@ class PostgresTransaction:
             self._queue("delete_messages", ids=removed)
         self._queue("add_tallies", **_tally_values(tally))
         self.record([made.event for _, made in changes])
+
+    def _destination_of(self, made: Change) -> str:
+        """Return the destination to write; see `as_older`."""
+        if made.is_final and made.final_queue and not self._has_exhausted:
+            return made.final_queue
+        return made.destination
 
     # What belongs to no row.
 
@@ -372,14 +439,14 @@ class PostgresTransaction:
 
     def _lock_at_rest(self, ids: Sequence[int]) -> None:
         """Lock rows unless they are; none of them may be of an unfinished cycle."""
-        if self._groups_of_locked.keys() >= set(ids):
+        if self._locked.keys() >= set(ids):
             return
         database = self._database
         locked, in_flight = database.query_all(
             ("lock_rows", {"ids": list(ids)}), ("in_flight_of", {"ids": list(ids)})
         )
         database.expect(not in_flight, "rows of an unfinished cycle can't be changed")
-        self._groups_of_locked.update(locked)
+        self._locked.update((row_id, _Locked(*row)) for row_id, *row in locked)
 
     def _write_block(self, events: Sequence[AnyEvent]) -> int | None:
         self._new_events += len(events)

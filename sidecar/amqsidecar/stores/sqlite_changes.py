@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from amqsidecar.model.acts import Act, Change
-from amqsidecar.model.schedule import RowView, TakenRow
+from amqsidecar.model.schedule import RowState, RowView, TakenRow
 from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 from amqsidecar.stores.sqlite_rows import (
@@ -15,6 +15,9 @@ from amqsidecar.stores.sqlite_rows import (
     storable_or_none,
     view_row,
 )
+
+_WAITING = STATE_NUMBERS[RowState.WAITING]
+_EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
 
 
 class Changed(NamedTuple):
@@ -59,6 +62,7 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping
                 storable_or_none(row.message_id),
                 words[row.cause_group] if row.cause_group else 0,
                 storable_or_none(row.message_group),
+                words[final] if (final := row.decided_queue) else 0,
             )
             for row in taken
         ],
@@ -69,8 +73,9 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping
     for texts, count in places.items():
         for text in texts:
             uses[words[text]] += count
-    for group, count in Counter(row.cause_group for row in taken if row.cause_group).items():
-        uses[words[group]] += count
+    others = chain.from_iterable((row.cause_group, row.decided_queue) for row in taken)
+    for text, count in Counter(text for text in others if text).items():
+        uses[words[text]] += count
     database.use_words(uses)
     if taken:
         above = max(row.id for row in taken) + 1
@@ -81,13 +86,30 @@ def delete_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> li
     """Remove rows with their messages, by runs of ids; returns what is to be taken off tallies."""
     deleted = Counter(chain.from_iterable(database.query("delete_rows", run) for run in runs))
     uses, gone = Counter[int](), []
-    for (state, destination, cause_group, *others), count in deleted.items():
-        gone.append(TallyDelta(destination, state, -count, cause_group))
-        for number in filter(None, (destination, cause_group, *others)):
+    for (state, destination, cause_group, final, is_final, *others), count in deleted.items():
+        gone.append(TallyDelta(destination, state, -count, cause_group, final, is_final))
+        for number in filter(None, (destination, cause_group, final, *others)):
             uses[number] -= count
     database.use_words(uses)
     database.query_each("delete_messages", runs)
     return gone
+
+
+def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
+    """Keep what is known of rows that lie in their final queue now, by runs of ids, waiting before.
+
+    Their messages are removed.
+
+    Returns:
+        What is to be added to tallies.
+    """
+    exhausted = Counter(chain.from_iterable(database.query("exhaust_rows", run) for run in runs))
+    deltas = []
+    for (destination, cause_group, final), count in exhausted.items():
+        deltas.append(TallyDelta(destination, _WAITING, -count, cause_group))
+        deltas.append(TallyDelta(destination, _EXHAUSTED, count, cause_group, final, True))
+    database.query_each("delete_messages", runs)
+    return deltas
 
 
 def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
@@ -104,16 +126,21 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
     changes = [(view, made) for view in views if (made := act(view)) is not None]
     kept = [(view, made) for view, made in changes if not made.is_removed]
     texts = {made.destination for _, made in kept} | {view.destination for view, _ in kept}
+    texts |= {one.final_queue for pair in kept for one in pair if one.final_queue}
     words = database.intern(texts | {view.cause_group for view, _ in kept if view.cause_group})
     uses = Counter[int]()
     deltas = delete_rows(database, runs_of(view.id for view, made in changes if made.is_removed))
     for view, made in kept:
         was, destination = words[view.destination], words[made.destination]
         group = words[view.cause_group] if view.cause_group else 0
-        deltas.append(TallyDelta(was, STATE_NUMBERS[view.state], -1, group))
-        deltas.append(TallyDelta(destination, STATE_NUMBERS[made.state], 1, group))
-        uses[destination] += 1
-        uses[was] -= 1
+        final_was, final = (
+            words[one.final_queue] if one.final_queue else 0 for one in (view, made)
+        )
+        state_was, state = STATE_NUMBERS[view.state], STATE_NUMBERS[made.state]
+        deltas.append(TallyDelta(was, state_was, -1, group, final_was, view.is_final))
+        deltas.append(TallyDelta(destination, state, 1, group, final, made.is_final))
+        uses.update((destination, final))
+        uses.subtract((was, final_was))
     database.query_each(
         "change_row",
         [
@@ -126,10 +153,12 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
                 "reason": made.reason,
                 "redelivery_count": made.redelivery_count,
                 "passes_gates": made.passes_gates,
+                "final_queue": words[made.final_queue] if made.final_queue else 0,
             }
             for view, made in kept
         ],
     )
+    del uses[0]
     database.use_words(uses)
     count_rows(database, deltas)
     return Changed(len(counting), changes)
@@ -138,8 +167,12 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
 def count_rows(database: SqliteDatabase, deltas: Iterable[TallyDelta]) -> None:
     """Add differences to the tallies."""
     totals = Counter[tuple[int, int, int]]()
+    exhausted = Counter[tuple[int, int, bool]]()
     for delta in deltas:
         totals[delta.destination, delta.cause_group, delta.state] += delta.difference
+        if delta.state == _EXHAUSTED:
+            place = delta.final_queue, delta.destination, delta.is_final
+            exhausted[place] += delta.difference
     for (destination, cause_group, state), count in totals.items():
         values = {"destination": destination, "cause_group": cause_group, "state": state}
         if count > 0:
@@ -147,3 +180,10 @@ def count_rows(database: SqliteDatabase, deltas: Iterable[TallyDelta]) -> None:
         elif count < 0:
             database.query("subtract_tally", values | {"delta": count})
             database.query("drop_empty_tally", values)
+    for (final_queue, destination, is_final), count in exhausted.items():
+        values = {"final_queue": final_queue, "destination": destination, "is_final": is_final}
+        if count > 0:
+            database.query("add_exhausted", values | {"delta": count})
+        elif count < 0:
+            database.query("subtract_exhausted", values | {"delta": count})
+            database.query("drop_empty_exhausted", values)

@@ -14,7 +14,7 @@ from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 QUERIES = read_queries("sqlite_queries.sql", "sqlite_ledger_queries.sql")
 
 _OUTBOX = read_sql("sqlite_outbox.sql").split(";\n")
@@ -22,6 +22,7 @@ _LEDGER = read_sql("sqlite_ledger.sql").split(";\n")
 _NOTES = read_sql("sqlite_notes.sql").split(";\n")
 _GATES = read_sql("sqlite_gates.sql").split(";\n")
 _GROUPS = read_sql("sqlite_groups.sql").split(";\n")
+_EXHAUSTED = read_sql("sqlite_exhausted.sql").split(";\n")
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
     2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
     3: _OUTBOX,
@@ -29,6 +30,7 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
     5: _NOTES,
     6: _GATES,
     7: _GROUPS,
+    8: _EXHAUSTED,
 }
 """What makes the next version of a file of this one. Older files than these are refused."""
 
@@ -193,7 +195,8 @@ class SqliteDatabase:
             # Invariant: of two processes that create the file at once, the second finds it made.
             if self._schema_version() is None:
                 schema = read_sql("sqlite_schema.sql").split(";\n")
-                for statement in (*schema, *_OUTBOX, *_LEDGER, *_NOTES, *_GATES, *_GROUPS):
+                later = (*_OUTBOX, *_LEDGER, *_NOTES, *_GATES, *_GROUPS, *_EXHAUSTED)
+                for statement in (*schema, *later):
                     self.run(statement)
                 values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
                 self.query("create_meta", values)

@@ -28,9 +28,10 @@ from amqsidecar.model.failure import (
 from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import GateTally, RowFilter
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
+    exhausted_tallies,
     pack_message,
     pack_struct,
     read_note,
@@ -109,6 +110,16 @@ class SqliteLedger:
                 )
                 for destination, state, group, count in database.query("read_group_tallies")
             ]
+
+    def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return where exhausted messages are, the largest number first; scans no rows."""
+        database = self._database
+        with database.snapshot():
+            taken, _ = read_in_flight(database)
+            found = database.query("read_exhausted", {"hidden": json_ids(taken)}).fetchall()
+            return exhausted_tallies(
+                (database.word(row[0]), database.word(row[1]), *row[2:]) for row in found
+            )
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
         """Return how many messages gates let wait beyond a time, the largest number first."""

@@ -5,7 +5,7 @@
 -- What a person sees of a row.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
 rule, cause, message_id, received_at_ms, encoding, size_bytes, reason,
-cause_group, gate
+cause_group, gate, final_queue
 
 -- fragment: row_conditions
 -- All conditions of a filter, beside the one that chose the index.
@@ -29,12 +29,16 @@ cause_group, gate
 -- Rows that the unfinished cycle has not just taken.
     id NOT IN (SELECT value FROM json_each(:hidden))
 
+-- fragment: not_taken
+-- The same of rows that are looked for by an index.
+    r.id NOT IN (SELECT value FROM json_each(:hidden))
+
 -- fragment: all
 -- No index helps the filter.
 FROM redelivery NOT INDEXED WHERE
 
 -- fragment: kept
--- Held or parked rows.
+-- Rows that do not wait for a time.
 FROM redelivery INDEXED BY redelivery_kept WHERE state = :kept AND state <> 0 AND
 
 -- fragment: by_destination
@@ -114,15 +118,15 @@ DELETE FROM word WHERE id IN (SELECT id FROM word INDEXED BY word_unused WHERE u
 -- name: read_unfinished
 -- The cycle whose end is not known.
 SELECT cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, holds,
-    event_block, failures
+    event_block, failures, final_runs
 FROM unfinished_cycle;
 
 -- name: add_unfinished
 -- Begin a cycle.
 INSERT INTO unfinished_cycle (
     one, cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, holds,
-    event_block, failures
-) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    event_block, failures, final_runs
+) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_unfinished
 -- Its end is known.
@@ -130,7 +134,7 @@ DELETE FROM unfinished_cycle;
 
 -- name: claim_due
 -- Waiting rows that are due, by due time, then number.
-SELECT r.id, r.due_at_ms, r.destination, r.is_final, r.redelivery_id, r.redelivery_count,
+SELECT r.id, r.due_at_ms, iif(r.is_final, r.final_queue, r.destination), r.is_final, r.redelivery_id, r.redelivery_count,
     r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body, r.passes_gates,
     r.message_group
 FROM redelivery AS r INDEXED BY redelivery_due
@@ -167,8 +171,8 @@ WHERE state = 0 ORDER BY due_at_ms, id LIMIT ?;
 INSERT INTO redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
     expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id,
-    cause_group, message_group
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    cause_group, message_group, final_queue
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_message
 -- The message of a row.
@@ -177,7 +181,12 @@ INSERT INTO message (id, body) VALUES (?, ?);
 -- name: delete_rows
 -- Rows with consecutive numbers; tells what tallies and words knew of them.
 DELETE FROM redelivery WHERE id BETWEEN ? AND ? 
-RETURNING state, destination, cause_group, source, rule, encoding;
+RETURNING state, destination, cause_group, final_queue, is_final, source, rule, encoding;
+
+-- name: exhaust_rows
+-- Rows with consecutive numbers were sent to their final dead-letter queue.
+UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = 0
+WHERE id BETWEEN ? AND ? RETURNING destination, cause_group, final_queue;
 
 -- name: delete_messages
 -- Messages with consecutive numbers.
@@ -199,11 +208,15 @@ SELECT destination, cause_group, state, count(*) FROM redelivery
 WHERE id IN (SELECT value FROM json_each(:ids))
 GROUP BY destination, cause_group, state;
 
+-- name: finals_of_ids
+-- Which of these rows go to a final dead-letter queue.
+SELECT id FROM redelivery WHERE id IN (SELECT value FROM json_each(:ids)) AND is_final = 1;
+
 -- name: change_row
 -- What an operator's action changes.
 UPDATE redelivery SET state = :state, due_at_ms = :due_at_ms, destination = :destination,
 is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count,
-passes_gates = :passes_gates, gate = NULL
+passes_gates = :passes_gates, final_queue = :final_queue, gate = NULL
 WHERE id = :id;
 
 -- name: add_tally
@@ -221,6 +234,33 @@ WHERE destination = :destination AND cause_group = :cause_group AND state = :sta
 -- Destinations and groups without rows are forgotten.
 DELETE FROM group_tally
 WHERE destination = :destination AND cause_group = :cause_group AND state = :state AND count = 0;
+
+-- name: add_exhausted
+-- Add a difference.
+INSERT INTO exhausted_tally (final_queue, destination, is_final, count)
+VALUES (:final_queue, :destination, :is_final, :delta)
+ON CONFLICT (final_queue, destination, is_final) DO UPDATE SET count = count + :delta;
+
+-- name: subtract_exhausted
+-- Subtract a difference from a tally that exists.
+UPDATE exhausted_tally SET count = count + :delta
+WHERE final_queue = :final_queue AND destination = :destination AND is_final = :is_final;
+
+-- name: drop_empty_exhausted
+-- Places without rows are forgotten.
+DELETE FROM exhausted_tally
+WHERE final_queue = :final_queue AND destination = :destination AND is_final = :is_final
+    AND count = 0;
+
+-- name: read_exhausted
+-- Where exhausted messages are, and since when.
+SELECT t.destination, t.final_queue, t.is_final, t.count, (
+    SELECT r.received_at_ms FROM redelivery AS r INDEXED BY redelivery_exhausted
+    WHERE r.state = 3 AND r.destination = t.destination AND r.final_queue = t.final_queue
+        AND r.is_final = t.is_final AND {not_taken}
+    ORDER BY r.received_at_ms LIMIT 1
+)
+FROM exhausted_tally AS t;
 
 -- name: read_tallies
 -- All tallies of destinations.

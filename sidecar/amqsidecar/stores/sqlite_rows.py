@@ -15,7 +15,7 @@ from amqsidecar.stores.packing import (
 )
 from amqsidecar.stores.sqlite_database import SqliteDatabase
 
-STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED)
+STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 LAST_ID = 2**63 - 1
 
@@ -36,6 +36,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         taken: runs of ids; `sent` likewise.
+        final: of what is sent, runs of what goes to a final dead-letter queue.
         taken_tally: differences; what is sent is told by its rows.
         event_block: number of its events; None = it has none.
         failures: what it adds to their counts.
@@ -46,6 +47,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     sent_count: int
     taken: list[tuple[int, int]]
     sent: list[tuple[int, int]]
+    final: list[tuple[int, int]]
     taken_tally: list[TallyDelta]
     holds: dict[str, int]
     event_block: int | None
@@ -67,6 +69,7 @@ def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
         holds=unpack_holds(row[6]),
         event_block=row[7],
         failures=row[8],
+        final=unpack_runs(row[9]) if row[9] else [],
     )
 
 
@@ -75,7 +78,7 @@ def read_in_flight(database: SqliteDatabase) -> tuple[set[int], set[int]]:
     record = read_unfinished(database)
     if record is None:
         return set(), set()
-    return ids_of(record.taken), ids_of(record.sent)
+    return ids_of(record.taken), ids_of(record.sent) | ids_of(record.final)
 
 
 def ids_of(runs: Iterable[tuple[int, int]]) -> set[int]:
@@ -116,6 +119,7 @@ def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = F
         size_bytes=row[14],
         in_flight=in_flight,
         gate=row[17],
+        final_queue=database.word(row[18]) if row[18] else None,
     )
 
 

@@ -34,6 +34,7 @@ from amqsidecar.stores.sqlite_changes import (
     change_rows,
     count_rows,
     delete_rows,
+    exhaust_rows,
 )
 from amqsidecar.stores.sqlite_counts import add_failures, record_events
 from amqsidecar.stores.sqlite_database import SqliteDatabase
@@ -65,11 +66,15 @@ class SqliteTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """The broker committed this cycle: what it took waits, what it sent is removed."""
+        """The broker committed this cycle: what it took waits, what it sent is removed.
+
+        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        """
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
             gone = delete_rows(self._database, record.sent)
-            count_rows(self._database, record.taken_tally + gone)
+            exhausted = exhaust_rows(self._database, record.final)
+            count_rows(self._database, record.taken_tally + gone + exhausted)
             if record.failures is not None:
                 add_failures(self._database, unpack_failures(record.failures))
             self._close_cycle(record)
@@ -92,7 +97,7 @@ class SqliteTransaction:
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
             if record.event_block is not None:
-                sent = ids_of(record.sent)
+                sent = ids_of(record.sent) | ids_of(record.final)
                 events = read_block(self._database, record.event_block)
                 left = [event for event in events if event.id not in sent]
                 if len(left) < len(events):
@@ -179,7 +184,8 @@ class SqliteTransaction:
             words = self._intern(taken)
             add_rows(database, taken, words)
             taken_tally = Counter(
-                (row.destination, STATE_NUMBERS[row.state], row.cause_group) for row in taken
+                (row.destination, STATE_NUMBERS[row.state], row.cause_group, *_place(row))
+                for row in taken
             )
             database.query(
                 "add_unfinished",
@@ -188,14 +194,24 @@ class SqliteTransaction:
                     len(taken),
                     len(sent),
                     pack_runs(runs_of(row.id for row in taken)),
-                    pack_runs(runs_of(row.id for row in sent)),
+                    pack_runs(runs_of(row.id for row in sent if not row.is_final)),
                     pack_deltas(
-                        TallyDelta(words[destination], state, count, words[group] if group else 0)
-                        for (destination, state, group), count in taken_tally.items()
+                        TallyDelta(
+                            words[destination],
+                            state,
+                            count,
+                            words[group] if group else 0,
+                            words[final] if final else 0,
+                            is_final,
+                        )
+                        for (destination, state, group, final, is_final), count in (
+                            taken_tally.items()
+                        )
                     ),
                     pack_holds(dict(holds or {})),
                     write_block(database, events),
                     pack_failures(failures_of(events)),
+                    pack_runs(runs_of(row.id for row in sent if row.is_final)),
                 ),
             )
 
@@ -240,10 +256,13 @@ class SqliteTransaction:
             self._database.query("park_rows", values)
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove rows that the broker proved to have been sent before."""
-        with self._database.mapped("be written"):
+        """Treat rows as sent that the broker proved to have been sent before."""
+        database = self._database
+        with database.mapped("be written"):
             self._expect_at_rest(ids)
-            count_rows(self._database, delete_rows(self._database, runs_of(set(ids))))
+            final = {row[0] for row in database.query("finals_of_ids", {"ids": json_ids(ids)})}
+            gone = delete_rows(database, runs_of(set(ids) - final))
+            count_rows(database, gone + exhaust_rows(database, runs_of(final)))
 
     def change_rows(self, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
         """Apply an operator's action to listed rows with their events; see `sqlite_changes`."""
@@ -326,4 +345,12 @@ class SqliteTransaction:
         texts.update(row.rule for row in taken)
         texts.update(row.encoding for row in taken)
         texts.update(row.cause_group for row in taken if row.cause_group)
+        texts.update(final for row in taken if (final := row.decided_queue))
         return self._database.intern(texts)
+
+
+def _place(row: TakenRow) -> tuple[str | None, bool]:
+    """Return what tallies tell of a row besides, where it is exhausted."""
+    if row.state is not RowState.EXHAUSTED:
+        return None, False
+    return row.decided_queue, row.is_final

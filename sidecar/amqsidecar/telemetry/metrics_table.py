@@ -145,7 +145,8 @@ METRICS: Final = (
         "amqsidecar_waiting",
         Kind.GAUGE,
         ("destination", "state"),
-        "Messages in the schedule, by where they will go and state: waiting, held or parked.",
+        "Messages that the schedule knows, by where they belong and state: waiting, held, parked "
+        "or exhausted (no more redeliveries; a person has to act on them).",
         "the store's tallies",
     ),
     MetricSpec(

@@ -1,5 +1,6 @@
 """Options `redelivery.*`: what redeliveries look like."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -11,6 +12,13 @@ from amqsidecar.model.resend_effect import ResendEffect
 Effects = Annotated[
     tuple[ResendEffect, ...], BeforeValidator(as_texts, json_schema_input_type=list[ResendEffect])
 ]
+
+
+class ExhaustedChoice(StrEnum):
+    """Where messages are that the rules redeliver no more."""
+
+    QUEUE = "queue"
+    KEEP = "keep"
 
 
 class RedeliveryOptions(Section):
@@ -30,4 +38,12 @@ class RedeliveryOptions(Section):
         "What may act on a redelivery once more (`origins.md`). Without its name here, a message "
         "whose redelivery it would copy, take away, or replace is parked.",
         why="a redelivery reaches the queue that the message died in, and nothing else",
+    )
+    exhausted: ExhaustedChoice = option(
+        ExhaustedChoice.QUEUE,
+        "Where messages go that the rules redeliver no more: `queue` = to their final dead-letter "
+        "queue, as the broker's rules say; the schedule keeps ids, group and history. `keep` = "
+        "they stay in the schedule, with their bodies. Both are shown as exhausted until a person "
+        "acts on them.",
+        why="the broker's rules name that queue",
     )

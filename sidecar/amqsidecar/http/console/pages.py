@@ -196,6 +196,12 @@ def _place(console: Console, request: Request) -> Place:
 
 def headline(overview: Overview) -> str:
     """Return what matters most, in a sentence."""
+    exhausted = sum(one.count for one in overview.exhausted)
+    kept = f" {many(exhausted, 'exhausted message waits', 'exhausted messages wait')} for a person."
+    return _dying(overview) + (kept if exhausted else "")
+
+
+def _dying(overview: Overview) -> str:
     dying = [group for group in overview.groups if group.recent]
     if not dying:
         if overview.wellness is not None and not overview.wellness.is_well:

@@ -1,0 +1,1 @@
+-- Changes nothing: from here on no older program can be an instance, so exhausted rows are written.
