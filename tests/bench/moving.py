@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
 from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.clock import SystemClock
 from bench.dead_letters import DeadLetters, dead_letter_queue, dead_letters
 from bench.sidecar_watch import Moved, measured_sidecar, moved, watch

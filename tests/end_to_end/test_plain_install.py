@@ -56,6 +56,12 @@ def test_it_explains_examines_and_redelivers_over_openwire(programs: Path, tmp_p
         assert sidecar.stop() == 0
 
 
+@pytest.mark.parametrize("link", ["openwire", "stomp_artemis", "stomp_classic"])
+def test_openwire_and_stomp_need_no_more(programs: Path, link: str) -> None:
+    imported = [programs / "python3", "-c", f"import amqsidecar.brokers.{link}_link"]
+    assert subprocess.run(imported, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("command", [["run"], ["run", "--check"], ["doctor"]])
 def test_amqp_says_what_to_install_and_what_that_needs(programs: Path, command: list[str]) -> None:
     done = told(programs, *command, "--set", "broker.url=amqp://127.0.0.1:1")

@@ -5,8 +5,8 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from amqsidecar.brokers import amqp_artemis_management, amqp_token, artemis_token
 from amqsidecar.brokers import amqp_sections as amqp
-from amqsidecar.brokers import amqp_token, artemis_management, artemis_token
 from amqsidecar.brokers.amqp_sasl import HEADER, SaslExchange
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.brokers.scram import ScramClient
@@ -130,6 +130,6 @@ def reply(body: bytes) -> bytes:
 @example(reply(amqp.string("7")))
 def test_any_answer_of_the_management(message: bytes) -> None:
     with suppress(UndecodableMessage, ValueError, RecursionError):
-        number, answer = artemis_management._decode(message)
+        number, answer = amqp_artemis_management._decode(message)
         assert isinstance(number, int)
         assert isinstance(answer.is_ok, bool)

@@ -8,9 +8,10 @@ from proton import Message
 
 from amqsidecar.broker import IntakeQueue, Link
 from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
-from amqsidecar.brokers.artemis_management import Answer, ArtemisManagement, Question
+from amqsidecar.brokers.artemis_management import Answer, Question
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, queue
 from support.brokers import Broker

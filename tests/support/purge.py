@@ -3,8 +3,9 @@
 import subprocess
 from uuid import uuid4
 
+from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
 from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from support import maven

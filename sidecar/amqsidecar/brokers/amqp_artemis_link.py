@@ -28,7 +28,9 @@ from amqsidecar.broker import (
     LeftBehind,
     Resend,
 )
-from amqsidecar.brokers.amqp_browse import browse_convertible, list_messages
+from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
+from amqsidecar.brokers.amqp_artemis_trials import ArtemisTrials
+from amqsidecar.brokers.amqp_browse import browse_convertible
 from amqsidecar.brokers.amqp_chosen import Chosen, choices, holds_chosen
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_cycle import AmqpCycle
@@ -42,11 +44,12 @@ from amqsidecar.brokers.amqp_transaction import Coordinator
 from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.artemis_counters import queue_counters
 from amqsidecar.brokers.artemis_foreign_tokens import foreign_tokens
-from amqsidecar.brokers.artemis_management import ArtemisManagement, Question
+from amqsidecar.brokers.artemis_listing import list_messages
+from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_routes import ArtemisRoutes
 from amqsidecar.brokers.artemis_schedule import ArtemisSchedule
 from amqsidecar.brokers.artemis_stuck import StuckMessages
-from amqsidecar.brokers.artemis_trials import ArtemisAnswers, ArtemisTrials
+from amqsidecar.brokers.artemis_trials import ArtemisAnswers
 from amqsidecar.brokers.artemis_waiting import WaitingPlaces
 from amqsidecar.brokers.endpoint import Endpoint
 from amqsidecar.clock import Clock

@@ -7,12 +7,13 @@ from functools import partial
 from itertools import count
 
 from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
+from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_fetch import Fetcher, selected
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
 from amqsidecar.brokers.amqp_read_ahead import ReadAhead
-from amqsidecar.brokers.artemis_management import Answer, ArtemisManagement, Question
+from amqsidecar.brokers.artemis_management import Answer, Question
 from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import Destination

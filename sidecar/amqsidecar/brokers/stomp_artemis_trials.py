@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Loss
-from amqsidecar.brokers.amqp_browse import list_messages
 from amqsidecar.brokers.amqp_message import OriginReader
+from amqsidecar.brokers.artemis_listing import list_messages
 from amqsidecar.brokers.artemis_management import ADDRESS, Question
 from amqsidecar.brokers.artemis_trials import EMPTIED, ArtemisAnswers
 from amqsidecar.brokers.stomp_artemis_ask import call

@@ -1,0 +1,83 @@
+"""What a doctor tries on an Artemis over AMQP."""
+
+import json
+
+from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
+from amqsidecar.brokers.amqp_fetch import Fetcher
+from amqsidecar.brokers.amqp_trials import AmqpTrials
+from amqsidecar.brokers.artemis_management import Question
+from amqsidecar.brokers.artemis_trials import EMPTIED, ArtemisAnswers
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination
+
+# Bound: the broker lists a whole queue at once, several hundred bytes for each message.
+_LISTED_MAX = 10_000
+_STREAM = 6
+
+
+class ArtemisTrials(ArtemisAnswers):
+    """Trials over one AMQP connection."""
+
+    def __init__(self, tried: AmqpTrials, management: ArtemisManagement) -> None:
+        super().__init__(management)
+        self._tried = tried
+        self._refusals = management.refusals
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The link gives no credit. The broker makes a queue that is missing where it may.
+        """
+        capability = None if "::" in destination.name else "queue"
+        return self._tried.read(destination.name, capability)
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        Nothing is sent. The broker makes a queue that is missing where it may.
+        """
+        return self._tried.write(destination.name, "queue" if destination.is_queue else "topic")
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        if self.can_remove:
+            return self.destroyed(destination)
+        return self._tried.empty(destination.name, "queue") or EMPTIED
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        return self._refusals
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what the broker may be unable to convert; see `amqp_fetch`.
+
+        Raises:
+            BrokerRefused: it does not tell, or the queue holds too much to be listed.
+        """
+        management, name = self._management, queue.destination.name.rpartition("::")[2]
+        if management.missing is not None:
+            raise BrokerRefused(
+                "which messages are StreamMessages, of which the broker can't convert all to AMQP, "
+                "is told to those only who may manage it"
+            )
+        count = management.message_count(name) or 0
+        if count > _LISTED_MAX:
+            raise BrokerRefused(f"it holds {count} messages, too many to list their types")
+        answer = management.ask(Question(f"queue.{name}", "listMessagesAsJSON", ("",)))
+        if not answer.is_ok or not answer.value:
+            return ()
+        streams = [one for one in json.loads(answer.value) if one.get("type") == _STREAM]
+        if not streams:
+            return ()
+        if Fetcher(management).is_needed(queue):
+            meaning = (
+                "StreamMessages of Core or OpenWire clients: those with bytes in them can't be "
+                "converted to AMQP, so that none is tried here"
+            )
+            return (LeftBehind(queue.destination, "not_convertible", len(streams), meaning),)
+        meaning = (
+            "StreamMessages of Core or OpenWire clients: those with bytes in them can't be "
+            "converted to AMQP and stay, the others are taken; which is which is not told"
+        )
+        return (LeftBehind(queue.destination, "perhaps_not_convertible", len(streams), meaning),)
