@@ -5,7 +5,7 @@
 Each owner is a process with a link and nothing else. It moves dead letters as fast as it can and
 kills itself a few milliseconds after a commit; the next one starts at once. The broker traces how
 it closes consumers: this slows down one of the two threads between which it loses messages
-(`amqsidecar.brokers.stomp_artemis_token`), so that it loses one at every tenth kill or so.
+(`amqsidecar.brokers.stomp_artemis_token`), so that it loses one at about every twentieth kill.
 """
 
 import argparse
