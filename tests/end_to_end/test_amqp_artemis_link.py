@@ -271,6 +271,40 @@ def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
     assert found.properties["amqsidecarRedeliveryCount"] == 3
 
 
+def test_a_duplicate_id_comes_back_by_the_broker_and_not_by_a_client(
+    harness: AmqpArtemisHarness,
+) -> None:
+    """So a redelivery can't carry that of a producer under its own name."""
+    name = f"{harness.prefix}.orders"
+    theirs = {"testId": "a", "_AMQ_DUPL_ID": "theirs"}
+    harness.send(name, [Message(durable=True, body="x", properties=theirs)])
+    assert harness.kill(name) == 1
+    assert harness.ask(f"queue.{harness.dead_letter_queue}", "retryMessages").value == 1
+    [found] = harness.drain(name)
+    assert found.properties["_AMQ_DUPL_ID"] == "theirs"
+
+    harness.send(name, [Message(durable=True, body="x", properties=theirs)])
+    assert harness.drain(name) == [], "accepted, and dropped"
+
+
+def test_the_origin_that_a_copy_carries_is_not_believed(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """The broker overwrites what an application copied from a dead letter."""
+    name = f"{harness.prefix}.orders"
+    copied = {
+        "_AMQ_ORIG_ADDRESS": f"{harness.prefix}.first",
+        "_AMQ_ORIG_QUEUE": f"{harness.prefix}.first",
+        "_AMQ_ORIG_MESSAGE_ID": 5,
+    }
+    core = JmsPeer.of(harness.broker, "core")
+    core.produce(name, "Text", properties=copied)
+    assert harness.kill(name) == 1
+    link.attach([harness.intake()], 10)
+    [delivery] = receive(link, 1)
+    assert delivery.provenance.origin == queue(name)
+
+
 def test_an_expired_message_says_so(harness: AmqpArtemisHarness, link: AmqpArtemisLink) -> None:
     """The expiry queue is discovered as such, and the origin is known."""
     name = f"{harness.prefix}.orders"

@@ -4,7 +4,7 @@ Forwarders, retry wrappers and bridges do so: they send the received message its
 properties, ours among them, into a new one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,9 +97,13 @@ def place(queue: str, target: str) -> str:
     return queue if target == "same" else f"{queue}.to"
 
 
-def died_once(peer: JmsPeer, queue: str, test_id: str) -> JmsMessage:
+def died_once(
+    peer: JmsPeer, queue: str, test_id: str, properties: Mapping[str, str] | None = None
+) -> JmsMessage:
     """Let one message die once; return it as sent. Its redelivery is on its way."""
-    [sent] = peer.produce(queue, "Text", test_id=test_id, sample_properties=False)
+    [sent] = peer.produce(
+        queue, "Text", test_id=test_id, properties=properties or {}, sample_properties=False
+    )
     peer.fail(queue, messages=1, deliveries=1)
     return sent
 
@@ -121,6 +125,19 @@ def test_what_an_application_sends_on_arrives(
     [found] = peer.consume(to, count=1)
     assert (found.test_id, found.body) == (sent.test_id, sent.body)
     assert peer.consume(to, wait_ms=300) == []
+
+
+@pytest.mark.parametrize("attached", ["artemis over AMQP"], indirect=True)
+@pytest.mark.parametrize("client", ["core", "qpid"])
+def test_what_had_a_duplicate_id_of_its_producer_may_be_sent_on(
+    attached: Attached, client: str, queue: str
+) -> None:
+    """The broker knows that id, too, and the redelivery has it under another name."""
+    peer = attached.peer(client)
+    died_once(peer, queue, queue, {"_AMQ_DUPL_ID": queue})
+    [onward] = peer.forward(queue, queue, copies=True)
+    assert onward.value("amqsidecarOriginalDuplicateId") == queue
+    assert len(peer.consume(queue, count=1)) == 1
 
 
 @pytest.mark.parametrize(("attached", "client"), CLIENTS, indirect=["attached"])

@@ -17,6 +17,7 @@ from amqsidecar.diagnosis.fidelity import (
     recorded,
     summarised,
 )
+from amqsidecar.diagnosis.marks import MARKS
 
 _INTRODUCTION = """# What each wire carries
 
@@ -50,6 +51,19 @@ def fidelity_markdown() -> str:
     lines += [
         f"| {name} | {'yes' if one.alters else 'no'} | {one.sentence} |"
         for name, one in DIFFERENCES.items()
+    ]
+    lines += [
+        *(
+            "",
+            "## Marks",
+            "",
+            "Whether what a redelivery adds or takes off acts on it or a copy:",
+            "",
+        ),
+        *("| names | may change | why it does not, or what is left | test |", "|---|---|---|---|"),
+    ]
+    lines += [
+        f"| {one.names} | {one.may_change} | {one.why_safe} | `tests/{one.test}` |" for one in MARKS
     ]
     for wire, wire_name in WIRES.items():
         lines += _details(wire_name, [row for row in rows if row.wire == wire])
