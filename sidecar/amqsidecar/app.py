@@ -322,7 +322,10 @@ def require_url(config: Config) -> None:
         ConfigError: none is.
     """
     if not config.broker.url:
-        what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
+        what = (
+            "is not set: say where the broker listens, such as amqp://user@host:5672; "
+            "`amqsidecar init` writes it"
+        )
         raise ConfigError([Problem("broker.url", what)])
 
 

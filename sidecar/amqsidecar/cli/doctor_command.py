@@ -47,7 +47,10 @@ def doctor(
 
     problems = check_start(config)
     if not config.broker.url:
-        what = "is not set: say where the broker listens, such as amqp://user:password@host:5672"
+        what = (
+            "is not set: say where the broker listens, such as amqp://user@host:5672; "
+            "`amqsidecar init` writes it"
+        )
         problems = [*problems, Problem("broker.url", what)]
     if problems:
         raise ConfigError(problems)

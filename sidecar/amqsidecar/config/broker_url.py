@@ -81,7 +81,7 @@ def parse_broker_url(text: str) -> BrokerUrl:
     if text.strip().startswith("failover:"):
         raise ValueError("write a list of URLs instead of failover:(...)")
     if not separator:
-        raise ValueError("expected scheme://host:port, such as amqp://user:password@broker:5672")
+        raise ValueError("expected scheme://host:port, such as amqp://user@broker:5672")
     if scheme in _OTHER_SCHEMES:
         raise ValueError(f"the scheme {scheme}:// is written {_OTHER_SCHEMES[scheme]}:// here")
     if scheme not in DEFAULT_PORTS:

@@ -110,7 +110,8 @@ class BrokerOptions(Section):
 
     url: BrokerUrls = option(
         (),
-        "Where the broker listens: `amqp://user:password@host:5672`. Schemes: `amqp`, `amqps` "
+        "Where the broker listens: `amqp://user@host:5672`; the password belongs into "
+        "`password_file`, though `user:password@` is taken, too. Schemes: `amqp`, `amqps` "
         "(recommended for Artemis), `openwire`, `openwire+ssl` (recommended for Classic, and for "
         "Classic only), `stomp`, `stomp+ssl`. May be a list of brokers that take over from each "
         "other, tried in turn, each with its own user and password. Special characters in user "
