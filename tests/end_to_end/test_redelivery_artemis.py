@@ -1,5 +1,6 @@
 """Dead letters of Artemis come back: unaltered, in time, counted, to the one queue they left."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -368,3 +369,29 @@ def test_a_core_stream_with_a_byte_array_stops_nothing(
             with peer.start_flaky_consumer(queue, failures=1) as consumer:
                 peer.produce(queue, "Text", test_id=f"{unique}-{number}")
                 assert consumer.wait_for_successes(1, within_s=8) == [f"{unique}-{number}-0"]
+
+
+def test_rules_of_classic_without_a_strategy_end_beside_the_queue_that_was_read(
+    broker: ArtemisBroker, tmp_path: Path, unique: str
+) -> None:
+    """`doctor` and run name the same final queue, and no `ActiveMQ.DLQ` comes into being."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("plugins: [{redelivery: {default_entry: {maximum_redeliveries: 0}}}]")
+    peer = JmsPeer.of(broker, "core")
+    with SidecarProcess(
+        tmp_path,
+        broker.amqp_url,
+        policy=policy,
+        sets=("intake.backlog=process", "intake.queues=[AUTO.DLA]"),
+    ) as classic_rules:
+        # Why no look at its exit code: of what else this broker has, doctor says other things.
+        said = classic_rules.try_command("doctor", "--output", "json").stdout
+        found = json.loads(said)["findings"]
+        finals = {one["subject"] for one in found if one["check"] == "final queues"}
+        assert finals == {"queue://AUTO.DLA.exhausted"}
+        classic_rules.start()
+        [sent] = peer.produce(f"e2e.auto.{unique}", "Text", test_id=unique)
+        peer.fail(f"e2e.auto.{unique}", messages=1, deliveries=1)
+        selector = f"testId = '{sent.test_id}'"
+        assert peer.consume("AUTO.DLA.exhausted", count=1, selector=selector)
+        assert classic_rules.metric("amqsidecar_exhausted_total") == 1

@@ -333,3 +333,12 @@ def test_import_to_a_place_that_can_t_be_written(tmp_path: Path) -> None:
     code, _, err = _run("import", str(POLICIES / "full.broker.xml"), "--to", str(tmp_path))
     assert code == 78
     assert "can't be written" in err
+
+
+def test_without_a_dead_letter_strategy_the_queue_that_was_read_decides(tmp_path: Path) -> None:
+    """As the run does: `ActiveMQ.DLQ` is no queue of an Artemis."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("plugins: [{redelivery: {default_entry: {maximum_redeliveries: 0}}}]")
+    answer = _one("--set", f"policy.source={policy}", "--destination", "queue://A")
+    assert answer["destination"] == "queue://ActiveMQ.DLQ"
+    assert "the queue that it was read from, plus .exhausted" in str(answer["differs"])

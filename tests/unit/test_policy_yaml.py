@@ -2,6 +2,7 @@
 
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from hypothesis import given, settings
@@ -409,3 +410,11 @@ def test_round_trip_of_classic_rules(
         scheduler_support=scheduler_support,
     )
     assert _without_sources(_read(write_yaml(rules))) == _without_sources(rules)
+
+
+def test_the_policy_to_start_with_has_no_warnings() -> None:
+    """Nobody reads warnings that are always there."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    policy = dedent(readme.partition("```yaml\n")[2].partition("```")[0])
+    assert "redelivery:" in policy
+    assert _read(policy).warnings == ()

@@ -28,6 +28,7 @@ from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
     backlog_finding,
+    final_queues,
     kind_finding,
     loop_findings,
     policy_findings,
@@ -191,10 +192,13 @@ class Doctor:
         sources = sources or look.guessed_sources()
         rights.try_sources(trials, sources)
         look.note_leftovers(trials, intake)
-        rights.try_finals(link, trials, sources)
         names = IntakeNames(self._kind)
         names.replace(intake)
         named = look.policy_origins(trials)
+        finals = final_queues(
+            settings.rules, sources, (*origins, *named), names.covers, settings.final_suffix
+        )
+        rights.try_finals(link, trials, finals)
         rights.try_origins(
             link, trials, [one for one in (*origins, *named) if not names.covers(one)]
         )

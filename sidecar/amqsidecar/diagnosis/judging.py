@@ -1,15 +1,19 @@
 """Judges what was read of a broker and a configuration together: loops, backlog, policy."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.final_destination import final_destination
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.decision import DeadLetterTo
+from amqsidecar.model.destination import Destination, final_queue
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 
 Rules = ClassicRules | ArtemisRules | None
 
@@ -102,6 +106,34 @@ def loop_findings(
     if intake and not found:
         what = f"no queue is both read and written; final ones end with {suffix}"
         yield Finding(check=Check.LOOPS, severity=Severity.OK, subject="intake.queues", what=what)
+
+
+def final_queues(
+    rules: Rules,
+    sources: Iterable[Destination],
+    origins: Iterable[Destination],
+    is_intake: Callable[[Destination], bool],
+    suffix: str,
+) -> list[Destination]:
+    """Return where a run puts what the rules give up, as far as it is known before.
+
+    Args:
+        rules: given ones.
+        sources: dead-letter queues that are read.
+        origins: where messages die.
+        is_intake: tells whether the intake reads a queue.
+        suffix: of final queues.
+    """
+    found = [final_queue(source, suffix) for source in sources]
+    if isinstance(rules, ClassicRules):
+        decider = DeadLetterDecider(rules.dead_letter)
+        for origin in origins:
+            decision = decider.decide(DeadLetter(origin), None)
+            if not isinstance(decision, DeadLetterTo) or decision.is_assumed:
+                continue
+            if decision.destination.is_queue:
+                found.append(final_destination(decision, origin, is_intake, suffix))
+    return list(dict.fromkeys(found))
 
 
 def _problem(subject: str, what: str) -> Finding:

@@ -10,7 +10,7 @@ from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.diagnosis.trials import ExaminedLink, TellsRoles, Trials
 from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
-from amqsidecar.model.destination import Destination, final_queue, queue
+from amqsidecar.model.destination import Destination, queue
 
 _TRIED_MAX = 50
 _TAKING = "taking dead letters"
@@ -83,10 +83,9 @@ class RightsTrial:
                 continue
             self.note(source, _TAKING, trials.read(source), wanted="consume")
 
-    def try_finals(self, link: Link, trials: Trials, sources: Sequence[Destination]) -> None:
-        """Make the final queue of each dead-letter queue, and send nothing that stays."""
-        for source in sources:
-            final = final_queue(source, self._final_suffix)
+    def try_finals(self, link: Link, trials: Trials, finals: Sequence[Destination]) -> None:
+        """Make each final queue, and send nothing that stays."""
+        for final in finals[:_TRIED_MAX]:
             problem = link.prepare_final(final) if _is_asked(link, trials) else None
             if problem is None:
                 problem = trials.write(final)

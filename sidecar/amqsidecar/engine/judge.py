@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.engine.final_destination import final_destination
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
@@ -222,15 +223,13 @@ class Judge:
                     return draft.park(origin, reason)
                 return draft.redeliver(origin, decision, is_backlog=is_backlog)
             case DeadLetterTo():
-                return draft.exhaust(
-                    origin,
-                    self._final(decision.destination, source),
-                    decision,
-                    is_backlog=is_backlog,
+                final = final_destination(
+                    decision, source, self.is_intake, self._settings.final_suffix
                 )
+                return draft.exhaust(origin, final, decision, is_backlog=is_backlog)
             case Discard():
                 if is_backlog:
-                    final = self._final(source, source)
+                    final = final_queue(source, self._settings.final_suffix)
                     reason = f"backlog; the rules say discard: {decision.rule}"
                     return draft.hold(origin, final, reason)
                 return draft.discard(origin, decision)
@@ -260,14 +259,6 @@ class Judge:
                 "policy.topics to republish if that is what you want"
             )
         return self.resend_problem(origin)
-
-    def _final(self, decided: Destination, source: Destination) -> Destination:
-        """Return where a final dead letter goes: no queue that the intake reads, no topic."""
-        if not decided.is_queue:
-            decided = source
-        if not self.is_intake(decided):
-            return decided
-        return final_queue(decided, self._settings.final_suffix)
 
 
 @lru_cache(maxsize=4096)

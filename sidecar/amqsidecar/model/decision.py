@@ -28,11 +28,13 @@ class DeadLetterTo:
         destination: the dead-letter destination.
         expiration_ms: how long it may stay there; 0 = for ever.
         rule: the rule that decided, with file and line.
+        is_assumed: no rule names the destination; it is what a Classic has that says nothing.
     """
 
     destination: Destination
     expiration_ms: int
     rule: str
+    is_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from amqsidecar.engine.final_destination import final_destination
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.judge import ADVISORY_PREFIX
 from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
-from amqsidecar.model.destination import Destination, final_queue, parse_destination
+from amqsidecar.model.destination import Destination, final_queue, parse_destination, queue
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.policy.artemis_decider import ArtemisDecider
@@ -21,6 +22,8 @@ SENDS_MAX: Final = 50
 """Re-sends that a forecast goes on for."""
 
 _PARKS: Final = "the sidecar parks it"
+_READ_FROM: Final = queue("the queue that it was read from")
+"""Stands for the dead-letter queue, which rules alone don't tell."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,7 +180,7 @@ class Explainer:
                     destination=str(destination),
                     expiration_ms=expiration_ms,
                     rule=rule,
-                    differs=self._differs_memo(origin, destination, False),
+                    differs=self._differs_memo(origin, decision, False),
                 )
             case Discard(rule):
                 return Answer(action="discard", rule=rule, differs=self._park_reason(origin))
@@ -198,31 +201,40 @@ class Explainer:
         return UNSET
 
     def _differs(
-        self, origin: Destination, final: Destination | None, is_overdue: bool
+        self, origin: Destination, decision: DeadLetterTo | None, is_overdue: bool
     ) -> str | UnsetType:
         """Return what the sidecar does otherwise than the rules say; unset = it does the same.
 
         Args:
             origin: where the message died.
-            final: where the rules put it; None = they redeliver it.
+            decision: that the rules give it up; None = they redeliver it.
             is_overdue: the rules give a delay below 0.
         """
         reason = self._park_reason(origin)
         if reason is not UNSET:
             return reason
-        if final is None:
+        if decision is None:
             if problem := self._problem_of_resend(origin):
                 return f"{_PARKS}: {problem}"
             return "the sidecar re-sends it at once, as for 0" if is_overdue else UNSET
-        if not final.is_queue:
-            return (
-                f"{final} is a topic: the sidecar sends the final dead letter to the queue that it "
-                f"was read from, plus {self._suffix}"
-            )
-        if self._is_intake(final):
-            renamed = final_queue(final, self._suffix)
-            return f"the sidecar reads {final}: the final dead letter goes to {renamed}"
-        return UNSET
+        return self._final_differs(decision)
+
+    def _final_differs(self, decision: DeadLetterTo) -> str | UnsetType:
+        """Return where the sidecar puts what is given up, where that is not the rules' queue."""
+        decided = decision.destination
+        final = final_destination(decision, _READ_FROM, self._reads, self._suffix)
+        if final == decided:
+            return UNSET
+        if final != final_queue(_READ_FROM, self._suffix):
+            return f"the sidecar reads {decided}: the final dead letter goes to {final}"
+        goes = f"the final dead letter goes to the queue that it was read from, plus {self._suffix}"
+        if not decision.is_assumed:
+            return f"{decided} is a topic: {goes}"
+        stock = final_queue(decided, self._suffix)
+        return f"no rule names the dead-letter queue: {goes}, such as {stock}"
+
+    def _reads(self, destination: Destination) -> bool:
+        return destination == _READ_FROM or self._is_intake(destination)
 
     def _problem_of_resend(self, origin: Destination) -> str | None:
         if self._parks_topics and not origin.is_queue:

@@ -72,15 +72,17 @@ class _CompiledStrategy:
 
     __slots__ = (
         "_dead_letter",
-        "_destination_matters",
-        "_loop",
+        "_is_assumed",
         "_strategy",
         "_where",
         "find",
         "refused",
     )
 
-    def __init__(self, entry: PolicyEntry | None, pattern: str) -> None:
+    def __init__(
+        self, entry: PolicyEntry | None, pattern: str, *, is_assumed: bool = False
+    ) -> None:
+        self._is_assumed = is_assumed
         strategy = (entry and entry.dead_letter_strategy) or SharedDeadLetterStrategy()
         self._strategy = strategy
         is_default = entry is None or entry.dead_letter_strategy is None
@@ -126,7 +128,7 @@ class _CompiledStrategy:
         expiration_ms = max(0, self._strategy.expiration_ms)
         if expiration_ms > LONGEST_EXPIRATION_MS:
             expiration_ms = 0
-        return DeadLetterTo(dead_letter_queue, expiration_ms, self._where)
+        return DeadLetterTo(dead_letter_queue, expiration_ms, self._where, self._is_assumed)
 
 
 class DeadLetterDecider:
@@ -144,7 +146,9 @@ class DeadLetterDecider:
             ]
         )
         self._default = _CompiledStrategy(
-            rules.default_entry, "defaultEntry" if rules.default_entry is not None else ""
+            rules.default_entry,
+            "defaultEntry" if rules.default_entry is not None else "",
+            is_assumed=not rules.is_known,
         )
 
     def keeps_non_persistent(self, destination: Destination) -> bool:

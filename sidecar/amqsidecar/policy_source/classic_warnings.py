@@ -30,12 +30,14 @@ def _warnings(rules: ClassicRules) -> Iterator[str]:
     for position, plugin in enumerate(rules.plugins):
         if isinstance(plugin.options, RedeliveryRules):
             redelivery_position = position
-            yield from _redelivery_warnings(plugin.options)
+            yield from _redelivery_warnings(
+                plugin.options, is_the_brokers=rules.dead_letter.is_known
+            )
         elif isinstance(plugin.options, DiscardingRules):
             yield from _discarding_warnings(
                 plugin.options, is_outside_redelivery=redelivery_position is not None
             )
-    if redelivery_position is not None:
+    if redelivery_position is not None and rules.dead_letter.is_known:
         yield from _persistence_warnings(rules.dead_letter)
         yield from _lost_warnings(rules.dead_letter)
     yield from _ambiguities(
@@ -45,7 +47,7 @@ def _warnings(rules: ClassicRules) -> Iterator[str]:
     yield from _strategy_warnings(rules.dead_letter)
 
 
-def _redelivery_warnings(rules: RedeliveryRules) -> Iterator[str]:
+def _redelivery_warnings(rules: RedeliveryRules, *, is_the_brokers: bool) -> Iterator[str]:
     yield from _ambiguities(
         [(entry.destinations, entry.policy.source) for entry in rules.entries], "redeliveryPolicy"
     )
@@ -59,10 +61,11 @@ def _redelivery_warnings(rules: RedeliveryRules) -> Iterator[str]:
             )
     if rules.default_entry is not None:
         yield from _policy_warnings(rules.default_entry)
-        yield (
-            f"{rules.default_entry.source}: defaultEntry also covers topics, dead-letter queues "
-            "and advisories in the broker; the sidecar redelivers none of these by it"
-        )
+        if is_the_brokers:
+            yield (
+                f"{rules.default_entry.source}: defaultEntry also covers topics, dead-letter "
+                "queues and advisories in the broker; the sidecar redelivers none of these by it"
+            )
 
 
 def _policy_warnings(policy: RedeliveryPolicy) -> Iterator[str]:
