@@ -14,6 +14,7 @@ SidecarError                      never raised itself
 ├── StoreError
 │   ├── StoreUnavailable          transient: the store can't be reached or is full
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
+├── NothingFound                  what was asked for is not there; exit code 1
 ├── JournalError                  the journal's files can't be read or written, or are damaged
 │   └── SegmentTaken              the journal has other events under the number of a segment
 ├── DemoFailed                    the demo lost or doubled a message, or could not be played
@@ -132,6 +133,10 @@ class StoreUnavailable(StoreError):
 
 class SchemaMismatch(StoreError):
     """The store was written by a version of amqsidecar that this one doesn't know."""
+
+
+class NothingFound(SidecarError):
+    """What a person asked for is not there; says what is near."""
 
 
 class JournalError(SidecarError):

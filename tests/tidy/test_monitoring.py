@@ -141,7 +141,7 @@ def test_each_alert_has_its_runbook_and_there_is_none_without_an_alert() -> None
 
 def test_what_runbooks_name_is_there() -> None:
     text = RUNBOOKS.read_text(encoding="utf-8")
-    commands = set(re.findall(r"`amqsidecar\s([a-z]+)", text))
+    commands = set(re.findall(r"`amqsidecar\s([a-z-]+)", text))
     assert commands <= set(COMMANDS)
     assert {base(name) for name in METRIC.findall(text)} <= set(TABLE) | set(FOREIGN) | {
         "artemis_message_count"

@@ -96,3 +96,15 @@ def test_what_is_no_file_is_not_copied(
     assert run_command_line(arguments) == code
     assert said in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_url_names_a_file_in_the_working_directory(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the README writes it."""
+    take(store, 1, 3)
+    monkeypatch.chdir(tmp_path)
+    name = next(tmp_path.glob("*.db")).name
+    command = ["backup", "copy.db", "--set", f"store.url=sqlite:{name}"]
+    assert run_command_line(command) == 0
+    assert opened(tmp_path / "copy.db").count_rows(RowFilter()) == 3

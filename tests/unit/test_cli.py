@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from msgspec.structs import replace
 
 import amqsidecar.app
 from amqsidecar import __version__
@@ -510,7 +511,7 @@ def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:
 
 def test_nothing_known_is_told(cli: Cli) -> None:
     result = cli("show", "99")
-    assert (result.code, result.out) == (0, "")
+    assert (result.code, result.out) == (1, "")
     assert "nothing is known of 99" in result.err
     assert cli("show", "nobody", "--output", "json").json is None
 
@@ -538,19 +539,20 @@ def test_an_action_changes_what_it_names(
     cli: Cli, arguments: list[str], changed: int, states: dict[int, str]
 ) -> None:
     result = cli(*arguments, "--output", "json")
-    assert result.code == 0
+    assert result.code == (0 if changed else 1)
     assert result.json["action"] == arguments[0]
     assert result.json["changed"] == changed
     assert cli.states().items() >= states.items()
 
 
-def test_cancel_goes_to_the_final_queue(cli: Cli) -> None:
-    assert cli("cancel", "1", "--set", "redelivery.final_suffix=.given-up").code == 0
+def test_giving_up_goes_to_the_final_queue(cli: Cli) -> None:
+    suffix = ("--set", "redelivery.final_suffix=.given-up")
+    assert cli("give-up", "1", "--yes", *suffix).code == 0
     (row,) = cli("show", "1", "--output", "json").json["rows"]
     found = row["destination"], row["final_queue"], row["is_final"]
     assert found == ("queue://orders", "queue://DLQ.given-up", True)
-    result = cli("cancel", "1")
-    assert (result.code, result.out) == (0, "cancel: 0 messages\n")
+    result = cli("give-up", "1", "--yes")
+    assert (result.code, result.out) == (0, "give-up: 0 messages\n")
     assert "1 more were left as they are" in result.err
 
 
@@ -571,11 +573,15 @@ def test_the_actor_may_have_no_name(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     assert cli("show", "1", "--output", "json").json["history"][-1]["actor"] == "cli:unknown"
 
 
-def test_nothing_matched_is_told_and_is_no_failure(cli: Cli) -> None:
+def test_what_matches_nothing_ends_with_1_and_says_what_is_near(cli: Cli) -> None:
     result = cli("retry", "--cause", "nobody", "--yes")
-    assert (result.code, result.out, result.err) == (0, "retry: 0 messages\n", "nothing matched\n")
+    assert (result.code, result.out) == (1, "retry: 0 messages\n")
+    assert "nothing matched; 5 messages wait" in result.err
+    result = cli("list", "--destination", "order")
+    assert result.code == 1
+    assert "nothing waits for queue://order, but for 'queue://orders'" in result.err
     result = cli("retry", "99", "nobody")
-    assert (result.code, result.out) == (0, "retry: 0 messages\n")
+    assert (result.code, result.out) == (1, "")
     assert "99: does not wait (any more)\nnobody: does not wait" in result.err
 
 
@@ -583,9 +589,12 @@ def test_a_filter_asks_first_and_a_script_must_say_yes(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    result = cli("cancel", "--all")
+    result = cli("give-up", "--all")
     assert result.code == 2
-    assert "this would cancel 5 messages; say --yes if it shall" in result.err
+    assert "this would give-up 5 messages, to their final dead-letter queue" in result.err
+    assert "say --yes if it shall" in result.err
+    for action in ("give-up", "cancel", "discard"):
+        assert cli(action, "1").code == 2, action
     assert not any(row["is_final"] for row in cli("list", "--output", "json").json["rows"])
 
 
@@ -670,7 +679,7 @@ def test_millions_are_not_counted_for_who_did_not_ask(
         return count_rows(store, row_filter)
 
     monkeypatch.setattr(SqliteStore, "count_rows", noted)
-    assert cli("cancel", "--cause", "timeout", "--yes").out == "cancel: 1 messages\n"
+    assert cli("give-up", "--cause", "timeout", "--yes").out == "give-up: 1 messages\n"
     assert counted == []
     assert "nothing matched" in cli("cancel", "--cause", "none", "--yes").err
     cli("hold", "--all", "--yes")
@@ -701,12 +710,12 @@ def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
     with monkeypatch.context() as patched:
         patched.setattr(SqliteStore, "step_operation", interrupted)
         first = cli("cancel", "--all", "--yes")
-    assert (first.code, first.out) == (130, "cancel: 2 messages\n")
+    assert (first.code, first.out) == (130, "give-up: 2 messages\n")
     assert "the same command does the rest" in first.err
 
     second = cli("cancel", "--all", "--yes")
 
-    assert (second.code, second.out) == (0, "cancel: 3 messages\n")
+    assert (second.code, second.out) == (0, "give-up: 3 messages\n")
     states = [one["state"] for one in cli("operations", "--output", "json").json["operations"]]
     assert states == ["done", "cancelled"]
 
@@ -750,7 +759,7 @@ def test_ctrl_c_when_all_is_done_already_is_no_fault(
     def finished(store: SqliteStore, number: int, *_arguments: Any, **_named: Any) -> Operation:
         signal.raise_signal(signal.SIGINT)
         before = store.operation(number)
-        store.change_operation(number, lambda one: operation.finished(one, 1))
+        store.change_operation(number, lambda one: operation.finished(replace(one, matched=5), 1))
         return before
 
     monkeypatch.setattr(SqliteStore, "step_operation", finished)
@@ -809,7 +818,6 @@ def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPa
         (["--count-at-least", "2"], 0),
         (["--attempt", "1"], 5),
         (["--attempt", "0"], 0),
-        (["--cause-group", "no such group"], 0),
         (["--property", "tenant=ACME"], 0),
         (["--destination", "orders", "--state", "held"], 1),
     ],
@@ -830,9 +838,9 @@ def test_looking_and_acting_take_the_same_filters(
 
 
 def test_a_dry_run_says_what_would_be_left_and_what_nobody_knows(cli: Cli) -> None:
-    cli("cancel", "1")
-    result = cli("cancel", "--all", "--dry-run")
-    assert "cancel: 4 messages\n" in result.out
+    cli("give-up", "1", "--yes")
+    result = cli("give-up", "--all", "--dry-run")
+    assert "give-up: 4 messages\n" in result.out
     assert "left as they are  1: goes to its final dead-letter queue already" in result.out
     result = cli("retry", "--destination", "orders", "--dry-run")
     assert "such as           test-000000000004" in result.out
@@ -915,7 +923,7 @@ def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> N
     result = cli("retry", "--destination", "orders", *option, *process, url="broker:")
     assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
     result = cli("discard", "--destination", "orders", *process, url="broker:")
-    assert (result.code, "can't discard it: retry or cancel it" in result.err) == (2, True)
+    assert (result.code, "can't discard it: retry it or give it up" in result.err) == (2, True)
     result = cli("operations", *process, url="broker:")
     assert (result.code, "knows no operations" in result.err) == (69, True)
 

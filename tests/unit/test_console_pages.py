@@ -401,6 +401,12 @@ def test_a_download_is_the_row_that_is_shown(tmp_path: Path) -> None:
             assert body in client.get(link).content
 
 
+def test_a_message_has_a_short_address(client: httpx2.Client) -> None:
+    answer = client.get("/messages/1", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/messages/one?id=1")
+    assert client.get("/messages/nobody%2F").status_code == 404
+
+
 @pytest.mark.parametrize("reference", ["9" * 20, "9" * 5_000])
 def test_a_number_beyond_all_numbers_is_no_message(client: httpx2.Client, reference: str) -> None:
     for page in ("one", "edit", "download"):

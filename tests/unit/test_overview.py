@@ -246,7 +246,7 @@ def test_the_command_tells_groups(
     assert run_command_line(["groups", "--set", url, "--output", "json"]) == 0
     [group] = json.loads(capsys.readouterr().out)
     assert (group["destination"], group["recent"], group["trend"]) == (PAY, 1, "new")
-    assert run_command_line(["groups", "--set", url, "--destination", "else"]) == 0
+    assert run_command_line(["groups", "--set", url, "--destination", "else"]) == 1
     assert "nothing died" in capsys.readouterr().err
     assert run_command_line(["groups", "--set", url, "--last", "2h"]) == 0
     header, line = capsys.readouterr().out.splitlines()

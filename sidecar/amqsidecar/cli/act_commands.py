@@ -1,4 +1,4 @@
-"""`amqsidecar retry`, `cancel`, `hold`, `release`, `redirect`, `discard`: acting on what waits."""
+"""`amqsidecar retry`, `give-up`, `hold`, `release`, `redirect`, `discard`: acting on what waits."""
 
 import secrets
 import signal
@@ -14,9 +14,16 @@ from amqsidecar.cli.act_options import JUDGED, Asked, read_pace, read_selection
 from amqsidecar.cli.actor import cli_actor
 from amqsidecar.cli.opened import opened_broker, opened_ledger, opened_store
 from amqsidecar.cli.operations_command import leave_unless_done, tell_progress, usage_errors
-from amqsidecar.cli.options import OutputFormat, check_of_broker, read_config, takes
+from amqsidecar.cli.options import (
+    OutputFormat,
+    check_of_broker,
+    find_group,
+    read_config,
+    takes,
+)
 from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.model.cause import given_reason
 from amqsidecar.operations.words import clock_time, one_line
 
 if TYPE_CHECKING:
@@ -28,6 +35,12 @@ if TYPE_CHECKING:
     from amqsidecar.store import Store
 
 _EXIT_INTERRUPTED = 130
+_ENDS_AS = {
+    "cancel": ", to their final dead-letter queue (of the queue that they were taken from)",
+    "discard": ", gone for good but for their history",
+}
+"""What becomes of messages that nothing redelivers afterwards."""
+
 _LOOK_MS = 1_000
 _INTERRUPTED_WITHIN_S = 0.1
 
@@ -54,8 +67,8 @@ def redirect(asked: Asked) -> None:
 
 
 @takes(Asked, but=("to", *JUDGED))
-def cancel(asked: Asked) -> None:
-    """Give up: send to the final dead-letter queue now.
+def give_up(asked: Asked) -> None:
+    """Send to the final dead-letter queue now; asks first, or wants --yes.
 
     JSON: as `retry`
     """
@@ -64,7 +77,7 @@ def cancel(asked: Asked) -> None:
 
 @takes(Asked, but=("to", *JUDGED))
 def discard(asked: Asked) -> None:
-    """Give up: drop messages for good; only their history stays.
+    """Drop messages for good; only their history stays. Asks first, or wants --yes.
 
     JSON: as `retry`
     """
@@ -94,8 +107,10 @@ def _act(name: str, asked: Asked) -> None:
     import msgspec  # noqa: PLC0415 - keeps `--help` fast
 
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Action  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import Outcome  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
     from amqsidecar.operations.preview import running_notes  # noqa: PLC0415 - as above
 
@@ -114,15 +129,21 @@ def _act(name: str, asked: Asked) -> None:
         _act_in_broker(wish, asked, config)
         return
     with opened_ledger(config) as store:
-        wish = _with_ids(store, asked, wish)
+        wish = _found(store, asked, wish)
         if asked.dry_run:
-            _tell_preview(_preview(store, wish), asked.output)
+            found = _preview(store, wish)
+            _tell_preview(found, asked.output)
+            if not (found.count or found.left) and found.is_whole:
+                raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
             return
         count, is_whole = _count(store, asked, wish)
-        for note in running_notes(store):
+        near = where_else(store, wish.selection.rows)
+        for note in running_notes(store) if count else ():
             say(note)
     if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
         _tell(Outcome(action=wish.action, matched=0, changed=0), asked.output)
+        if not count:
+            raise NothingFound(f"nothing matched{near}")
         return
     with opened_ledger(config, read_only=False) as store, usage_errors():
         if not asked.ids and not asked.yes:
@@ -131,20 +152,30 @@ def _act(name: str, asked: Asked) -> None:
         _operate(store, asked, wish, config)
 
 
-def _with_ids(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
-    """Return a wish about the rows that the ids name."""
+def _found(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
+    """Return a wish about the rows that the ids name, or the whole cause of the group.
+
+    Raises:
+        NothingFound: no id names a row, or no group is meant.
+    """
     import msgspec  # noqa: PLC0415 - as above
 
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import checked  # noqa: PLC0415 - as above
     from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
 
     if not asked.ids:
-        return wish
+        selection = wish.selection
+        rows = find_group(store, asked, selection.rows)
+        selection = msgspec.structs.replace(selection, rows=rows)
+        return msgspec.structs.replace(wish, selection=selection)
     numbers, unknown = resolve(store, asked.ids)
     for reference in unknown:
         say(f"{reference}: does not wait (any more)")
+    if not numbers:
+        raise NothingFound("nothing was done")
     selection = Selection(rows=RowFilter(ids=numbers))
     return checked(msgspec.structs.replace(wish, selection=selection))
 
@@ -171,11 +202,12 @@ def _count(store: "LedgerStore", asked: Asked, wish: "Wish") -> tuple[int | None
 
 def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: bool) -> bool:
     """Whether there is something to do, and it shall be done."""
-    if count is None or not count or asked.ids or asked.yes:
+    if not count or asked.yes or (asked.ids and action not in _ENDS_AS):
         return count != 0
-    what = f"{action} {'' if is_whole else 'at least '}{count} messages"
+    what = f"{action.word} {'' if is_whole else 'at least '}{count} messages"
+    what += _ENDS_AS.get(action, "")
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"this would {what}; say --yes if it shall")
+        raise typer.BadParameter(f"this would {what}: say --yes if it shall")
     try:
         is_confirmed = typer.confirm(f"{what}?", err=True)
     except typer.Abort:
@@ -199,8 +231,10 @@ def _check_drift(store: "LedgerStore", asked: Asked, wish: "Wish", seen: int | N
 def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config") -> None:
     """Begin an operation, and carry it out unless it is left to the service."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OperationState, Pace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import Outcome  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
     from amqsidecar.operations.operate import begin  # noqa: PLC0415 - as above
     from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
 
@@ -231,6 +265,8 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
     if is_interrupted:
         _leave_interrupted()
     leave_unless_done(operation)
+    if operation.state is OperationState.DONE and not operation.matched:
+        raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
 
 
 def _carry_out(
@@ -271,6 +307,7 @@ def _carry_out(
 
 def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     """Act at once on what the broker keeps; nobody remembers what was done."""
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import Pace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
         Outcome,
@@ -282,11 +319,11 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     with usage_errors():
         check_direct(wish.action)
     is_simple = wish.pace == Pace() and not (
-        wish.selection.properties or asked.dry_run or asked.detach
+        wish.selection.properties or asked.dry_run or asked.detach or asked.group is not None
     )
     check_of_broker(config.store.url, wish.selection.rows, is_simple=is_simple)
     with opened_store(config) as (store, _):
-        wish = _with_ids(store, asked, wish)
+        wish = _found(store, asked, wish)
         is_counted = asked.ids or not asked.yes or is_tallied(wish.selection)
         count = store.count_rows(wish.selection.rows) if is_counted else None
     outcome = Outcome(action=wish.action, matched=0, changed=0)
@@ -308,6 +345,8 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
     _tell(outcome, asked.output)
     if outcome.stopped:
         _leave_interrupted()
+    if count == 0 or not (outcome.matched or count):
+        raise NothingFound("nothing matched")
 
 
 def _leave_interrupted() -> NoReturn:
@@ -319,11 +358,9 @@ def _tell(outcome: "Outcome", output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
         return
-    print_line(f"{outcome.action}: {outcome.changed} messages")
+    print_line(f"{outcome.action.word}: {outcome.changed} messages")
     if outcome.stopped:
         return
-    if not outcome.matched:
-        say("nothing matched")
     left = outcome.matched - outcome.changed - outcome.overtaken
     if left:
         say(f"{left} more were left as they are: they are being sent, or are final already")
@@ -336,7 +373,7 @@ def _tell_preview(found: "Preview", output: OutputFormat) -> None:
         print_json(found)
         return
     least = "" if found.is_whole else "at least "
-    print_line(f"{found.action}: {least}{found.count} messages")
+    print_line(f"{found.action.word}: {least}{found.count} messages")
     if found.parts:
         rows = [(part.destination, part.state, str(part.count)) for part in found.parts]
         print_table(("destination", "state", "count"), rows)
@@ -352,7 +389,7 @@ def _tell_preview(found: "Preview", output: OutputFormat) -> None:
         print_line(f"taken             {clock_time(found.oldest_at_ms)}")
         print_line(f"             to   {clock_time(found.newest_at_ms)}")
     if found.example is not None:
-        cause = one_line(found.example.cause, 60) or "no reason given"
+        cause = one_line(given_reason(found.example.cause), 60) or "no reason given"
         print_line(f"such as           {found.example.redelivery_id}: {cause}")
     for note in found.notes:
         say(note)

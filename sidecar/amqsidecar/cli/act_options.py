@@ -131,12 +131,12 @@ def read_selection(asked: Asked, now_ms: int) -> "Selection":
 
     rows = read_filter(asked, now_ms)
     chosen = Selection(rows=rows, properties=read_properties(asked.properties))
-    has_filter = chosen != Selection()
+    has_filter = chosen != Selection() or asked.group is not None
     if asked.ids and (has_filter or asked.everything):
         raise typer.BadParameter("give ids or a filter, not both")
     if not asked.ids and not has_filter and not asked.everything:
         raise typer.BadParameter(
-            "say which messages: ids, --destination, --cause, --older-than, or --all"
+            "say which messages: ids, --destination, --group, --cause, --older-than, or --all"
         )
     if has_filter and asked.everything:
         raise typer.BadParameter("--all is for no other filter")

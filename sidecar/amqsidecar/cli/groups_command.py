@@ -16,6 +16,7 @@ from amqsidecar.cli.options import (
     read_config,
 )
 from amqsidecar.cli.printing import print_json, print_table, say
+from amqsidecar.model.cause import group_name
 from amqsidecar.operations.words import one_line, span
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ def list_groups(
     """Say what dies and why: failures by destination and cause, those first of which most die.
 
     \b
-    JSON: [{"destination", "cause_group", "trend": "new" | "up" | "steady" | "down" | "quiet",
-    "recent", "day_before", "first_at_ms", "last_at_ms", "total", "waiting", "held", "parked",
-    "exhausted", "example_id", "note": as in `note` | null}]
+    JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |
+    "quiet", "recent", "day_before", "first_at_ms", "last_at_ms", "total", "waiting", "held",
+    "parked", "exhausted", "example_id", "note": as in `note` | null}]
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.operations.groups import read_groups  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
@@ -55,11 +57,14 @@ def list_groups(
         groups = read_groups(store, now_ms, window_ms=window_ms, destination=name, limit=limit)
     if output is OutputFormat.JSON:
         print_json(groups)
+    elif not groups and name is not None:
+        raise NothingFound(f"nothing died at {name}, as far as the history goes")
     elif not groups:
         say("nothing died, as far as the history goes")
     else:
         headers = (
-            *("trend", f"last {window}", "day before", "waiting", "held", "parked", "exhausted"),
+            *("group", "trend", f"last {window}", "day before"),
+            *("waiting", "held", "parked", "exhausted"),
             *("first", "last", "destination", "cause"),
         )
         print_table(headers, [_cells(group, now_ms) for group in groups])
@@ -67,6 +72,7 @@ def list_groups(
 
 def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
     return (
+        str(group.number),
         group.trend.value,
         str(group.recent),
         str(group.day_before),
@@ -77,5 +83,5 @@ def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:
         f"{span(max(0, now_ms - group.first_at_ms))} ago",
         f"{span(max(0, now_ms - group.last_at_ms))} ago",
         one_line(group.destination),
-        one_line(group.cause_group),
+        one_line(group_name(group.cause_group)),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -11,13 +12,17 @@ from amqsidecar.errors import ConfigError, Problem
 
 
 def lazy_group(
-    commands: Mapping[str, tuple[str, str]], *, extra: str | None = None
+    commands: Mapping[str, tuple[str, str]],
+    *,
+    aliases: Mapping[str, str] = MappingProxyType({}),
+    extra: str | None = None,
 ) -> type[TyperGroup]:
     """Return a kind of group that imports a command when it is asked for.
 
     Args:
         commands: each command's name, and the module in this package and the function, or the group
             of commands, that it is; in the order of the help.
+        aliases: other names of commands, which the help leaves out.
         extra: what has to be installed to run them, but not for their help; None = nothing more.
     """
 
@@ -26,6 +31,7 @@ def lazy_group(
             return list(commands)
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            cmd_name = aliases.get(cmd_name, cmd_name)
             if cmd_name not in commands:
                 return None
             if cmd_name not in self.commands:

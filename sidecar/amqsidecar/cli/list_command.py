@@ -14,12 +14,14 @@ from amqsidecar.cli.options import (
     OutputFormat,
     Sets,
     check_of_broker,
+    find_group,
     read_config,
     read_filter,
     read_properties,
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_table, say
+from amqsidecar.model.cause import given_reason
 from amqsidecar.operations.words import due, one_line, place
 
 if TYPE_CHECKING:
@@ -53,11 +55,14 @@ def list_rows(listed: Listed) -> None:
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(listed.config_file, listed.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.browse import list_page  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
 
     now_ms = SystemClock().now_ms()
     rows, properties = read_filter(listed, now_ms), read_properties(listed.properties)
-    check_of_broker(config.store.url, rows, is_simple=not properties)
+    check_of_broker(config.store.url, rows, is_simple=not properties and listed.group is None)
     select = None
     if properties:
         from amqsidecar.brokers.kept_message import chosen_properties  # noqa: PLC0415 - as above
@@ -66,12 +71,18 @@ def list_rows(listed: Listed) -> None:
 
         select = selector(Selection(properties=properties), chosen_properties)
     with opened_store(config) as (store, _):
+        rows = find_group(store, listed, rows)
         page = list_page(store, rows, listed.limit, listed.after, select)
+        is_empty = not page.rows and page.next_after is None
+        near = where_else(store, rows) if is_empty else ""
     if listed.output is OutputFormat.JSON:
         print_json(page)
-        return
-    if not page.rows and page.next_after is None:
-        say("nothing waits" if not listed.after else "no more")
+    if is_empty:
+        if listed.after or (not properties and rows == RowFilter()):
+            say("no more" if listed.after else "nothing waits")
+            return
+        raise NothingFound(f"nothing that waits matches{near}")
+    if listed.output is OutputFormat.JSON:
         return
     headers = ("number", "state", "due", "count", "destination", "cause")
     print_table(headers, [_cells(row, now_ms) for row in page.rows])
@@ -89,5 +100,5 @@ def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
         "being sent" if row.in_flight else when,
         str(row.redelivery_count),
         one_line(place(row)),
-        one_line(row.cause, 60),
+        one_line(given_reason(row.cause), 60) or "no reason given",
     )

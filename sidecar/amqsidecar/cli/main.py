@@ -1,7 +1,7 @@
 """The command `amqsidecar`: finds the command that is asked for, and turns errors into exit codes.
 
-0 done · 1 the demo failed · 2 wrong usage · 78 wrong configuration · 69 broker, store or journal
-not reachable · 70 a fault of ours.
+0 done · 1 nothing matched, or the demo failed · 2 wrong usage · 78 wrong configuration ·
+69 broker, store or journal not reachable · 70 a fault of ours.
 """
 
 import os
@@ -14,10 +14,18 @@ import typer
 
 from amqsidecar import __version__
 from amqsidecar.cli.lazy_group import lazy_group
-from amqsidecar.errors import BrokerError, ConfigError, DemoFailed, JournalError, StoreError
+from amqsidecar.errors import (
+    BrokerError,
+    ConfigError,
+    DemoFailed,
+    JournalError,
+    NothingFound,
+    StoreError,
+)
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
+EXIT_NOTHING: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNAVAILABLE: Final = 69
 EXIT_SOFTWARE: Final = 70
@@ -37,7 +45,7 @@ COMMANDS: Final = {
     "show": ("show_command", "show"),
     "edit": ("edit_command", "edit"),
     "retry": ("act_commands", "retry"),
-    "cancel": ("act_commands", "cancel"),
+    "give-up": ("act_commands", "give_up"),
     "hold": ("act_commands", "hold"),
     "release": ("act_commands", "release"),
     "redirect": ("act_commands", "redirect"),
@@ -52,9 +60,12 @@ COMMANDS: Final = {
 }
 """Each command, and the module and function that it is; imported when it is asked for."""
 
+ALIASES: Final = {"cancel": "give-up"}
+"""Former names, which scripts go on using."""
+
 app = typer.Typer(
     name="amqsidecar",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(COMMANDS, aliases=ALIASES),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -78,8 +89,9 @@ def amqsidecar(
 ) -> None:
     """Redelivers the dead letters of ActiveMQ Classic and Artemis by the broker's own rules.
 
-    Exit codes: 0 done, 2 wrong usage, 78 wrong configuration, 69 not done for now (broker, store or
-    journal not reachable; too many messages came back), 70 a fault of amqsidecar.
+    Exit codes: 0 done, 1 nothing matched, 2 wrong usage, 78 wrong configuration, 69 not
+    done for now (broker, store or journal not reachable; too many messages came back), 70 a fault
+    of amqsidecar.
     """
 
 
@@ -97,6 +109,9 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _say("wrong configuration:", *(f"  {problem}" for problem in error.problems))
         return EXIT_CONFIG
+    except NothingFound as error:
+        _say(str(error))
+        return EXIT_NOTHING
     except (BrokerError, JournalError, StoreError) as error:
         _say(str(error))
         return EXIT_UNAVAILABLE

@@ -30,7 +30,13 @@ def note(
         str,
         typer.Option(metavar="NAME", help="Where the group died; a plain name is a queue."),
     ],
-    cause_group: Annotated[str, typer.Option(metavar="TEXT", help="Its cause, as groups name it.")],
+    cause_group: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Its cause, as groups name it, a part that only one group has, or its number.",
+        ),
+    ],
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -42,12 +48,16 @@ def note(
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import Refused  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import with_group  # noqa: PLC0415 - as above
     from amqsidecar.operations.notes import write_note  # noqa: PLC0415 - as above
 
     name = canonical(destination, "--destination")
     assert name is not None  # noqa: S101 - it is required
     with opened_ledger(config, read_only=text is None) as store:
+        found = with_group(store, RowFilter(destination=name), part=cause_group)
+        cause_group = found.cause_group or cause_group
         if text is not None:
             try:
                 now_ms = SystemClock().now_ms()

@@ -74,7 +74,7 @@ def _cells(operation: "Operation") -> tuple[str, ...]:
     return (
         str(operation.id),
         clock_time(operation.created_at_ms),
-        operation.action,
+        operation.action.word,
         operation.actor,
         operation.state,
         str(operation.changed),
@@ -212,7 +212,7 @@ def tell_progress(
         return
     one, outcomes = progress.operation, progress.outcomes
     by = f"{one.actor}, {one.reason}" if one.reason else one.actor
-    print_line(f"operation  {one.id}: {one.action} by {by}")
+    print_line(f"operation  {one.id}: {one.action.word} by {by}")
     print_line(f"state      {one.state}: {progress.doing}")
     expected = "" if one.expected is None else f", {one.expected} were expected"
     print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")

@@ -101,7 +101,18 @@ FilterGroup = Annotated[
     typer.Option(
         "--cause-group",
         metavar="TEXT",
-        help="Only what died for this cause, as groups name it.",
+        help="Only what died for this cause, as groups name it; a part that only one group has, or "
+        "the group's number, will do.",
+        show_default=False,
+    ),
+]
+FilterNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--group",
+        metavar="N",
+        min=0,
+        help="Only the group of this number, as `groups` prints it.",
         show_default=False,
     ),
 ]
@@ -161,6 +172,7 @@ class Chosen:
     state: FilterState = None
     cause: FilterCause = None
     cause_group: FilterGroup = None
+    group: FilterNumber = None
     source: FilterSource = None
     older_than: FilterAge = None
     newer_than: FilterYoung = None
@@ -245,6 +257,28 @@ def read_filter(chosen: Chosen, now_ms: int) -> "RowFilter":
         redelivery_count=chosen.attempt,
         count_at_least=chosen.count_at_least,
     )
+
+
+def find_group(store: object, chosen: Chosen, rows: "RowFilter") -> "RowFilter":
+    """Return the filter with the whole cause of the group that the options mean.
+
+    Args:
+        store: an open one.
+        chosen: the options.
+        rows: `read_filter` of them.
+
+    Raises:
+        NothingFound: no group, or several, are meant.
+    """
+    from amqsidecar.ledger import Ledger  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import with_group  # noqa: PLC0415 - as above
+
+    if chosen.cause_group is None and chosen.group is None:
+        return rows
+    if chosen.cause_group is not None and chosen.group is not None:
+        raise typer.BadParameter("give --group or --cause-group, not both")
+    assert isinstance(store, Ledger)  # noqa: S101 - `check_of_broker` refuses these options else
+    return with_group(store, rows, part=chosen.cause_group, number=chosen.group)
 
 
 def read_properties(named: Sequence[str] | None) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.operations.timeline import describe, tag_of
-from amqsidecar.operations.words import clock_time, due, one_line, size
+from amqsidecar.operations.words import clock_time, due, one_line, reason_lines, size
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
@@ -42,6 +42,7 @@ def show(
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.operations.browse import tell_story  # noqa: PLC0415 - as above
 
     with opened_store(config) as (store, state):
@@ -50,9 +51,11 @@ def show(
             _save(store, [] if story is None else story.rows, message, save)
     if output is OutputFormat.JSON:
         print_json(story)
-    elif story is None:
-        say(f"nothing is known of {message}: it never was here, or its history has been removed")
-    else:
+    if story is None:
+        raise NothingFound(
+            f"nothing is known of {message}: it never was here, or its history has been removed"
+        )
+    if output is not OutputFormat.JSON:
         print_line(f"redelivery id  {story.redelivery_id}")
         now_ms = SystemClock().now_ms()
         for row in story.rows:
@@ -102,7 +105,8 @@ def _print_row(row: "RowView", now_ms: int) -> None:
     print_line(f"count          {row.redelivery_count}")
     print_line(f"found in       {row.source}, {size(row.size_bytes)}, {row.encoding}")
     print_line(f"message id     {row.message_id or 'none'}")
-    print_line(f"cause          {one_line(row.cause, 300) or 'the broker gives none'}")
+    for number, line in enumerate(reason_lines(row.cause)):
+        print_line(f"{'' if number else 'cause':<14} {line}")
     print_line(f"rule           {one_line(row.rule, 300)}")
     if row.reason is not None:
         print_line(f"waits because  {one_line(row.reason, 300)}")

@@ -11,6 +11,7 @@ from amqsidecar.cli.options import (
     OutputFormat,
     Sets,
     check_of_broker,
+    find_group,
     read_config,
     read_filter,
     takes,
@@ -61,8 +62,9 @@ def status(wanted: Wanted) -> None:
 
     now_ms = SystemClock().now_ms()
     rows = read_filter(wanted, now_ms)
-    check_of_broker(config.store.url, rows)
+    check_of_broker(config.store.url, rows, is_simple=wanted.group is None)
     with opened_store(config) as (store, state):
+        rows = find_group(store, wanted, rows)
         found = read_status(store, state, now_ms, rows)
     if wanted.output is OutputFormat.JSON:
         print_json(found)

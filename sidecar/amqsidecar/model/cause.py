@@ -137,15 +137,49 @@ def _step(text: str) -> str:
     return _cut(_essential_line(_unwrap(text)))
 
 
+def given_reason(text: str | None) -> str:
+    """Return the reason in a cause, whole: without the envelope of the broker's client.
+
+    "" = nobody gave a reason; that the redeliveries were used up is none.
+
+    Example:
+        >>> given_reason(
+        ...     "java.lang.Throwable: Delivery[2] exceeds redelivery policy limit:RedeliveryPolicy "
+        ...     "{maximumRedeliveries = 1}, cause:java.io.IOException: no route"
+        ... )
+        'java.io.IOException: no route'
+    """
+    return _opened(text or "")[1]
+
+
+def group_name(group: str) -> str:
+    """Return what people call a group; that of envelopes without a reason is "no reason given"."""
+    return "no reason given" if _EMPTY_ENVELOPE.fullmatch(group) else group
+
+
+_EMPTY_ENVELOPE = _pattern(
+    r"java\.lang\.Throwable: (?:Delivery|(?:listener )?[Dd]ispatch)\[\*\](?: to \*)?"
+    r" exceeds redelivery policy limit"
+)
+
+
 def _unwrap(text: str) -> str:
     """Return the application's exception in the envelope of the broker's client, else the text."""
+    envelope, inside = _opened(text)
+    return inside or envelope
+
+
+def _opened(text: str) -> tuple[str, str]:
+    """Return the words of the innermost envelope, and what is in it; either may be empty."""
+    envelope = ""
     while True:
         head, limit, rest = text.partition(" redelivery policy limit:")
         if not limit or not head.startswith("java.lang.Throwable: "):
-            return text
+            return envelope, text
+        envelope = head + limit[:-1]
         text = rest.partition(", cause:")[2]
         if text in ("", "null"):
-            return head + limit[:-1]
+            return envelope, ""
 
 
 def _essential_line(text: str) -> str:

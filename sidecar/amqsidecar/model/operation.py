@@ -32,6 +32,15 @@ class Action(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
 
+    @property
+    def word(self) -> str:
+        """What the command line calls it; `cancel` is what programs and older stores know."""
+        return "give-up" if self is Action.CANCEL else self.value
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Action | None":
+        return cls.CANCEL if value == cls.CANCEL.word else None
+
 
 SENDS: Final = frozenset({Action.RETRY, Action.REDIRECT})
 """Actions whose messages may come back."""

@@ -72,8 +72,8 @@ def check_direct(action: Action) -> None:
     """
     if action in (Action.REDIRECT, Action.DISCARD):
         raise Refused(
-            f"the broker keeps what waits (store.url broker:) and can't {action} it: retry or "
-            "cancel it"
+            f"the broker keeps what waits (store.url broker:) and can't {action} it: retry it or "
+            "give it up"
         )
 
 

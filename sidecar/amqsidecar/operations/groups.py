@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureGroup
+from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureGroup, group_number
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState
 
@@ -39,6 +39,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """What dies of one cause at one destination.
 
     Attributes:
+        number: names it, for its life; see `group_number`.
         recent: deaths in the window that ends now; messages that came back count again.
         day_before: deaths in the same window of the day before.
         first_at_ms: when one died of it for the first time, as far as the history goes.
@@ -52,6 +53,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         note: the latest that somebody wrote down about it.
     """
 
+    number: int
     destination: str
     cause_group: str
     trend: Trend
@@ -142,6 +144,7 @@ def _told(
         is_new = group.first_at_ms > now_ms - DAY_MS
         groups.append(
             Group(
+                number=group_number(*place),
                 destination=group.destination,
                 cause_group=group.cause_group,
                 trend=trend(recent[place], day_before[place], is_new=is_new),

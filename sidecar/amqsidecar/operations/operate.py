@@ -140,7 +140,7 @@ def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
         if target.is_queue and target.name in names:
             raise Refused(
                 f"{source} is a dead-letter queue that amqsidecar reads, or has read: what goes "
-                "there would go in a circle; to give messages up, cancel them"
+                "there would go in a circle; to give messages up, use give-up"
             )
 
 

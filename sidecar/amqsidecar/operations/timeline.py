@@ -7,6 +7,7 @@ import msgspec
 
 from amqsidecar.ledger import Ledger
 from amqsidecar.model import event as events
+from amqsidecar.model.cause import given_reason
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.outcome import Observation, Outcome, outcome_of
 from amqsidecar.operations.words import clock_time, one_line, span
@@ -151,5 +152,6 @@ def describe(event: events.AnyEvent) -> str:
     """Return what an event says besides its type, for people."""
     if isinstance(event, events.Received):
         expired = "expired, " * event.expired
-        return f"from {event.source}, {expired}{one_line(event.cause, 200) or 'no cause told'}"
+        reason = one_line(given_reason(event.cause), 200) or "no reason given"
+        return f"from {event.source}, {expired}{reason}"
     return DESCRIPTIONS[type(event)](event)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from amqsidecar.model.cause import given_reason
 from amqsidecar.model.schedule import ExhaustedTally, MissingTally, RowState, RowView
 
 
@@ -97,3 +98,9 @@ def missing_line(one: MissingTally, now_ms: int) -> str:
     """Return how many messages are gone from a final dead-letter queue, and when that was seen."""
     seen = span(max(0, now_ms - one.seen_at_ms))
     return f"{one.count} are no longer in {one_line(one.queue)} (seen {seen} ago)"
+
+
+def reason_lines(cause: str | None) -> list[str]:
+    """Return the whole reason of a death, line by line; untrusted text acts on no terminal."""
+    lines = given_reason(cause).splitlines() or ["no reason given"]
+    return ["".join(one if one.isprintable() else " " for one in line) for line in lines]

@@ -71,7 +71,7 @@ class SqliteDatabase:
     """
 
     def __init__(self, path: Path, *, read_only: bool, busy_timeout_ms: int) -> None:
-        self.path = path
+        self.path = path.resolve()
         self._read_only = read_only
         self._busy_timeout_ms = busy_timeout_ms
         self._connection: sqlite3.Connection | None = None

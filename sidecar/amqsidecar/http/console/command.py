@@ -32,7 +32,7 @@ def command_of(
     if not _has_options(rows) or (state is not None and action in _IMPLIED):
         return None
     is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == Pace()
-    words = ["amqsidecar", action.value, *map(str, rows.ids or ())]
+    words = ["amqsidecar", action.word, *map(str, rows.ids or ())]
     options: list[tuple[str, object]] = [
         ("--destination", rows.destination),
         ("--state", state),

@@ -39,8 +39,8 @@ ACTIONS: Final = {
         name="Release", what="Lets held messages go when they are due, at once if they were."
     ),
     Action.CANCEL: ActionWords(
-        name="Cancel",
-        what="Gives messages up: they go to their final dead-letter queue now.",
+        name="Give up",
+        what="Sends messages to their final dead-letter queue now; they are not redelivered.",
         is_final=True,
     ),
     Action.DISCARD: ActionWords(

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
@@ -154,3 +154,13 @@ def _download_route(console: Console) -> BaseRoute:
         return Response(data, headers=headers)
 
     return console.route("/messages/download", download)
+
+
+def short_route(console: Console) -> BaseRoute:
+    """Return the route of `/messages/ID`; it comes after all others below `/messages`."""
+
+    async def named(request: Request) -> Response:
+        reference = quote(request.path_params["reference"], safe="")
+        return RedirectResponse(f"/messages/one?id={reference}", 303)
+
+    return console.route("/messages/{reference}", named)

@@ -61,6 +61,7 @@ def routes(console: Console) -> list[BaseRoute]:
         *operation_pages.routes(console),
         *policy_pages.routes(console),
         *report_pages.routes(console),
+        message_pages.short_route(console),
     ]
 
 

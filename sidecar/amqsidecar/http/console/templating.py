@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from amqsidecar.http.console import svg
 from amqsidecar.http.console.shown import shown
+from amqsidecar.model.cause import given_reason, group_name
 from amqsidecar.operations.words import due, size, span
 
 
@@ -116,6 +117,8 @@ def make_environment() -> Environment:
         due=due,
         size=size,
         exact=Exact,
+        given_reason=given_reason,
+        group_name=group_name,
     )
     environment.globals.update(many=many, stacked_bars=svg.stacked_bars, lines=svg.lines)
     return environment

@@ -1,0 +1,110 @@
+"""Which group a person means by a number, or by a part of its cause."""
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+import msgspec
+
+from amqsidecar.errors import NothingFound
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.cause import group_name
+from amqsidecar.model.failure import group_number
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.store import Store
+
+Place = tuple[str, str]
+"""A destination and a cause group."""
+
+_GROUPS_MAX = 5_000
+_SHOWN = 5
+
+
+def with_group(
+    ledger: Ledger, rows: RowFilter, *, part: str | None = None, number: int | None = None
+) -> RowFilter:
+    """Return a filter narrowed to the group that a person means.
+
+    Args:
+        ledger: knows the groups.
+        rows: the other conditions; its destination tells groups apart.
+        part: the cause, or a part of it that only one has, whatever its case; or a number.
+        number: of a group, as every output prints it.
+
+    Raises:
+        NothingFound: none, or more than one; the message names what is near.
+    """
+    if part is None and number is None:
+        return rows
+    places = [one for one in _places(ledger) if rows.destination in (None, one[0])]
+    if number is not None or (part is not None and part not in _causes(places)):
+        wanted = number if number is not None else _number(part or "")
+        found = [one for one in places if group_number(*one) == wanted]
+        if found or number is not None:
+            destination, cause = _the_only(found, f"#{wanted}", places)
+            return msgspec.structs.replace(rows, destination=destination, cause_group=cause)
+    return msgspec.structs.replace(rows, cause_group=_cause(part or "", places))
+
+
+def where_else(store: Store, rows: RowFilter) -> str:
+    """Return what is near a filter that matches nothing, to end a sentence; "" = nothing is."""
+    tallies = store.tallies()
+    if not tallies:
+        return "; nothing waits at all"
+    names = list(dict.fromkeys(tally.destination for tally in tallies))
+    if rows.destination is not None and rows.destination not in names:
+        near = get_close_matches(rows.destination, names, _SHOWN, 0.5) or names
+        return f"; nothing waits for {rows.destination}, but for {_list(near)}"
+    total = sum(tally.count for tally in tallies)
+    return f"; {total} messages wait, see `amqsidecar status`"
+
+
+def _cause(part: str, places: Iterable[Place]) -> str:
+    causes = _causes(places)
+    if part in causes:
+        return part
+    found = [one for one in causes if part.casefold() in group_name(one).casefold()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        count = f"{len(found)} groups contain it"
+        raise NothingFound(f"no group {part!r}; {count}: {_list(found)}")
+    near = get_close_matches(part, causes, _SHOWN, 0.4)
+    raise NothingFound(
+        f"no group {part!r}" + (f"; near it: {_list(near)}" if near else _others(causes))
+    )
+
+
+def _the_only(found: list[Place], name: str, places: Collection[Place]) -> Place:
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NothingFound(
+            f"{len(found)} groups have the number {name}: add --destination, one of "
+            + _list([destination for destination, _ in found])
+        )
+    raise NothingFound(f"no group {name}{_others(_causes(places))}")
+
+
+def _others(causes: Collection[str]) -> str:
+    return f"; there are {len(causes)}, see `amqsidecar groups`" if causes else "; there is none"
+
+
+def _places(ledger: Ledger) -> list[Place]:
+    died = [(one.destination, one.cause_group) for one in ledger.failure_groups(0, _GROUPS_MAX)]
+    wait = [(one.destination, one.cause_group) for one in ledger.group_tallies()]
+    return list(dict.fromkeys((*died, *wait)))
+
+
+def _causes(places: Iterable[Place]) -> list[str]:
+    return list(dict.fromkeys(cause for _, cause in places))
+
+
+def _number(text: str) -> int | None:
+    digits = text.removeprefix("#")
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 7 else None
+
+
+def _list(found: Collection[str]) -> str:
+    shown = [repr(group_name(one)) for one in list(found)[:_SHOWN]]
+    more = len(found) - _SHOWN
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

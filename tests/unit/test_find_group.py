@@ -1,0 +1,75 @@
+"""Which group a person means: by its number, its cause, or a part of it."""
+
+from typing import cast
+
+import pytest
+
+from amqsidecar.errors import NothingFound
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.failure import FailureGroup, GroupTally, group_number
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations.find_group import with_group
+
+TIMEOUT, REFUSED = "java.net.SocketTimeoutException: *", "java.net.ConnectException: refused"
+ENVELOPE = "java.lang.Throwable: Delivery[*] exceeds redelivery policy limit"
+
+
+class Groups:
+    """A ledger that knows some groups, of which one has rows only."""
+
+    def failure_groups(self, _since_ms: int, _limit: int) -> list[FailureGroup]:
+        return [
+            FailureGroup(
+                destination=destination,
+                cause_group=cause,
+                first_at_ms=0,
+                last_at_ms=0,
+                total=1,
+                example_id="a",
+            )
+            for destination, cause in [("queue://A", TIMEOUT), ("queue://B", TIMEOUT)]
+        ]
+
+    def group_tallies(self) -> list[GroupTally]:
+        return [
+            GroupTally(destination="queue://A", state=RowState.HELD, cause_group=cause, count=1)
+            for cause in (REFUSED, ENVELOPE)
+        ]
+
+
+def found(**wanted: object) -> tuple[str | None, str | None]:
+    rows = RowFilter(destination=cast("str | None", wanted.pop("destination", None)))
+    narrowed = with_group(cast("Ledger", Groups()), rows, **wanted)  # type: ignore[arg-type]
+    return narrowed.destination, narrowed.cause_group
+
+
+def test_a_number_names_one_group_of_one_destination() -> None:
+    number = group_number("queue://B", TIMEOUT)
+    assert number == 255_975
+    assert found(number=number) == ("queue://B", TIMEOUT)
+    assert found(part=f"#{number}") == found(part=str(number)) == ("queue://B", TIMEOUT)
+
+
+def test_a_part_that_one_cause_has_is_enough() -> None:
+    assert found(part="refused") == (None, REFUSED)
+    assert found(part=TIMEOUT) == (None, TIMEOUT)
+    assert found(part="sockettimeout", destination="queue://A") == ("queue://A", TIMEOUT)
+    assert found(part="no reason") == (None, ENVELOPE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"part": "java.net"}, "no group 'java.net'; 2 groups contain it: 'java.net.SocketTime"),
+        ({"part": "java.net.ConectException: refused"}, "near it: 'java.net.ConnectException"),
+        ({"part": "zzz"}, "no group 'zzz'; there are 3, see `amqsidecar groups`"),
+        ({"number": 7}, "no group #7; there are 3"),
+        ({"part": "x", "destination": "queue://C"}, "no group 'x'; there is none"),
+    ],
+)
+def test_none_or_several_are_refused_with_what_is_near(
+    wanted: dict[str, object], said: str
+) -> None:
+    with pytest.raises(NothingFound) as refused:
+        found(**wanted)
+    assert said in str(refused.value)
