@@ -66,7 +66,7 @@ def test_people_see_and_change_it_beside_a_service(service: PostgresStore, run: 
     run("hold", str(first))
     assert service.next_due_ms() is None
     run("release", "--all", "--yes")
-    run("cancel", str(second))
+    run("give-up", str(second), "--yes")
     states = {row["id"]: (row["state"], row["is_final"]) for row in run("list")["rows"]}
     assert states == {first: ("waiting", False), second: ("waiting", True)}
 

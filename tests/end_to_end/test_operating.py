@@ -140,7 +140,7 @@ def test_commands_act_on_what_waits(site: Site, tmp_path: Path, unique: str) -> 
         ]
 
         # One is given up.
-        assert sidecar.json_command("cancel", second["redelivery_id"])["changed"] == 1
+        assert sidecar.json_command("cancel", second["redelivery_id"], "--yes")["changed"] == 1
         [dead] = peer.consume(final, count=1)
         assert dead.test_id == sent[1].test_id
         assert types(sidecar, second["id"])[-2:] == ["cancelled", "dead_lettered"]

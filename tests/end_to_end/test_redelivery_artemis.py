@@ -310,7 +310,7 @@ def test_what_dies_in_a_dead_letter_queue_never_circles(
 
     assert "the true origin is lost" in row["rule"]
     assert peer.consume(queue, wait_ms=300) == []
-    assert sidecar.json_command("cancel", str(row["id"]))["changed"] == 1
+    assert sidecar.json_command("give-up", str(row["id"]), "--yes")["changed"] == 1
     [dead] = peer.consume(FINAL, count=1, selector=selector)
     assert dead.test_id == f"{unique}-0"
 

@@ -245,7 +245,7 @@ def test_a_durable_subscribers_dead_letter_is_parked(attached: Attached, unique:
     assert "exceeds redelivery policy limit" in row["cause"]
     shown = attached.sidecar.run_command("show", str(row["id"]))
     assert "every subscriber" in shown
-    assert attached.sidecar.json_command("cancel", str(row["id"]))["changed"] == 1
+    assert attached.sidecar.json_command("give-up", str(row["id"]), "--yes")["changed"] == 1
     [dead] = peer.consume(FINAL, count=1, selector=f"testId = '{sent.test_id}'")
     assert_same_but(
         dead,
@@ -296,7 +296,7 @@ def test_what_dies_in_a_dead_letter_queue_never_circles(attached: Attached, uniq
     assert row["state"] == "parked"
     assert "is itself a dead-letter queue" in row["rule"]
     assert peer.consume(queue, wait_ms=300) == []
-    assert attached.sidecar.json_command("cancel", str(row["id"]))["changed"] == 1
+    assert attached.sidecar.json_command("give-up", str(row["id"]), "--yes")["changed"] == 1
     [dead] = peer.consume(FINAL, count=1, selector=selector)
     assert dead.test_id == f"{unique}-0"
 

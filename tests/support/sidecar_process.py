@@ -162,8 +162,13 @@ class SidecarProcess:
         return done.stderr
 
     def json_command(self, *arguments: str) -> Any:
-        """Run another command with JSON output, and return what it printed."""
-        return json.loads(self.run_command(*arguments, "--output", "json"))
+        """Run another command with JSON output, and return what it printed.
+
+        A filter may match nothing, which ends the command with 1.
+        """
+        done = self.try_command(*arguments, "--output", "json")
+        assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)
+        return json.loads(done.stdout)
 
     def is_running(self) -> bool:
         """Whether the process runs."""
