@@ -342,7 +342,7 @@ def run_observer(config: Config) -> int:
     clock = SystemClock()
     configure_logs(config.log.level, config.log.format)
     rules = _Rules(config, clock)
-    metrics, health = Metrics(), Health()
+    metrics, health = Metrics(config.http.metrics_destinations, clock), Health()
     links = LinkMaker(config, clock, rules=rules.classic)
     observer = Observer(
         make_link=links.make,
@@ -463,7 +463,8 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     configure_logs(config.log.level, config.log.format)
     crash_point = crash_point_of(environ)
     rules, gates = _Rules(config, clock), load_gates(config)
-    metrics, health, log_events = Metrics(), Health(), LogEvents(clock)
+    metrics, health = Metrics(config.http.metrics_destinations, clock), Health()
+    log_events = LogEvents(clock)
 
     def observe(events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         metrics.observe(events)

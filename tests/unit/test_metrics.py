@@ -35,6 +35,7 @@ from amqsidecar.telemetry.event_counts import rule_kind
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.metrics_table import OTHER
+from support.virtual_clock import VirtualClock
 
 QUEUE = "queue://orders"
 
@@ -208,6 +209,26 @@ def test_destinations_beyond_the_bound_share_a_label() -> None:
     assert metrics.value(name, "queue://B") == 1
     assert metrics.value(name, OTHER) == 2
     assert metrics.value("amqsidecar_waiting", OTHER, "waiting") == 5
+
+
+def test_idle_destinations_give_their_labels_back() -> None:
+    clock = VirtualClock()
+    metrics = Metrics(destination_limit=2, clock=clock)
+    name = "amqsidecar_dead_letters_received_total"
+    metrics.observe([received("queue://idle"), received("queue://waits")])
+    metrics.set_waiting([tally("queue://waits", RowState.PARKED, 1)])
+    clock.advance(3_599_000)
+    metrics.observe([received("queue://new")])
+    assert metrics.labelled(name).keys() == {("queue://idle",), ("queue://waits",), (OTHER,)}
+
+    clock.advance(60_000)
+    metrics.set_waiting(
+        [tally("queue://waits", RowState.PARKED, 1), tally("queue://new", RowState.WAITING, 7)]
+    )
+    assert metrics.value("amqsidecar_waiting", "queue://new", "waiting") == 7
+    assert metrics.labelled(name).keys() == {("queue://waits",), (OTHER,)}
+    metrics.observe([received("queue://idle")])
+    assert metrics.value(name, OTHER) == 2
 
 
 def test_what_waits_no_longer_is_not_shown() -> None:

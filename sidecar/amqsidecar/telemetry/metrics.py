@@ -18,15 +18,32 @@ from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
 from amqsidecar.broker import LeftBehind
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.telemetry.event_counts import Labels, count_events, rule_kind
-from amqsidecar.telemetry.metrics_table import DESTINATION_LIMIT, METRICS, OTHER, Kind
+from amqsidecar.telemetry.metrics_table import (
+    DESTINATION_LIMIT,
+    IDLE_S,
+    METRICS,
+    OTHER,
+    Kind,
+)
 
 _BY_NAME: Final = {spec.name: spec for spec in METRICS}
+
+_OF_DESTINATIONS: Final = tuple(
+    spec.name
+    for spec in METRICS
+    if spec.labels[:1] == ("destination",) and spec.kind is not Kind.HISTOGRAM
+)
+_GAUGES_OF_DESTINATIONS: Final = tuple(
+    name for name in _OF_DESTINATIONS if _BY_NAME[name].kind is Kind.GAUGE
+)
+_RELEASE_S: Final = 60.0
 
 Values = dict[Labels, float]
 
@@ -34,10 +51,20 @@ Values = dict[Labels, float]
 class Metrics:
     """The values of the table; every method may be called from any thread."""
 
-    def __init__(self, destination_limit: int = DESTINATION_LIMIT) -> None:
+    def __init__(
+        self, destination_limit: int = DESTINATION_LIMIT, clock: Clock | None = None
+    ) -> None:
+        """Begin with nothing counted.
+
+        Args:
+            destination_limit: so many destinations have a label of their own at a time.
+            clock: tells which of them are idle; None = the system's.
+        """
         self._lock = Lock()
         self._destination_limit = destination_limit
-        self._destinations: set[str] = set()
+        self._clock = clock or SystemClock()
+        self._used_at_s: dict[str, float] = {}
+        self._release_at_s = 0.0
         self._values: dict[str, Values] = {
             spec.name: {(): 0.0} if spec.is_always_there and not spec.labels else {}
             for spec in METRICS
@@ -231,12 +258,38 @@ class Metrics:
             self._values[name][()] = value
 
     def _bounded(self, destination: str) -> str:
-        if destination in self._destinations:
-            return destination
-        if len(self._destinations) >= self._destination_limit:
-            return OTHER
-        self._destinations.add(destination)
+        used_at_s, now_s = self._used_at_s, self._clock.monotonic_s()
+        if destination not in used_at_s and len(used_at_s) >= self._destination_limit:
+            if now_s >= self._release_at_s:
+                self._release_idle(now_s)
+            if len(used_at_s) >= self._destination_limit:
+                return OTHER
+        used_at_s[destination] = now_s
         return destination
+
+    def _release_idle(self, now_s: float) -> None:
+        """Give back the labels of destinations at which nothing waits and nothing happened lately.
+
+        Not more often than `_RELEASE_S`: to look at all series costs more than to count an event.
+        """
+        self._release_at_s = now_s + _RELEASE_S
+        told_now = {
+            labels[0]
+            for name in _GAUGES_OF_DESTINATIONS
+            for labels, value in self._values[name].items()
+            if value
+        }
+        idle = {
+            name
+            for name, used_at_s in self._used_at_s.items()
+            if name not in told_now and now_s - used_at_s >= IDLE_S
+        }
+        for name in idle:
+            del self._used_at_s[name]
+        for name in _OF_DESTINATIONS:
+            values = self._values[name]
+            for labels in [one for one in values if one[0] in idle]:
+                del values[labels]
 
     def families(self) -> Iterator[Metric]:
         """Yield the table with its values, as the metrics library wants it."""

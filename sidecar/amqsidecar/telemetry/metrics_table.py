@@ -10,9 +10,12 @@ from typing import Final
 import msgspec
 
 DESTINATION_LIMIT: Final = 200
-"""So many destinations get a label of their own, first come first served; the others share one."""
+"""So many destinations have a label of their own at a time; the others share one."""
 
 OTHER: Final = "other"
+
+IDLE_S: Final = 3600.0
+"""After so long without an event, and with nothing waiting, a destination gives its label back."""
 
 
 class Kind(StrEnum):
@@ -343,8 +346,11 @@ def metrics_markdown() -> str:
         "",
         "Printed by `python -m amqsidecar.telemetry.metrics_table`; change the table there, not "
         "this page.",
-        f"The label `destination` has at most {DESTINATION_LIMIT} values, first come first served; "
-        f"the rest share `{OTHER}`.",
+        f"The label `destination` has at most {DESTINATION_LIMIT} values at a time "
+        "(`http.metrics_destinations`), first come first served; further destinations share "
+        f"`{OTHER}`, which is no destination: `amqsidecar status` names them. A destination at "
+        "which nothing waits, and nothing happened for an hour, gives its value back to one that "
+        "needs it, and begins again at 0.",
         "",
         "| metric | kind | labels | meaning | from |",
         "|---|---|---|---|---|",

@@ -162,6 +162,14 @@ class HttpOptions(Section):
         "Whether console and API are served; `false` = metrics and health only, which need no way "
         "to show who one is.",
     )
+    metrics_destinations: StrictInt = option(
+        200,
+        "So many destinations have a label of their own in metrics at a time; the others share "
+        "`other`, until one at which nothing waits has been quiet for an hour.",
+        why="some thousand series, which any Prometheus bears; each alert names its destination",
+        ge=1,
+        le=100_000,
+    )
     public_url: Annotated[str, BeforeValidator(_checked_web_url)] = option(
         "",
         "Where browsers see the console, such as `https://sidecar.example.com`. With `https:` "
