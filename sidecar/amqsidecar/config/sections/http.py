@@ -167,6 +167,7 @@ class HttpOptions(Section):
         "So many destinations have a label of their own in metrics at a time; the others share "
         "`other`, until one at which nothing waits has been quiet for an hour.",
         why="some thousand series, which any Prometheus bears; each alert names its destination",
+        unit="destinations",
         ge=1,
         le=100_000,
     )
