@@ -63,7 +63,7 @@ def test_policies_are_shown_where_messages_died(client: httpx2.Client) -> None:
     assert "1s, 1s" in page.text
     text = " ".join(html.fromstring(page.text).text_content().split())
     assert "after 2 re-sends given up: no rule names the dead-letter queue" in text
-    assert "goes to queue://ActiveMQ.DLQ.final" in text
+    assert "such as queue://ActiveMQ.DLQ.final" in text
     assert "rules.yaml. Delays are" in text
     assert "rules.yaml:4" in text
 
