@@ -324,6 +324,10 @@ DASHBOARD = (
                     ("taken over", grown("amqsidecar_takeovers_total")),
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
                     ("token awaited now", f"sum(amqsidecar_token_awaited{{{PICKED}}})"),
+                    (
+                        "outcomes not counted",
+                        f"max(amqsidecar_outcomes_not_counted{{{PICKED}}})",
+                    ),
                     ("schedules alone now", f"max(amqsidecar_orphaned_tokens{{{PICKED}}})"),
                 ],
                 help="All should be 0.",

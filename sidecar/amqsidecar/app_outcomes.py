@@ -36,4 +36,5 @@ def watching(
         clock=clock,
         settings=WatchingSettings(window_ms=window_ms, interval_s=options.interval_s),
         resends=OpenResends(window_ms, metrics.outcomes),
+        tell_counted=metrics.set_outcomes_counted,
     ).running()

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
+from amqsidecar.broker import ForeignToken
 from amqsidecar.cli import act_commands
 from amqsidecar.cli.act_options import Asked, read_pace, read_selection
 from amqsidecar.cli.main import run_command_line
@@ -125,3 +126,19 @@ def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
     assert headline(seen) == "Nothing died in the last hour."
     blind = msgspec.structs.replace(seen, wellness=read_wellness(Health(), Metrics()))
     assert headline(blind).endswith("but this sidecar needs a person.")
+
+
+def test_the_first_screen_says_what_can_t_be_told_and_which_schedule_is_alone() -> None:
+    health, metrics = Health(), Metrics()
+    health.link_up()
+    health.store_ok()
+    assert read_wellness(health, metrics).is_well
+    metrics.set_outcomes_counted(False)
+    told = read_wellness(health, metrics)
+    assert (told.is_well, "<statisticsBrokerPlugin/>" in told.outcomes_doubt) == (True, True)
+    health.foreign_tokens([ForeignToken(instance="old", sent_at_ms=0, is_held=False)])
+    told = read_wellness(health, metrics)
+    assert (told.is_well, told.orphans) == (
+        False,
+        ["amqsidecar.token.old (last cycle 1970-01-01 00:00:00Z)"],
+    )

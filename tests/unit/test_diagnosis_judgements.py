@@ -19,6 +19,7 @@ from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
 from amqsidecar.diagnosis.judging import (
     backlog_finding,
+    counting_findings,
     kind_finding,
     loop_findings,
     unknown_origin_findings,
@@ -29,6 +30,7 @@ from amqsidecar.diagnosis.wires import version_finding, wire_findings
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.outcome import Counters
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.rule_source import RuleSource
@@ -328,3 +330,19 @@ def test_transactions_that_do_not_hold_are_found(behaviour: dict[str, bool], wor
     [finding] = [one for one in findings if one.check is Check.TRANSACTIONS]
     assert (finding.severity is Severity.PROBLEM) is bool(words)
     assert words in finding.what
+
+
+@pytest.mark.parametrize(
+    ("counters", "severity", "mend"),
+    [
+        ({queue("DLQ"): Counters(depth=0)}, "warning", "<statisticsBrokerPlugin/>"),
+        ({queue("DLQ"): Counters(depth=0, acknowledged=0, removed=0)}, "ok", ""),
+    ],
+    ids=["a stock Classic", "with the plugin"],
+)
+def test_what_can_t_be_told_of_outcomes_is_a_warning(
+    counters: dict[Destination, Counters], severity: str, mend: str
+) -> None:
+    [found] = counting_findings(counters, "broker:61616")
+    assert (found.severity, found.mend) == (severity, mend)
+    assert list(counting_findings({}, "broker:61616")) == []

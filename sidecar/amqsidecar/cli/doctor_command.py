@@ -146,6 +146,7 @@ def _settings(
         store_url=config.store.url,
         is_broker_held=config.store.url == BROKER_HELD,
         schedule=_schedule(config),
+        watches_outcomes=config.outcomes.watch and config.store.url != BROKER_HELD,
         accepts_orphans=config.store.accept_orphans,
     )
 

@@ -112,7 +112,8 @@ def show(
     \b
     JSON: {"operation": {"id", "action", "state", "matched", "changed", "resent", "came_back",
     "actor", "reason", "state_reason", "state_changes", "selection", "pace", ...},
-    "outcomes": null | {"not_sent", "resent", "consumed", "came_back", "unknown"}, "doing"},
+    "outcomes": null | {"not_sent", "resent", "consumed", "came_back", "unknown",
+    "unknown_because"}, "doing"},
     with --members also "members": [{"redelivery_id", "destination", "changed_at_ms",
     "resent_at_ms", "outcome", "evidence"}] and "next_after"
     """  # noqa: D301 - as above
@@ -223,7 +224,8 @@ def tell_progress(
         print_line(f"re-sent    {outcomes.resent} (they may still come back)")
         print_line(f"consumed   {outcomes.consumed}")
         print_line(f"came back  {outcomes.came_back}")
-        print_line(f"unknown    {outcomes.unknown}")
+        because = f" ({one_line(outcomes.unknown_because, 300)})" * bool(outcomes.unknown)
+        print_line(f"unknown    {outcomes.unknown}{because}")
     for change in one.state_changes:
         words = (clock_time(change.at_ms), change.state, change.actor, change.reason)
         print_line("  ".join(word for word in words if word))

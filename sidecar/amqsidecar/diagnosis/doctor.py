@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, FindsTokens, IntakeQueue, KeepsDelayed
+from amqsidecar.broker import BrokerKind, CountsQueues, FindsTokens, IntakeQueue, KeepsDelayed
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
@@ -28,6 +28,7 @@ from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
     backlog_finding,
+    counting_findings,
     final_queues,
     kind_finding,
     loop_findings,
@@ -208,6 +209,7 @@ class Doctor:
                 rights.try_keeping(link, trials)
         self._count(link, sources)
         self._look_for_tokens(link)
+        self._try_counting(link, sources)
         if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)
             self._judge_clock(trials)
@@ -304,6 +306,18 @@ class Doctor:
             self._find(Check.ORIGINS, Severity.NOTE, "#", what)
             return
         self._found += effect_findings(effects, self._settings.allowed_effects)
+
+    def _try_counting(self, link: ExaminedLink, sources: Sequence[Destination]) -> None:
+        """Find out whether the broker counts what is acknowledged; a dead-letter queue will do."""
+        settings = self._settings
+        if not settings.watches_outcomes or not isinstance(link, CountsQueues):
+            return
+        try:
+            counters = link.queue_counters([*sources][:1])
+        except BrokerRefused as refused:
+            self._find(Check.OUTCOMES, Severity.WARNING, settings.place, str(refused))
+            return
+        self._found += counting_findings(counters, settings.place)
 
     def _judge_clock(self, trials: Trials) -> None:
         try:

@@ -36,6 +36,7 @@ class Check(StrEnum):
     BACKLOG = "backlog"
     SCHEDULE = "schedule"
     POLICY = "policy"
+    OUTCOMES = "outcomes"
     FIDELITY = "fidelity"
     CLOCK = "clock"
 

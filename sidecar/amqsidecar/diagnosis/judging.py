@@ -1,6 +1,6 @@
 """Judges what was read of a broker and a configuration together: loops, backlog, policy."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
@@ -11,6 +11,7 @@ from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination, final_queue
+from amqsidecar.model.outcome import COUNTING_PLUGIN, NOT_COUNTED, Counters
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
@@ -134,6 +135,28 @@ def final_queues(
             if decision.destination.is_queue:
                 found.append(final_destination(decision, origin, is_intake, suffix))
     return list(dict.fromkeys(found))
+
+
+def counting_findings(counters: Mapping[Destination, Counters], place: str) -> Iterator[Finding]:
+    """Yield whether it can be told what became of re-sends; nothing where no queue was looked at.
+
+    Args:
+        counters: of some queues.
+        place: of the broker.
+    """
+    if not counters:
+        return
+    if all(one.acknowledged is None for one in counters.values()):
+        yield Finding(
+            check=Check.OUTCOMES,
+            severity=Severity.WARNING,
+            subject=place,
+            what=f"{NOT_COUNTED}: re-sends that do not come back stay unknown, consumed or not",
+            mend=COUNTING_PLUGIN,
+        )
+    else:
+        what = "the broker counts what is acknowledged: what was consumed can be told"
+        yield Finding(check=Check.OUTCOMES, severity=Severity.OK, subject=place, what=what)
 
 
 def _problem(subject: str, what: str) -> Finding:

@@ -31,6 +31,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         store_url: for telling.
         is_broker_held: whether the broker is to keep what waits.
         schedule: what the store holds.
+        watches_outcomes: whether a run looks what becomes of re-sends.
         accepts_orphans: whether a new store begins although tokens of others are left.
     """
 
@@ -50,4 +51,5 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     store_url: str
     is_broker_held: bool = False
     schedule: ScheduleFacts = ScheduleFacts()
+    watches_outcomes: bool = False
     accepts_orphans: bool = False

@@ -21,6 +21,12 @@ PATIENCE_MS: Final = 20_000
 
 _EMPTIES_MAX = 20
 
+NOT_COUNTED: Final = "this broker shows no acknowledged counter"
+"""Why it can't be told whether a message was consumed."""
+
+COUNTING_PLUGIN: Final = "<statisticsBrokerPlugin/>"
+COUNTING_MENDS: Final = f"add {COUNTING_PLUGIN} to activemq.xml to know"
+
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What a broker tells of a queue at one moment.
@@ -210,10 +216,7 @@ def outcome_of(
     if now_ms < window_end_ms + window_ms:
         return Outcome(OutcomeKind.RESENT, f"it did not come back; not proved yet: {reason}")
     if any(one.acknowledged is None and one.depth == 0 for one in after):
-        reason = (
-            "left its queue, did not come back; this broker shows no acknowledged counter: add "
-            "<statisticsBrokerPlugin/> to activemq.xml to know"
-        )
+        reason = f"left its queue, did not come back; {NOT_COUNTED}: {COUNTING_MENDS}"
     return Outcome(OutcomeKind.UNKNOWN, reason)
 
 

@@ -25,6 +25,7 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         not_sent: changed and not sent yet.
         resent: sent, and their window is still open.
+        unknown_because: why one of the unknown is unknown; "" = there is none.
     """
 
     not_sent: int = 0
@@ -32,6 +33,7 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
     consumed: int = 0
     came_back: int = 0
     unknown: int = 0
+    unknown_because: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +83,14 @@ def read_progress(ledger: Ledger, number: int, now_ms: int) -> Progress:
     outcomes = None
     if operation.action in SENDS:
         counts = ledger.member_counts(number)
+        unknown = ledger.members(number, OutcomeKind.UNKNOWN, 1)
         outcomes = Outcomes(
             not_sent=counts.get(None, 0),
             resent=counts.get(OutcomeKind.RESENT, 0),
             consumed=counts.get(OutcomeKind.CONSUMED, 0),
             came_back=counts.get(OutcomeKind.CAME_BACK, 0),
             unknown=counts.get(OutcomeKind.UNKNOWN, 0),
+            unknown_because=unknown[0].evidence if unknown else "",
         )
     return Progress(operation=operation, outcomes=outcomes, doing=doing(operation, now_ms))
 

@@ -4,6 +4,7 @@ import msgspec
 
 from amqsidecar.broker import ForeignToken
 from amqsidecar.engine.foreign_tokens import describe, orphans
+from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
@@ -71,6 +72,7 @@ class Wellness(msgspec.Struct, frozen=True, kw_only=True):
         cycles_in_doubt: of so many nobody knows whether they were.
         reconnects: how often the link was lost and came up again.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
+        outcomes_doubt: why it can't be told what was consumed, and what mends it; "" = it can.
         orphans: queue and age of tokens of schedules that no sidecar works on.
         left_behind: what the link does not take; most first.
     """
@@ -83,6 +85,7 @@ class Wellness(msgspec.Struct, frozen=True, kw_only=True):
     journal_lag_seconds: float
     left_behind: list[Left]
     orphans: list[str]
+    outcomes_doubt: str
 
 
 def read_wellness(health: Health, metrics: Metrics) -> Wellness:
@@ -105,4 +108,9 @@ def read_wellness(health: Health, metrics: Metrics) -> Wellness:
         journal_lag_seconds=metrics.value("amqsidecar_journal_lag_seconds"),
         left_behind=sorted(left_behind, key=lambda one: -one.count),
         orphans=left_alone,
+        outcomes_doubt=(
+            f"{NOT_COUNTED}: {COUNTING_MENDS}"
+            if metrics.value("amqsidecar_outcomes_not_counted")
+            else ""
+        ),
     )

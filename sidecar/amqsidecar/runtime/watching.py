@@ -22,7 +22,7 @@ from amqsidecar.ledger import Ledger
 from amqsidecar.model import acts
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
-from amqsidecar.model.outcome import Account, Observation
+from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
 from amqsidecar.model.schedule import RowFilter, RowState, Tally
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.store import Store
@@ -98,6 +98,7 @@ class Watching:
         clock: Clock,
         settings: WatchingSettings,
         resends: OpenResends,
+        tell_counted: Callable[[bool], None] = lambda _is_counted: None,
     ) -> None:
         """Prepare.
 
@@ -108,6 +109,7 @@ class Watching:
             clock: where the time comes from.
             settings: how often, and for how long.
             resends: counts outcomes.
+            tell_counted: is told after each look whether the broker counts acknowledgements.
         """
         self._make_store = make_store
         self._brokers = brokers
@@ -115,6 +117,7 @@ class Watching:
         self._clock = clock
         self._settings = settings
         self._resends = resends
+        self._tell_counted = tell_counted
         self._stop = Flag()
         self._link: Link | None = None
         self._url = ""
@@ -283,12 +286,15 @@ class Watching:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         if now_s - began_s > LOOK_MAX_S:
             return []
-        if counters and all(one.acknowledged is None for one in counters.values()):
+        is_counted = any(one.acknowledged is not None for one in counters.values())
+        if counters:
+            self._tell_counted(is_counted)
+        if counters and not is_counted:
             self._tell_once(
                 "outcomes_not_counted",
-                reason="this broker shows no acknowledged counter",
+                reason=NOT_COUNTED,
                 meaning="what becomes of re-sends stays unknown, unless they come back; on Classic "
-                "add <statisticsBrokerPlugin/> to activemq.xml (outcomes.md)",
+                f"{COUNTING_MENDS} (outcomes.md)",
             )
         seen = []
         for one in due:

@@ -144,6 +144,10 @@ class Metrics:
         """Say how many schedules the broker has tokens of and no sidecar."""
         self._set("amqsidecar_orphaned_tokens", float(count))
 
+    def set_outcomes_counted(self, is_counted: bool) -> None:
+        """Say whether the broker counts what is acknowledged."""
+        self._set("amqsidecar_outcomes_not_counted", float(not is_counted))
+
     def set_store_size(self, size_bytes: int) -> None:
         """Say how much space the store takes."""
         self._set("amqsidecar_store_size_bytes", float(size_bytes))

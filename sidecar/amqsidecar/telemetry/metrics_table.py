@@ -225,6 +225,14 @@ METRICS: Final = (
         "the service",
     ),
     MetricSpec(
+        "amqsidecar_outcomes_not_counted",
+        Kind.GAUGE,
+        (),
+        "1 = the broker does not count what is acknowledged, so that re-sends that do not come "
+        "back stay unknown (`outcomes.md`).",
+        "the looks at destinations",
+    ),
+    MetricSpec(
         "amqsidecar_orphaned_tokens",
         Kind.GAUGE,
         (),

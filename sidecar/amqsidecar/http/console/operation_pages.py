@@ -37,11 +37,13 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         counts: members by outcome; None = not sent yet.
         members: some of those with the outcome that was asked for.
+        unknown: one of those whose outcome is unknown, if there is any.
     """
 
     operation: Operation
     counts: dict[OutcomeKind | None, int]
     members: list[Member]
+    unknown: list[Member]
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -77,6 +79,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 operation=operation,
                 counts=store.member_counts(operation.id),
                 members=store.members(operation.id, outcome, MEMBERS_SHOWN + 1, after),
+                unknown=store.members(operation.id, OutcomeKind.UNKNOWN, 1),
             )
 
         told = await desk.ask(read)
@@ -96,6 +99,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             pace=describe_pace(operation.pace),
             share_done=_share_done(operation),
             counts=told.counts,
+            unknown_because=told.unknown[0].evidence if told.unknown else "",
             outcome=outcome,
             outcomes=list(OutcomeKind),
             members=told.members[:MEMBERS_SHOWN],
