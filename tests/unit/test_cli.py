@@ -298,7 +298,7 @@ def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.Monkey
     found = cli("note", *place, "--output", "json").json
     assert [note["text"] for note in found] == ["second\nline", "first"]
     assert cli("groups", "--output", "json").json[0]["note"] == found[0]
-    assert cli("note", "x", *place[:3], "never seen").code == main.EXIT_NOTHING
+    assert cli("note", "x", *place[:3], "never seen").code == main.EXIT_FAILED
     assert cli("note", " ", *place).code == main.EXIT_USAGE
     numbered = [*place[:3], str(group["number"])]
     assert cli("note", *numbered, "--output", "json").json == found

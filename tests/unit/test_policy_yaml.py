@@ -2,12 +2,12 @@
 
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amqsidecar.cli.init_command import STARTING_POLICIES, Kind
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.plugin_loader import load_plugins
@@ -412,9 +412,7 @@ def test_round_trip_of_classic_rules(
     assert _without_sources(_read(write_yaml(rules))) == _without_sources(rules)
 
 
-def test_the_policy_to_start_with_has_no_warnings() -> None:
+@pytest.mark.parametrize("kind", Kind)
+def test_a_policy_to_start_with_has_no_warnings(kind: Kind) -> None:
     """Nobody reads warnings that are always there."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    policy = dedent(readme.partition("```yaml\n")[2].partition("```")[0])
-    assert "redelivery:" in policy
-    assert _read(policy).warnings == ()
+    assert _read(STARTING_POLICIES[kind]).warnings == ()

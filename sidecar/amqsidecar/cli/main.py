@@ -25,7 +25,6 @@ from amqsidecar.errors import (
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
-EXIT_NOTHING: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNAVAILABLE: Final = 69
 EXIT_SOFTWARE: Final = 70
@@ -109,13 +108,10 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         _say("wrong configuration:", *(f"  {problem}" for problem in error.problems))
         return EXIT_CONFIG
-    except NothingFound as error:
-        _say(str(error))
-        return EXIT_NOTHING
     except (BrokerError, JournalError, StoreError) as error:
         _say(str(error))
         return EXIT_UNAVAILABLE
-    except DemoFailed as error:
+    except (DemoFailed, NothingFound) as error:
         _say(str(error))
         return EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - the last place where a fault can be told
