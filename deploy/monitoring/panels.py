@@ -323,6 +323,11 @@ DASHBOARD = (
                     ("reconnects", grown("amqsidecar_link_reconnects_total")),
                     ("taken over", grown("amqsidecar_takeovers_total")),
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
+                    ("clock set", grown("amqsidecar_clock_steps_total")),
+                    (
+                        "clock apart, s",
+                        f"max(abs(amqsidecar_clock_behind_seconds{{{PICKED}}}))",
+                    ),
                     ("token awaited now", f"sum(amqsidecar_token_awaited{{{PICKED}}})"),
                     (
                         "outcomes not counted",

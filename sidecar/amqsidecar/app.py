@@ -17,7 +17,7 @@ from amqsidecar.app_operations import operating
 from amqsidecar.app_outcomes import watching
 from amqsidecar.broker import BrokerKind, Delivery, ForeignToken, IntakeQueue, LeftBehind, Link
 from amqsidecar.brokers.kept_message import chosen_cause, chosen_properties, group_of
-from amqsidecar.clock import Clock, SystemClock
+from amqsidecar.clock import Clock, ClockStep, SystemClock, never_set
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.sections.policy import TopicPolicy
@@ -58,7 +58,13 @@ from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings, TellsSettin
 from amqsidecar.runtime.moving import found_with_waiting, named_with_waiting
 from amqsidecar.runtime.observer import Observer, ObserverLog, ObserverSettings
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
-from amqsidecar.runtime.service import Service, ServiceHealth, ServiceSettings
+from amqsidecar.runtime.service import (
+    Service,
+    ServiceHealth,
+    ServiceSettings,
+    tell_clock_step,
+)
+from amqsidecar.runtime.steady_clock import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import SharedStore
 from amqsidecar.stores.open import open_shared_store, open_store, store_folder
@@ -273,6 +279,10 @@ class _Health(ServiceHealth):
         self._health.foreign_tokens(items)
         self._metrics.set_orphaned_tokens(len(orphans(items)))
 
+    def clock(self, step: ClockStep) -> None:
+        self._health.clock(step.behind_ms)
+        self._metrics.clock(step)
+
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
         self._health.intake(read_count, refused, problem)
 
@@ -459,7 +469,9 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     require_url(config)
     give_large_blocks_back()
     give_way_soon()
-    clock = SystemClock()
+    # Why two: the broker's own time is the wall clock's, a delay is nobody's to change.
+    wall, steady = SystemClock(), SteadyClock()
+    clock: Clock = wall if config.store.url == BROKER_HELD else steady
     configure_logs(config.log.level, config.log.format)
     crash_point = crash_point_of(environ)
     rules, gates = _Rules(config, clock), load_gates(config)
@@ -477,11 +489,16 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
         store.lock_for_service()
     journaling: AbstractContextManager[None] = nullcontext()
     looking: AbstractContextManager[None] = nullcontext()
-    links = LinkMaker(config, clock, crash_point, rules.classic)
+    links = LinkMaker(config, wall, crash_point, rules.classic)
     try:
         if store is not None:
             # At once, so that one that can't be used ends the process and not a loop.
-            instance = store.open().instance
+            state = store.open()
+            instance = state.instance
+            step = steady.start_at_least(state.taken_until_ms)
+            if step.by_ms <= -NOTICED_MS:
+                tell_clock_step(step)
+                metrics.clock(step)
             journaling = _journaling(config, clock, instance, metrics, crash_point)
             store.keep_for_journal(bool(config.journal.path))
             looking = watching(config, clock, links, instance, metrics)
@@ -492,6 +509,7 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
             find_intake=found_with_waiting(rules.intake) if store is None else rules.intake,
             store=store,
             clock=clock,
+            look_at_clock=never_set if store is None else steady.look,
             chance=random.Random().random,  # noqa: S311 - spreads load, protects nothing
             settings=service_settings(config),
             health=(_TokenlessHealth if store is None else _Health)(health, metrics),

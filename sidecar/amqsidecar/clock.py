@@ -1,7 +1,7 @@
 """The clock contract."""
 
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -14,6 +14,23 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Return seconds of a clock that never goes back; only differences mean anything."""
         ...
+
+
+class ClockStep(NamedTuple):
+    """What somebody did to the wall clock.
+
+    Attributes:
+        by_ms: by how much it was set; negative = back, 0 = it was not set.
+        behind_ms: by how much the sidecar's clock is behind it now; negative = ahead.
+    """
+
+    by_ms: int
+    behind_ms: int
+
+
+def never_set() -> ClockStep:
+    """Tell that the wall clock was not set; for a clock that is the wall clock itself."""
+    return ClockStep(0, 0)
 
 
 class SystemClock:

@@ -104,6 +104,7 @@ public final class Peer {
     return switch (c.get("op").asText()) {
       case "produce" -> produce(c);
       case "produce_each" -> produceEach(c);
+      case "produce_core" -> produceCore(c);
       case "consume" -> consume(c);
       case "fail" -> fail(c);
       case "subscribe" -> subscribe(c);
@@ -212,6 +213,41 @@ public final class Peer {
     return sent;
   }
 
+  /** Sends messages by the Core API, which knows no JMS: any type byte, body and property. */
+  static JsonNode produceCore(JsonNode c) throws Exception {
+    try (var locator =
+            org.apache.activemq.artemis.api.core.client.ActiveMQClient.createServerLocator(
+                c.get("url").asText());
+        var sessions = locator.createSessionFactory();
+        var session =
+            sessions.createSession(
+                c.path("user").asText(null), c.path("password").asText(null), false, true, true,
+                false, 1)) {
+      for (JsonNode one : c.get("messages")) {
+        var message = session.createMessage((byte) one.get("coreType").asInt(), true);
+        message.setRoutingType(org.apache.activemq.artemis.api.core.RoutingType.ANYCAST);
+        message.getBodyBuffer().writeBytes(HexFormat.of().parseHex(one.path("body").asText("")));
+        for (Iterator<Map.Entry<String, JsonNode>> i = one.path("properties").fields();
+            i.hasNext(); ) {
+          Map.Entry<String, JsonNode> property = i.next();
+          message.putObjectProperty(property.getKey(), coreValue(property.getValue()));
+        }
+        try (var producer = session.createProducer(one.get("destination").asText())) {
+          producer.send(message);
+        }
+      }
+    }
+    return JSON.createObjectNode();
+  }
+
+  static Object coreValue(JsonNode pair) {
+    return switch (pair.get(0).asText()) {
+      case "byte[]" -> HexFormat.of().parseHex(pair.get(1).asText());
+      case "Character" -> pair.get(1).asText().charAt(0);
+      default -> untyped(pair);
+    };
+  }
+
   static Session session(Connection connection, boolean transacted) throws JMSException {
     return transacted
         ? connection.createSession(true, Session.SESSION_TRANSACTED)
@@ -287,6 +323,31 @@ public final class Peer {
       }
       case "Message":
         return session.createMessage();
+      case "NullObject":
+        return session.createObjectMessage();
+      case "EmptyMap":
+        return session.createMapMessage();
+      case "OddMap": {
+        MapMessage map = session.createMapMessage();
+        map.setString(" \u20ac\n", null);
+        map.setBytes("nothing", new byte[0]);
+        map.setChar("zero", '\0');
+        map.setChar("half", '\ud83d');
+        map.setDouble("nan", Double.NaN);
+        return map;
+      }
+      case "EmptyStream":
+        return session.createStreamMessage();
+      case "NullStream": {
+        StreamMessage stream = session.createStreamMessage();
+        stream.writeString(null);
+        return stream;
+      }
+      case "CharStream": {
+        StreamMessage stream = session.createStreamMessage();
+        stream.writeChar('\ud83d');
+        return stream;
+      }
       default:
         throw new IllegalArgumentException("unknown message type: " + type);
     }

@@ -23,6 +23,7 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.model.schedule import RowState, RowView
+from amqsidecar.runtime.steady_clock import SLEW
 from support.memory_broker import StoredMessage, Watcher
 from support.virtual_clock import VirtualClock
 
@@ -79,7 +80,7 @@ class Told(Watcher):
         """A turn of the engine ended with an error that nobody expects."""
 
     def began(self) -> None:
-        """A process that has gates began: they know nothing yet."""
+        """A process began: its clock, and gates where it has some, know nothing yet."""
 
     def told(self, events: Sequence[AnyEvent]) -> None:
         """A sidecar told what happened."""
@@ -131,11 +132,12 @@ class SentOnce(Checker):
 
 
 class NeverEarly(Checker):
-    """No redelivery is sent before its delay is over by the sidecar's wall clock.
+    """No redelivery is sent before its delay has passed, whatever is done to the wall clock.
 
-    The delay counts from the intake, of which we know that it was between the moment at which the
-    broker handed the dead letter out and the one at which it was accepted. Where the clock was
-    set meanwhile, the most lenient reading counts. A person may make a message due.
+    The delay counts from the moment at which the broker handed the dead letter out. It passes by
+    the time of the machine, a twentieth faster at most (`runtime/steady_clock.py`). A process that
+    begins believes the wall clock or the stored time, so that all steps count as passed time where
+    one began meanwhile. A person may make a message due.
     """
 
     def __init__(self, history: History) -> None:
@@ -143,8 +145,8 @@ class NeverEarly(Checker):
         # Why by count as well: a dead letter that was taken may come again after the next death of
         # its message, where accepting is no part of the transaction.
         self._taken_ms: dict[tuple[str, int], int] = {}
-        self._latest_ms: dict[tuple[str, int], int] = {}
-        self._in_hand: set[tuple[str, int]] = set()
+        self._believes: set[tuple[str, int]] = set()
+        self._set_by_ms = 0
         self._excused: set[str] = set()
 
     def handed(self, message: StoredMessage) -> None:
@@ -152,18 +154,14 @@ class NeverEarly(Checker):
         if death in self._taken_ms:
             # Why: perhaps it was decided when it was handed out for the first time.
             return
-        self._taken_ms[death] = self.history.clock.now_ms()
-        self._in_hand.add(death)
+        self._taken_ms[death] = self.history.clock.current_ms
         self._excused.discard(death[0])
 
-    def accepted(self, message: StoredMessage) -> None:
-        self._in_hand.discard((message.body.decode(), message.redelivery_count))
-
     def jumped(self, before_ms: int, after_ms: int) -> None:
-        for death, taken_ms in self._taken_ms.items():
-            if death in self._in_hand:
-                self._taken_ms[death] = min(taken_ms, after_ms)
-            self._latest_ms[death] = max(self._latest_ms.get(death, 0), before_ms)
+        self._set_by_ms += abs(after_ms - before_ms)
+
+    def began(self) -> None:
+        self._believes.update(self._taken_ms)
 
     def operated(self, action: str, ids: Iterable[str], row_ids: Iterable[int]) -> None:
         if action in ("retry", "cancel"):
@@ -174,10 +172,12 @@ class NeverEarly(Checker):
         if resend.is_final or one in self._excused or one in history.doubted:
             return
         death = (one, resend.redelivery_count - 1)
-        now_ms = max(history.clock.now_ms(), self._latest_ms.get(death, 0))
-        due_ms = self._taken_ms[death] + history.delay_ms
-        if now_ms < due_ms:
-            self.broken(f"{one} was sent {due_ms - now_ms} ms early")
+        passed_ms = history.clock.current_ms - self._taken_ms[death]
+        passed_ms += passed_ms // SLEW + 1
+        if death in self._believes:
+            passed_ms += self._set_by_ms
+        if passed_ms < history.delay_ms:
+            self.broken(f"{one} was sent {history.delay_ms - passed_ms} ms early")
 
 
 class CountsGrow(Checker):
@@ -414,6 +414,7 @@ class History(Told):
         origins: of all messages that ever died, where they died first.
         names: the redelivery ids that each message has had.
         doubted: messages that were in a cycle in doubt.
+        sidecar_now_ms: returns the time of the first sidecar's process.
         delay_ms: what the rules give each redelivery.
         backlog: how many dead letters were there before the first start, where that is a backlog.
         pace: so many messages in so many milliseconds, where sidecars have gates.
@@ -428,6 +429,7 @@ class History(Told):
         checkers: Sequence[type[Checker]] = CHECKERS,
     ) -> None:
         self.clock = clock
+        self.sidecar_now_ms = clock.now_ms
         self.delay_ms = delay_ms
         self.backlog = backlog
         self.pace = (0, 0)

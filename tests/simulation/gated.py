@@ -48,7 +48,6 @@ class GateMaker:
         history.verdict_ms = self.verdict_ms
 
     def make(self) -> Gates:
-        self._history.began()
         window = {"opens": "*/2 * * * *", "open_for_minutes": 1}
         breaking = {
             "share": self._share,
@@ -136,15 +135,12 @@ class NowMeansNow(PersonAware):
 class Paced(PersonAware):
     """In no time more is sent to a destination than the pace allows.
 
-    What was sent before the clock was set, or by another process, does not count.
+    What was sent by another process does not count; a step of the wall clock excuses nothing.
     """
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
         self._sent_ms: dict[str, list[int]] = defaultdict(list)
-
-    def jumped(self, before_ms: int, after_ms: int) -> None:
-        self._sent_ms.clear()
 
     def began(self) -> None:
         self._sent_ms.clear()
@@ -152,7 +148,7 @@ class Paced(PersonAware):
     def told(self, events: Sequence[AnyEvent]) -> None:
         messages, per_ms = self.history.pace
         for event in self.by_rules(events):
-            if event.at_ms > self.history.clock.now_ms():
+            if event.at_ms > self.history.sidecar_now_ms():
                 continue
             sent_ms = self._sent_ms[event.destination]
             sent_ms.append(event.at_ms)
@@ -175,24 +171,18 @@ class InWindow(PersonAware):
 
 
 class StaysOpen(PersonAware):
-    """Until a breaker's wait is over, nothing goes past it.
-
-    Where the clock was set meanwhile, the wait may be over at any time.
-    """
+    """Until a breaker's wait is over, nothing goes past it, whatever is done to the wall clock."""
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
         self._open: dict[str, tuple[int, int]] = {}
-
-    def jumped(self, before_ms: int, after_ms: int) -> None:
-        self._open.clear()
 
     def began(self) -> None:
         self._open.clear()
 
     def told(self, events: Sequence[AnyEvent]) -> None:
         for event in events:
-            if event.at_ms > self.history.clock.now_ms():
+            if event.at_ms > self.history.sidecar_now_ms():
                 continue
             if isinstance(event, DestinationBlocked) and event.reason.startswith("breaker: open"):
                 self._open[event.destination] = (event.at_ms, event.retry_at_ms)
@@ -206,22 +196,27 @@ class OneOfAGroup(PersonAware):
     """What goes while another of its group may still come back, a person has sent.
 
     Whoever sent that one: another process, too. What was sent before the clock was set does not
-    count.
+    count for a process that began later.
     """
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
         self._last: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        self._was_set = False
 
     def jumped(self, before_ms: int, after_ms: int) -> None:
-        self._last.clear()
+        self._was_set = True
+
+    def began(self) -> None:
+        if self._was_set:
+            self._last.clear()
 
     def sent(self, resend: Resend) -> None:
         super().sent(resend)
         group = group_of("", resend.message) if self.history.verdict_ms else None
         if resend.is_final or group is None:
             return
-        one, now_ms = resend.message.decode(), self.history.clock.now_ms()
+        one, now_ms = resend.message.decode(), self.history.sidecar_now_ms()
         last = self._last[resend.destination.name, group]
         for other, at_ms in last.items():
             time_ms = now_ms - at_ms

@@ -119,6 +119,7 @@ class Run:
                 lost=self._lost,
                 doubt=self.history.doubted.update,
                 fell=self.history.fell,
+                began=self.history.began,
                 make_gates=make_gates,
                 group_of=group_of if has_gates else no_group,
             )
@@ -127,6 +128,11 @@ class Run:
         for _ in range(backlog):
             self._bear()
         self._sidecars = [Sidecar(name, one) for name, one in zip("AB", around, strict=False)]
+        self.history.sidecar_now_ms = self._sidecar_now_ms
+
+    def _sidecar_now_ms(self) -> int:
+        """Return what the clock of the first sidecar's process says; each process has its own."""
+        return self._sidecars[0].clock.now_ms()
 
     def _store_maker(self, medium: Medium) -> Callable[[], Store]:
         def make() -> Store:
@@ -426,12 +432,12 @@ class Run:
             store.open()
             turns = 0
             while turns < self._drain_turns and self._waiting_beside(full, store):
-                store.act(ALL, acts.release(self._clock.now_ms(), "ann"))
+                store.act(ALL, acts.release(sidecar.clock.now_ms(), "ann"))
                 sidecar.turn(3600.0)
                 turns += 1
                 for name in ORIGINS:
                     self._consume(name)
-            late = self._waiting_beside(full, store, since_ms=self._clock.now_ms() - _LATE_MS)
+            late = self._waiting_beside(full, store, since_ms=sidecar.clock.now_ms() - _LATE_MS)
             self.history.stood(full, late)
             sidecar.stop()
             store.close()
@@ -455,8 +461,8 @@ class Run:
         turns = 0
         while turns < self._drain_turns and not self._is_quiet(sidecar, store):
             # Why each time: a sidecar that finds its token of another time holds what waits.
-            store.act(ALL, acts.release(self._clock.now_ms(), "ann"))
-            self._decide(store)
+            store.act(ALL, acts.release(sidecar.clock.now_ms(), "ann"))
+            self._decide(sidecar, store)
             sidecar.turn(3600.0)
             turns += 1
             for name in ORIGINS:
@@ -465,13 +471,13 @@ class Run:
         store.close()
         return turns < self._drain_turns
 
-    def _decide(self, store: Store) -> None:
+    def _decide(self, sidecar: Sidecar, store: Store) -> None:
         """Let a person retry what is parked, where its message group waits for that."""
         waiting = store.list_rows(RowFilter(state=RowState.WAITING), 10_000)
         if any("is parked: somebody has to decide" in (row.reason or "") for row in waiting):
             parked = RowFilter(state=RowState.PARKED)
             rows = store.list_rows(parked, 10_000)
-            store.act(parked, acts.retry(self._clock.now_ms(), "ann"))
+            store.act(parked, acts.retry(sidecar.clock.now_ms(), "ann"))
             ids = [(store.message(row.id) or b"").decode() for row in rows]
             self.history.operated(Action.RETRY, ids, [row.id for row in rows])
 

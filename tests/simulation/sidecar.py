@@ -18,6 +18,7 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Decider
+from amqsidecar.runtime.steady_clock import SteadyClock
 from amqsidecar.store import Store
 from simulation.faults import Faults, FaultyStore
 from simulation.rules import DLQ
@@ -44,6 +45,7 @@ class Surroundings:
     lost: Callable[[Sidecar, LinkLost], None]
     doubt: Callable[[set[str]], None]
     fell: Callable[[Exception], None]
+    began: Callable[[], None]
     make_gates: Callable[[], Gates | None] = lambda: None
     group_of: GroupOf = no_group
 
@@ -59,7 +61,10 @@ class Sidecar:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        around = self.around
+        around, machine = self.around, self.around.clock
+        self.clock = SteadyClock(machine.now_ms, lambda: machine.current_ms, machine.monotonic_s)
+        self._has_read_store = False
+        around.began()
         self.is_dead = False
         self.engine: CycleEngine | None = None
         self.is_owner = False
@@ -76,6 +81,7 @@ class Sidecar:
                 self._connect()
             if self.is_owner or self._become_owner():
                 self.engine.turn(max_wait_s)
+            self.clock.look()
         except LinkLost as lost:
             self.around.lost(self, lost)
             self.disconnect()
@@ -120,6 +126,9 @@ class Sidecar:
         around = self.around
         self.store.close()
         self._state: StoreState = self.store.open()
+        if not self._has_read_store:
+            self.clock.start_at_least(self._state.taken_until_ms)
+            self._has_read_store = True
         self.link = link = around.make_link()
         link.step = self._step
         link.on_wait = lambda timeout_s: around.clock.advance(max(1, round(timeout_s * 1000)))
@@ -135,7 +144,7 @@ class Sidecar:
             store=self.store,
             judge=Judge(around.rules, _is_intake, _SETTINGS, lambda: 0.5, group_of=around.group_of),
             backlog=self._backlog,
-            clock=around.clock,
+            clock=self.clock,
             limits=around.limits,
             observe=self._observe,
             blockages=self._blockages,

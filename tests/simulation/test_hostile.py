@@ -17,6 +17,7 @@ from amqsidecar.model.event import CycleInDoubt, CycleRecovered, Parked, Resent
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.operate import Wish, begin
+from amqsidecar.runtime.steady_clock import SLEW
 from simulation.world import DLQ, CountingRules, World
 from support.memory_broker import MemoryLink, StoredMessage, Token
 
@@ -400,4 +401,31 @@ def test_a_clock_that_is_set_back_blocks_no_destination_until_it_has_caught_up(
     run_until(world, lambda: world.bodies("orders") == ["b"])
     world.store.act(ALL, acts.retry(world.clock.now_ms(), "someone"))
     run_until(world, lambda: world.bodies("orders") == ["b", "a"])
+    world.kill()
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000, 3_600_000], ids=("back", "ahead"))
+@pytest.mark.parametrize("is_restarted", [False, True], ids=("lives", "restarted"))
+def test_a_delay_is_a_delay_whatever_is_done_to_the_wall_clock(
+    tmp_path: Path, set_by_ms: int, *, is_restarted: bool
+) -> None:
+    """12 s stay 12 s; only a process that starts after a step ahead believes it."""
+    world = World(tmp_path, CountingRules(delay_ms=12_000))
+    world.start()
+    world.die("a")
+    run_until(world, lambda: world.store is not None and world.store.count_rows(ALL) == 1)
+    taken_ms = world.clock.current_ms
+    world.clock.jump(set_by_ms)
+    if is_restarted:
+        world.kill()
+        world.start()
+
+    def arrived() -> bool:
+        world.own_clock.look()
+        return world.bodies("orders") == ["a"]
+
+    run_until(world, arrived)
+    waited_ms = world.clock.current_ms - taken_ms
+    shortest_ms = 0 if is_restarted and set_by_ms > 0 else 12_000 * SLEW / (SLEW + 1)
+    assert shortest_ms <= waited_ms <= 12_000 * SLEW / (SLEW - 1) + 2_000
     world.kill()

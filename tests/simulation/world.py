@@ -16,6 +16,7 @@ from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.telling import CycleStats
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.runtime.steady_clock import SteadyClock
 from simulation.rules import DLQ, CountingRules
 from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
 from support.unsynced_store import UnsyncedStore
@@ -29,6 +30,7 @@ class World:
         self.path = folder / "schedule.db"
         self.broker = MemoryBroker()
         self.clock = VirtualClock()
+        self.own_clock = self._start_clock()
         self.rules = rules or CountingRules()
         self.limits = Limits(
             max_taken=limits.get("max_taken", 10), max_sent=limits.get("max_sent", 10)
@@ -50,7 +52,13 @@ class World:
         """Start the sidecar's process."""
         self.blockages, self.losses = Blockages(), Losses()
         self.store = UnsyncedStore(self.path, clock=self.clock)
+        self.own_clock = self._start_clock()
+        self.own_clock.start_at_least(self.store.open().taken_until_ms)
         return self.connect()
+
+    def _start_clock(self) -> SteadyClock:
+        machine = self.clock
+        return SteadyClock(machine.now_ms, lambda: machine.current_ms, machine.monotonic_s)
 
     def connect(self) -> CycleEngine:
         """Connect the running process to the broker (again)."""
@@ -84,7 +92,7 @@ class World:
             store=self.store,
             judge=judge,
             backlog=backlog,
-            clock=self.clock,
+            clock=self.own_clock,
             limits=self.limits,
             observe=self._observe,
             blockages=self.blockages,

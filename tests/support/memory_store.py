@@ -306,6 +306,7 @@ class MemoryStore:
                 cycle=begun.cycle, taken_count=len(begun.taken), sent_count=len(begun.sent)
             ),
             token_created=contents.token_created,
+            taken_until_ms=contents.rows[max(contents.rows)].received_at_ms if contents.rows else 0,
         )
 
     def close(self) -> None:

@@ -271,6 +271,7 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
         cycle: the last finished cycle; 0 = none yet.
         unfinished: the cycle after it, where one was begun.
         token_created: whether the first token was put into the broker.
+        taken_until_ms: when the newest row of the schedule was taken; 0 = it has none.
     """
 
     instance: str
@@ -278,6 +279,7 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     cycle: int
     unfinished: UnfinishedCycle | None
     token_created: bool
+    taken_until_ms: int = 0
 
 
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from amqsidecar.broker import (
     PrefersSmallCycles,
     WatchesQueues,
 )
-from amqsidecar.clock import Clock
+from amqsidecar.clock import Clock, ClockStep, never_set
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -131,6 +131,9 @@ class ServiceHealth:
     def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
         """These tokens of other schedules are in the broker; told anew after each look."""
 
+    def clock(self, step: ClockStep) -> None:
+        """The wall clock was looked at, and perhaps somebody had set it; told each second."""
+
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
         """So many queues are read, these are refused; told anew after each look for queues.
 
@@ -142,6 +145,18 @@ class ServiceHealth:
 
 
 _Begun = tuple[CycleEngine | MoveEngine, IntakeNames, BacklogGate]
+
+
+def tell_clock_step(step: ClockStep) -> None:
+    """Log that somebody has set the wall clock, and what that does to delays."""
+    log.warning(
+        "clock_stepped",
+        set_by_s=step.by_ms / 1000,
+        behind_wall_clock_s=step.behind_ms / 1000,
+        meaning="what waits keeps its delay: the schedule goes on by the machine's uptime and "
+        "closes the gap to the wall clock by a twentieth of the time that passes",
+    )
+
 
 MakeDecider = Callable[[Link], Decider]
 """Rules may come from the live broker, so they are made when the link is open."""
@@ -158,6 +173,7 @@ class Service:
         find_intake: FindIntake,
         store: Store | None,
         clock: Clock,
+        look_at_clock: Callable[[], ClockStep] = never_set,
         chance: Chance,
         settings: ServiceSettings,
         health: ServiceHealth,
@@ -176,6 +192,7 @@ class Service:
         self._intake = IntakeKeeper(settings.intake_queues, find_intake, health.intake)
         self._store = store
         self._clock = clock
+        self._look_at_clock = look_at_clock
         self._chance = chance
         self._settings = settings
         self._health = health
@@ -199,7 +216,7 @@ class Service:
         self._is_up = False
         self._tokens = TokenWatch(accepts_orphans=settings.accepts_orphans)
         self._left_behind: tuple[LeftBehind, ...] = ()
-        self.service_clock = ServiceClock(self.wake)
+        self.service_clock = ServiceClock(self.wake, clock)
 
     # ------------------------------------------------------------------ for other threads
 
@@ -246,6 +263,7 @@ class Service:
         """Run one link until it ends; return whether it was told to stop, else wait."""
         attempts = self._attempts
         self._is_up = False
+        self._watch_clock()
         try:
             self._run_link(has_been_up=attempts.has_been_up)
         except (LinkLost, BrokerRefused, ConfigError) as error:
@@ -348,6 +366,7 @@ class Service:
         has_changed = False
         while not self._stop.is_set():
             engine.turn(self._settings.max_wait_s)
+            self._watch_clock()
             if shared is not None:
                 shared.keep()
             if watches is not None and watches.queues_changed():
@@ -361,6 +380,13 @@ class Service:
                 has_changed = False
                 self._look_for_queues(link, names, backlog)
                 not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
+
+    def _watch_clock(self) -> None:
+        step = self._look_at_clock()
+        self._health.clock(step)
+        if step.by_ms:
+            tell_clock_step(step)
+            self.service_clock.wall_clock_was_set()
 
     def _look_for_queues(self, link: Link, names: IntakeNames, backlog: BacklogGate) -> None:
         prefetch = self._settings.prefetch or 2 * self._max_messages(link)

@@ -4,10 +4,12 @@ APScheduler runs a handful of jobs, never one per message: what waits is rows be
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+
+from amqsidecar.clock import Clock
 
 WAKE_UP = "wake_up"
 
@@ -15,14 +17,17 @@ WAKE_UP = "wake_up"
 class ServiceClock:
     """Runs recurring work and one wake-up in threads of its own."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
         """Make a clock.
 
         Args:
             wake: called in a thread of the clock when the next due time has come.
+            clock: of the schedule; APScheduler itself goes by the wall clock.
         """
         self._wake = wake
+        self._clock = clock
         self._wake_at_ms: int | None = None
+        self._recurring: dict[str, tuple[float, Callable[[], None]]] = {}
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(2)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -43,10 +48,11 @@ class ServiceClock:
         if due_at_ms == self._wake_at_ms:
             return
         self._wake_at_ms = due_at_ms
+        wait = timedelta(milliseconds=max(0, due_at_ms - self._clock.now_ms()))
         self._scheduler.add_job(
             self._fire,
             "date",
-            run_date=datetime.fromtimestamp(due_at_ms / 1000, UTC),
+            run_date=datetime.now(UTC) + wait,
             id=WAKE_UP,
             replace_existing=True,
         )
@@ -55,8 +61,15 @@ class ServiceClock:
         self._wake_at_ms = None
         self._wake()
 
+    def wall_clock_was_set(self) -> None:
+        """Run each job now: after a step back none would run until the old time comes again."""
+        for name, (seconds, work) in list(self._recurring.items()):
+            self.every(seconds, name, work)
+        self._fire()
+
     def every(self, seconds: float, name: str, work: Callable[[], None]) -> None:
         """Call `work` now and then again and again, at most one call at a time."""
+        self._recurring[name] = (seconds, work)
         self._scheduler.add_job(
             work,
             "interval",

@@ -174,9 +174,10 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
 
     def _read_state(self) -> StoreState:
         name = self._lease.name
-        ((number, uid, finished_cycle, token_created, cycle, taken_count, sent_count),) = (
+        ((number, uid, finished_cycle, token_created, *begun, taken_until_ms),) = (
             self._database.query("read_state", name=name)
         )
+        cycle, taken_count, sent_count = begun
         self._number = number
         unfinished = None
         if cycle is not None:
@@ -189,6 +190,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
             cycle=finished_cycle,
             unfinished=unfinished,
             token_created=token_created,
+            taken_until_ms=taken_until_ms,
         )
 
     # Writing.

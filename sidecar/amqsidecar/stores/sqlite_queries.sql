@@ -66,6 +66,10 @@ FROM redelivery NOT INDEXED WHERE id IN (SELECT value FROM json_each(:ids)) AND
 -- What the file as a whole knows.
 SELECT instance, finished_cycle, token_created, uid FROM meta;
 
+-- name: read_taken_until
+-- When the newest row was taken.
+SELECT received_at_ms FROM redelivery ORDER BY id DESC LIMIT 1;
+
 -- name: create_meta
 -- Name the instance of a new store.
 INSERT INTO meta (one, instance, uid, finished_cycle, next_id, event_count, token_created)

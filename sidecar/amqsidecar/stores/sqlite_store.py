@@ -175,6 +175,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
         with self._database.snapshot():
             instance, cycle, token_created, uid = self._database.query("read_meta").fetchone()
             record = read_unfinished(self._database)
+            newest = self._database.query("read_taken_until").fetchone()
         unfinished = None
         if record is not None:
             unfinished = UnfinishedCycle(
@@ -186,6 +187,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
             cycle=cycle,
             unfinished=unfinished,
             token_created=bool(token_created),
+            taken_until_ms=newest[0] if newest else 0,
         )
 
     # Writing.

@@ -49,6 +49,7 @@ class Health:
         self._refused: Mapping[str, str] = {}
         self._intake_problem = ""
         self._foreign: tuple[ForeignToken, ...] = ()
+        self._clock_behind_ms = 0
 
     def link_up(self) -> None:
         """The link is up, the token is ours, dead letters are read."""
@@ -96,6 +97,10 @@ class Health:
         with self._lock:
             self._foreign = tuple(items)
 
+    def clock(self, behind_ms: int) -> None:
+        """The schedule's clock is behind the wall clock by this much; negative = ahead."""
+        self._clock_behind_ms = behind_ms
+
     def healthz(self) -> HealthAnswer:
         """Answer whether the process lives: whoever asks has the answer."""
         return HealthAnswer(is_good=True, body=_json({"status": "ok", "version": __version__}))
@@ -106,8 +111,9 @@ class Health:
         The body is `{"status": "ready" | "not ready", "link": {"up", "reason"},
         "store": {"ok", "reason"}, "token": {"state", "reason"},
         "intake": {"read", "refused", "reason"}, "other_schedules": [{"instance", "sent_at_ms",
-        "is_held"}]}`; `refused` holds the broker's words by queue. What waits in another schedule
-        that is not held is not sent by any sidecar.
+        "is_held"}], "clock": {"behind_s"}}`; `refused` holds the broker's words by queue. What
+        waits in another schedule that is not held is not sent by any sidecar. `behind_s` is by how
+        much the schedule's clock is behind the wall clock.
         """
         with self._lock:
             is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
@@ -122,6 +128,7 @@ class Health:
                     "reason": self._intake_problem,
                 },
                 "other_schedules": self._foreign,
+                "clock": {"behind_s": self._clock_behind_ms / 1000},
             }
         return HealthAnswer(is_good=is_ready, body=_json(answer))
 

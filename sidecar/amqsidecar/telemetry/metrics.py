@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
 from amqsidecar.broker import LeftBehind
-from amqsidecar.clock import Clock, SystemClock
+from amqsidecar.clock import Clock, ClockStep, SystemClock
 from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import AnyEvent
@@ -126,6 +126,15 @@ class Metrics:
         """Count a link that had been up and is up again."""
         with self._lock:
             self._values["amqsidecar_link_reconnects_total"][()] += 1
+
+    def clock(self, step: ClockStep) -> None:
+        """Count a step of the wall clock, and say how far the schedule's clock is from it."""
+        with self._lock:
+            if step.by_ms:
+                steps = self._values["amqsidecar_clock_steps_total"]
+                direction = ("ahead" if step.by_ms > 0 else "back",)
+                steps[direction] = steps.get(direction, 0.0) + 1
+            self._values["amqsidecar_clock_behind_seconds"][()] = step.behind_ms / 1000
 
     def taken_over(self) -> None:
         """Count an instance that this process has taken over and settled."""

@@ -256,6 +256,22 @@ METRICS: Final = (
         "the takeover",
     ),
     MetricSpec(
+        "amqsidecar_clock_steps_total",
+        Kind.COUNTER,
+        ("direction",),
+        "How often somebody set the machine's clock by a second or more while the sidecar ran. "
+        "Direction: ahead or back. Delays don't change by it.",
+        "the service",
+    ),
+    MetricSpec(
+        "amqsidecar_clock_behind_seconds",
+        Kind.GAUGE,
+        (),
+        "By how much the schedule's clock is behind the machine's clock, negative = ahead; after a "
+        "step it comes back to 0 by a twentieth of the time that passes.",
+        "the service",
+    ),
+    MetricSpec(
         "amqsidecar_store_size_bytes",
         Kind.GAUGE,
         (),

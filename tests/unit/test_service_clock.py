@@ -1,0 +1,52 @@
+"""Recurring work and the wake-up go on when somebody sets the wall clock."""
+
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.runtime.service_clock import ServiceClock
+from amqsidecar.runtime.steady_clock import SteadyClock, system_wall_ms
+from support.waiting import PATIENCE_S, eventually
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def woken() -> Event:
+    return Event()
+
+
+@pytest.fixture
+def clock(woken: Event) -> Iterator[ServiceClock]:
+    made = ServiceClock(woken.set, SystemClock())
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_all_jobs_run_when_the_wall_clock_was_set(clock: ServiceClock, woken: Event) -> None:
+    """By the wall clock the next run of each may now be an hour away."""
+    has_run = Event()
+    clock.every(3_600, "hourly", has_run.set)
+    assert has_run.wait(PATIENCE_S)
+    has_run.clear()
+    clock.wake_at(SystemClock().now_ms() + HOUR_MS)
+    clock.wall_clock_was_set()
+    assert has_run.wait(PATIENCE_S)
+    assert woken.wait(PATIENCE_S)
+
+
+def test_the_wake_up_goes_by_the_clock_of_the_schedule(woken: Event) -> None:
+    """That clock is an hour ahead of the wall clock; what it says is due wakes at once."""
+    ahead = SteadyClock(wall_ms=lambda: system_wall_ms() + HOUR_MS)
+    clock = ServiceClock(woken.set, ahead)
+    clock.start()
+    try:
+        clock.wake_at(ahead.now_ms() + 10)
+        assert woken.wait(PATIENCE_S)
+        # Why: APScheduler removes the job after its run, and not while it is shut down.
+        eventually(lambda: not clock._scheduler.get_jobs(), what="the wake-up is removed")
+    finally:
+        clock.stop()
