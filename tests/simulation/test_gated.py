@@ -15,7 +15,7 @@ from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import DueRow, GroupPlace, RowState
 from amqsidecar_breaker import Circuit
 from amqsidecar_order import OrderGate
-from amqsidecar_pace import Lane, PaceGate
+from amqsidecar_pace import PaceGate
 from simulation.gated import GATE_CHECKERS
 from simulation.run import Run
 from support.memory_store import MemoryStore, MemoryTransaction
@@ -77,16 +77,6 @@ def who_waits_is_dropped(patch: Patch) -> None:
         tx.remove(ids)
 
     patch.setattr(MemoryTransaction, "postpone", remove)
-
-
-def slots_of_those_who_never_come_are_kept(patch: Patch) -> None:
-    init = Lane.__init__
-
-    def init_without(lane: Lane, pace: object) -> None:
-        init(lane, pace)
-        lane._stall = 10**18
-
-    patch.setattr(Lane, "__init__", init_without)
 
 
 def a_person_has_to_wait_like_everybody(patch: Patch) -> None:
@@ -175,7 +165,6 @@ PLANTED: tuple[tuple[Callable[[Patch], None], str], ...] = (
     (who_waits_is_dropped, "Conserved"),
     (a_person_has_to_wait_like_everybody, "NowMeansNow"),
     (what_a_person_releases_goes_past_too, "InWindow"),
-    (slots_of_those_who_never_come_are_kept, "Drains"),
     (after_a_start_nothing_is_out, "OneOfAGroup"),
     (it_counts_from_when_it_passed, "OneOfAGroup"),
     (what_a_person_sends_is_not_out, "OneOfAGroup"),

@@ -94,6 +94,7 @@ def test_readiness_needs_link_and_store(start: StartServer, health: Health) -> N
         "token": {"state": "ours", "reason": ""},
         "intake": {"read": 0, "refused": {}, "reason": ""},
         "other_schedules": [],
+        "clock": {"behind_s": 0.0},
     }
     health.link_down("the broker is away")
     status, body, _ = ask(address, "/readyz")

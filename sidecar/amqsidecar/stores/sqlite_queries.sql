@@ -68,7 +68,7 @@ SELECT instance, finished_cycle, token_created, uid FROM meta;
 
 -- name: read_taken_until
 -- When the newest row was taken.
-SELECT received_at_ms FROM redelivery ORDER BY id DESC LIMIT 1;
+SELECT received_at_ms FROM redelivery WHERE id = (SELECT max(id) FROM redelivery);
 
 -- name: create_meta
 -- Name the instance of a new store.
