@@ -33,7 +33,11 @@ class ArtemisManagement(ArtemisQuestions):
         self._connection = connection
         self._answer_s = answer_s
         self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
-        self._receiver = Receiver(connection, "amqsidecar-management-replies", None)
+        # Why settled: an answer in hand that goes back when this process dies is a failed delivery
+        # and, with max-delivery-attempts 1, a dead letter.
+        self._receiver = Receiver(
+            connection, "amqsidecar-management-replies", None, is_settled=True
+        )
         self._receiver.flow(_IN_FLIGHT_MAX * 2)
         self._number = 0
         self.refusals: tuple[str, ...] = ()

@@ -121,6 +121,7 @@ class Receiver(_Endpoint):
         capability: str | None = None,
         is_browsing: bool = False,
         selector: str = "",
+        is_settled: bool = False,
     ) -> None:
         """Begin to attach.
 
@@ -131,6 +132,8 @@ class Receiver(_Endpoint):
             capability: `queue`, `topic` or None.
             is_browsing: read without taking.
             selector: JMS selector of what to read; "" = everything.
+            is_settled: a message is taken when the broker sends it. Where this process dies, none
+                goes back, and none counts as a failed delivery.
         """
         link = cproton.pn_receiver(connection.session, name)
         super().__init__(connection, link, address or "")
@@ -145,6 +148,8 @@ class Receiver(_Endpoint):
             cproton.pn_terminus_set_distribution_mode(source, cproton.PN_DIST_MODE_COPY)
         if selector:
             _put_selector(source, selector)
+        if is_settled:
+            cproton.pn_link_set_snd_settle_mode(link, cproton.PN_SND_SETTLED)
         cproton.pn_terminus_set_address(cproton.pn_link_target(link), name)
         cproton.pn_link_open(link)
         self.arrived: list[tuple[InHand, bytes]] = []

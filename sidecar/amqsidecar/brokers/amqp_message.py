@@ -38,6 +38,11 @@ ANYCAST: Final = 1
 MULTICAST: Final = 0
 TTL_MS_MAX: Final = 2**32 - 1
 
+BROKER_MADE_PROPERTIES: Final = ("_AMQ_OperationSucceeded", "_AMQ_NotifType")
+"""Properties of the answers and notifications of Artemis's management."""
+
+BROKER_MADE: Final = "it is an answer or a notification of the broker, not an application's message"
+
 TWO_ORIGINS: Final = "it names two different origins: {} in its annotations, {} in its properties"
 ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
 
@@ -131,7 +136,9 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
         origin = None
     else:
         origin = annotated or origin
-    if origin is not None:
+    if any(name in properties for name in BROKER_MADE_PROPERTIES):
+        problem = BROKER_MADE
+    elif origin is not None:
         destination, problem = read_origin(origin)
     expired = queue.expires or "x-opt-ACTUAL-EXPIRY" in annotations
     if not expired and properties:

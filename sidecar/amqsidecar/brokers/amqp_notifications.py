@@ -27,6 +27,8 @@ class Notifications:
             NOTIFICATIONS,
             capability="topic",
             selector=BINDING_SELECTOR,
+            # Why: one in hand would be a dead letter after a death (see `ArtemisManagement`).
+            is_settled=True,
         )
         self._receiver.flow(_CREDIT)
         self._is_refusal_told = False

@@ -17,6 +17,8 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.amqp_message import (
     ANYCAST,
+    BROKER_MADE,
+    BROKER_MADE_PROPERTIES,
     MULTICAST,
     TWO_ORIGINS,
     Origin,
@@ -71,7 +73,9 @@ def _read_listed(
     annotated = _origin(entry, "x-opt-ORIG-", "-") or _origin(entry, "JMS_AMQP_MA_x-opt-ORIG-", "-")
     found = _origin(entry, "_AMQ_ORIG_", "_") or _origin(entry, "_HQ_ORIG_", "_")
     destination, problem = None, "it does not tell where it comes from"
-    if annotated is not None and found is not None and annotated[:2] != found[:2]:
+    if any(name in entry for name in BROKER_MADE_PROPERTIES):
+        problem = BROKER_MADE
+    elif annotated is not None and found is not None and annotated[:2] != found[:2]:
         problem = TWO_ORIGINS.format(annotated.address, found.address)
     elif annotated is not None or found is not None:
         origin = annotated or found

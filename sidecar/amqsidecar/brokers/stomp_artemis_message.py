@@ -25,6 +25,8 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.amqp_message import (
     ANYCAST,
+    BROKER_MADE,
+    BROKER_MADE_PROPERTIES,
     DUPLICATE_ID,
     MULTICAST,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
@@ -183,7 +185,9 @@ def read_provenance(
     problem: str | None = "it does not tell where it comes from"
     try:
         origin = _origin(found)
-        if origin is not None:
+        if any(name.encode() in found for name in BROKER_MADE_PROPERTIES):
+            problem = BROKER_MADE
+        elif origin is not None:
             destination, problem = read_origin(origin)
     except UndecodableMessage as undecodable:
         problem = f"it can't be taken apart: {undecodable}"
