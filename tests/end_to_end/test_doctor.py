@@ -212,7 +212,7 @@ def test_what_a_run_would_leave_is_counted_on_artemis(
 ) -> None:
     """By the types that the management lists; a run over STOMP leaves as many."""
     peer = JmsPeer.of(artemis, "core")
-    peer.produce(unique, ["Text", "Map", "Stream", "PlainStream"], sample_properties=False)
+    peer.produce(unique, ["Text", "Map", "Stream", "Object"], sample_properties=False)
     peer.fail(unique, messages=4, deliveries=10)
     eventually(lambda: len(peer.browse("DLQ")) == 4)
     policy = tmp_path / "policy.yaml"

@@ -144,6 +144,15 @@ class JmsPeer:
         lines = self._call("produce_each", messages=list(messages))
         return [JmsMessage.parse(line) for line in lines]
 
+    def produce_core(self, destination: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Send messages by Artemis's Core API, which can write what JMS can't.
+
+        Args:
+            messages: each with `coreType`, its body as hex, and `properties` as `[type, value]`.
+        """
+        lines = [{**one, "destination": destination} for one in messages]
+        self._call("produce_core", messages=lines)
+
     def fill(
         self,
         destination: str,

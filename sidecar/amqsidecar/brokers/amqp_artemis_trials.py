@@ -4,7 +4,7 @@ import json
 
 from amqsidecar.broker import IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
-from amqsidecar.brokers.amqp_fetch import Fetcher
+from amqsidecar.brokers.amqp_fetch import MADE_BY_OTHERS, Fetcher, may_be_unconvertible
 from amqsidecar.brokers.amqp_trials import AmqpTrials
 from amqsidecar.brokers.artemis_management import Question
 from amqsidecar.brokers.artemis_trials import EMPTIED, ArtemisAnswers
@@ -13,7 +13,6 @@ from amqsidecar.model.destination import Destination
 
 # Bound: the broker lists a whole queue at once, several hundred bytes for each message.
 _LISTED_MAX = 10_000
-_STREAM = 6
 
 
 class ArtemisTrials(ArtemisAnswers):
@@ -58,26 +57,28 @@ class ArtemisTrials(ArtemisAnswers):
         management, name = self._management, queue.destination.name.rpartition("::")[2]
         if management.missing is not None:
             raise BrokerRefused(
-                "which messages are StreamMessages, of which the broker can't convert all to AMQP, "
-                "is told to those only who may manage it"
+                "which messages the broker may be unable to convert to AMQP is "
+                "told to those only who may manage it"
             )
         count = management.message_count(name) or 0
         if count > _LISTED_MAX:
             raise BrokerRefused(f"it holds {count} messages, too many to list their types")
-        answer = management.ask(Question(f"queue.{name}", "listMessagesAsJSON", ("",)))
+        answer = management.ask(Question(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,)))
         if not answer.is_ok or not answer.value:
             return ()
-        streams = [one for one in json.loads(answer.value) if one.get("type") == _STREAM]
-        if not streams:
+        count = sum(map(may_be_unconvertible, json.loads(answer.value)))
+        if not count:
             return ()
         if Fetcher(management).is_needed(queue):
             meaning = (
-                "StreamMessages of Core or OpenWire clients: those with bytes in them can't be "
-                "converted to AMQP, so that none is tried here"
+                "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
+                "object, or with bytes in them, can't be converted to AMQP, so that none is tried "
+                "here"
             )
-            return (LeftBehind(queue.destination, "not_convertible", len(streams), meaning),)
+            return (LeftBehind(queue.destination, "not_convertible", count, meaning),)
         meaning = (
-            "StreamMessages of Core or OpenWire clients: those with bytes in them can't be "
-            "converted to AMQP and stay, the others are taken; which is which is not told"
+            "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
+            "object, or with bytes in them, can't be converted to AMQP and stay, their origin "
+            "overwritten; the others are taken; which is which is not told"
         )
-        return (LeftBehind(queue.destination, "perhaps_not_convertible", len(streams), meaning),)
+        return (LeftBehind(queue.destination, "perhaps_not_convertible", count, meaning),)

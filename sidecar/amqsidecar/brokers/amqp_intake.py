@@ -9,7 +9,7 @@ from itertools import count
 from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind
 from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
 from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.amqp_fetch import Fetcher, selected
+from amqsidecar.brokers.amqp_fetch import MADE_BY_AMQP, Fetcher, selected
 from amqsidecar.brokers.amqp_links import InHand, Receiver
 from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
 from amqsidecar.brokers.amqp_read_ahead import ReadAhead
@@ -272,8 +272,9 @@ class Intake:
                 queue.destination,
                 "not_convertible",
                 int(answer.value),
-                "the broker can't convert them to AMQP (a StreamMessage with bytes in it): read "
-                "them with a Core client",
+                "the broker can't convert them to AMQP (an ObjectMessage without an object, a "
+                "StreamMessage with bytes in it, or properties that begin with JMS_AMQP_ENCODED_): "
+                "read them with a Core client",
                 at_least=True,
             )
             for queue, answer in zip(queues, answers, strict=True)
@@ -315,11 +316,11 @@ _KILLED = "MessagesKilled"
 def readable_selector(address: str) -> str:
     """Return the selector of the dead letters that the broker can hand us over AMQP.
 
-    Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (a StreamMessage with
-    bytes in it) goes to the dead-letter address of the queue at the first try, uses up a credit,
-    and with the stock settings is in the same queue again, its origin lost, in line for the next
-    credit: for ever. Once its origin is this address it is left alone. Messages of AMQP clients
-    need no conversion, they are read whatever their origin is.
+    Quirk (Artemis 2.44): a Core message that can't be converted to AMQP (`amqp_fetch`) goes to the
+    dead-letter address of the queue at the first try, uses up a credit, and with the stock settings
+    is in the same queue again, its origin lost, in line for the next credit: for ever. Once its
+    origin is this address it is left alone. Messages of AMQP clients need no conversion, they are
+    read whatever their origin is.
     """
     escaped = address.replace("'", "''")
-    return f"__AMQ_CID IS NULL OR _AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> '{escaped}'"
+    return f"{MADE_BY_AMQP} OR _AMQ_ORIG_ADDRESS IS NULL OR _AMQ_ORIG_ADDRESS <> '{escaped}'"

@@ -20,7 +20,8 @@ _INTERNAL = ("activemq.", "$sys.", "$.artemis.", "notif.", "amqsidecar.")
 _NAMED_MAX = 5
 _DROPS = (
     "this address has no dead-letter-address of its own with a queue: from here the broker drops a "
-    "StreamMessage with bytes of a Core or OpenWire client when a reader over AMQP is to get it"
+    "StreamMessage with bytes, or an ObjectMessage without an object, of a Core or OpenWire client "
+    "when a reader over AMQP is to get it"
 )
 
 
