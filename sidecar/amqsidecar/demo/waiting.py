@@ -3,8 +3,11 @@
 import socket
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from itertools import islice
+from random import SystemRandom
+from typing import Final, TypeVar
 
+_PORTS: Final = range(15_000, 32_000)
 T = TypeVar("T")
 
 
@@ -26,14 +29,22 @@ def eventually(
 
 def free_ports(number: int) -> list[int]:
     """Return different ports of 127.0.0.1 on which nobody listens now."""
-    probes = [socket.socket() for _ in range(number)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    return list(islice((port for port in _shuffled_ports() if _is_free(port)), number))
+
+
+def _shuffled_ports() -> list[int]:
+    # Why not the kernel's choice: while the sidecar is dead, its port could be given to an
+    # outgoing connection; the kernel takes those from a range above.
+    return SystemRandom().sample(_PORTS, len(_PORTS))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def is_open(port: int) -> bool:
