@@ -15,7 +15,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.resend_effect import ResendEffect
-from support.brokers import Broker
+from support.brokers import ArtemisBroker, Broker
 from support.doctor_run import run_doctor
 from support.jms_peer import JmsPeer
 from support.link_stomp_artemis import StompArtemisHarness
@@ -585,6 +585,23 @@ def test_an_address_that_drops_when_full_is_reported(origins: Origins) -> None:
         assert link.resend_problem(origin) is None
         origins.send(link, deliveries)
     assert origins.depths("a") == {"a": 1}
+
+
+def test_an_address_without_a_limit_drops_when_the_whole_broker_is_full(unique: str) -> None:
+    """`global-max-size` counts, which every broker has: by default half of its heap."""
+    limit = f"<global-max-size>{FULL_BYTES}</global-max-size>"
+    with ArtemisBroker(core=limit) as broker:
+        origins = Origins(broker, unique, "amqp")
+        try:
+            origins.settings("a", addressFullMessagePolicy="DROP")
+            origins.queue("a")
+            origins.put("a")
+            origins.harness.put(f"{unique}.a", b"y" * FULL_BYTES)
+            before = origins.depths("a")
+            origins.put("a", 3)
+            assert origins.depths("a") == before
+        finally:
+            origins.close()
 
 
 @pytest.mark.parametrize("policy", ["FAIL", "BLOCK"])

@@ -203,6 +203,39 @@ def test_what_does_not_route_waits_and_goes_when_it_does(world: World) -> None:
     assert world.bodies("orders") == ["a"]
 
 
+def test_what_would_be_doubled_at_its_origin_is_parked_unsent_until_that_is_mended(
+    world: World,
+) -> None:
+    """A retry is looked at again, and the question is asked once for all due at a time."""
+    asked: list[str] = []
+    effects = {"orders": "a divert would copy it"}
+
+    def resend_problem(destination: Destination) -> str | None:
+        asked.append(destination.name)
+        return effects.get(destination.name)
+
+    world.link.resend_problem = resend_problem
+    for name in ("a", "b", "c"):
+        world.die(name)
+    world.die("d", origin="invoices")
+    world.run(20)
+    assert world.bodies("invoices") == ["d"]
+    assert world.bodies("orders") == []
+    assert [one.reason for one in kinds(world, Parked)] == ["a divert would copy it"] * 3
+    assert asked.count("orders") == 1
+
+    parked = RowFilter(state=RowState.PARKED)
+    assert world.store.act(parked, acts.retry(world.clock.now_ms(), "ann")) == 3
+    world.run(20)
+    assert world.bodies("orders") == []
+    assert asked.count("orders") == 2
+
+    effects.clear()
+    assert world.store.act(parked, acts.retry(world.clock.now_ms(), "ann")) == 3
+    world.run(20)
+    assert world.bodies("orders") == ["a", "b", "c"]
+
+
 def test_what_takes_nothing_for_long_is_told_each_minute(world: World) -> None:
     """So that its alert fires: what waits there is due again at the next try, so never overdue."""
     world.broker.unroutable.add("orders")

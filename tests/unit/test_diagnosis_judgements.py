@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue, Loss
+from amqsidecar.broker import BrokerDescription, BrokerKind, Effect, IntakeQueue, Loss
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
-    dropping_origins,
+    effect_findings,
     token_findings,
     unasked_findings,
 )
@@ -31,6 +31,7 @@ from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.outcome import Counters
+from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.rule_source import RuleSource
@@ -66,19 +67,19 @@ def test_stock_settings_keep_the_token() -> None:
     assert severities(token_findings("amqsidecar.token.a", STOCK)) == [("amqsidecar.token.a", "ok")]
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_harm"),
-    [
-        ({"addressFullMessagePolicy": "DROP", "maxSizeBytes": 1}, True),
-        ({"addressFullMessagePolicy": "DROP", "maxSizeMessages": 1}, True),
-        ({"addressFullMessagePolicy": "DROP", "maxSizeBytes": -1}, False),
-        ({"addressFullMessagePolicy": "PAGE", "maxSizeBytes": 1}, False),
-    ],
-)
-def test_an_origin_that_drops_when_full_is_a_problem(
-    settings: Mapping[str, Any], is_harm: bool
-) -> None:
-    assert bool(list(dropping_origins({"orders": settings}))) is is_harm
+def test_what_acts_on_redeliveries_is_told_once_for_all_addresses() -> None:
+    """A warning, since a run parks such messages; a note where the operator allows it."""
+    effects = {
+        name: [
+            Effect(ResendEffect.DROP, "it drops", f"mend {name}"),
+            Effect(ResendEffect.RING, "it pushes out", "ring"),
+        ]
+        for name in ("orders", "invoices")
+    }
+    drop, ring = effect_findings(effects, [ResendEffect.RING])
+    assert (drop.severity, drop.subject) == (Severity.WARNING, "invoices, orders")
+    assert drop.mend == "mend orders"
+    assert (ring.severity, ring.mend) == (Severity.NOTE, "")
 
 
 def layout(settings_of: Mapping[str, Mapping[str, Any]], *origins: str) -> list[tuple[str, str]]:

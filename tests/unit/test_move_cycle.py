@@ -34,6 +34,7 @@ class Broker:
         self.refuses: Callable[[Delivery], bool] = lambda _one: False
         self.routes: dict[str, str] = {}
         self.waits: dict[str, str] = {}
+        self.effects: dict[str, str] = {}
         self.tried = 0
 
     def die(self, *names: str, origin: str = "orders") -> None:
@@ -62,6 +63,9 @@ class Broker:
 
     def route_problem(self, destination: Destination) -> str | None:
         return self.routes.get(destination.name)
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        return self.effects.get(destination.name)
 
     def waiting_problem(self, destination: Destination) -> str | None:
         return self.waits.get(destination.name)
@@ -186,6 +190,26 @@ def test_nothing_waits_where_the_broker_may_lose_it(world: World) -> None:
     assert world.broker.sent == [("a", PARKED_QUEUE.name)]
     [parked] = world.of(Parked)
     assert "it is emptied" in parked.reason
+
+
+@pytest.mark.parametrize("delay_ms", [0, 500])
+def test_what_would_be_doubled_at_its_origin_is_parked_unsent(delay_ms: int) -> None:
+    world = World(Redeliver(delay_ms, 1, "rule"))
+    world.broker.effects["orders"] = "a divert would copy it"
+    world.broker.die("a")
+    world.broker.die("b", origin="invoices")
+    world.turns(1)
+    assert world.broker.sent == [("a", PARKED_QUEUE.name), ("b", "invoices")]
+    [parked] = world.of(Parked)
+    assert parked.reason == "a divert would copy it"
+
+
+def test_what_acts_on_redeliveries_does_not_hold_back_a_final_dead_letter() -> None:
+    world = World(DeadLetterTo(queue("final"), 0, "rule"))
+    world.broker.effects["final"] = "a divert would copy it"
+    world.broker.die("a")
+    world.turns(1)
+    assert world.broker.sent == [("a", "final")]
 
 
 def test_refused_sends_are_tried_elsewhere_and_nothing_was_accepted_before(world: World) -> None:

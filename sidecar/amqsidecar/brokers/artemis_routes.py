@@ -1,9 +1,13 @@
 """What an Artemis broker does with a message for a destination, asked before one is sent.
 
 *Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it
-is lost. A message sent by fully qualified name has that name as its address, so that on its next
-death the filter of an auto-created dead-letter queue does not match and it is destroyed; such a
-name routes only when a queue is bound to the dead-letter address that catches it.
+is lost. And what acts on the sends to an address acts on a redelivery once more: its other queues,
+its diverts, and what its queue does with new messages (`artemis_resend_effects`).
+
+A fully qualified name reaches one queue of an address alone. A message sent by such a name has it
+as its address, so that on its next death the filter of an auto-created dead-letter queue does not
+match and it is destroyed; so the plain name is used where it will do, and such a name routes only
+when a queue is bound to the dead-letter address that catches it.
 """
 
 import logging
