@@ -1,15 +1,11 @@
-"""What Artemis does with a redelivery, by settings; which selectors of a divert keep it out."""
+"""What Artemis does with a redelivery, by the settings of its address."""
 
 from collections.abc import Mapping
 
 import pytest
 
 from amqsidecar.brokers.artemis_management import QueueRow
-from amqsidecar.brokers.artemis_resend_effects import (
-    EXCLUDING,
-    excludes_redeliveries,
-    resend_effects,
-)
+from amqsidecar.brokers.artemis_resend_effects import resend_effects
 from amqsidecar.model.resend_effect import ResendEffect
 
 ORDERS = QueueRow("orders", "orders", is_anycast=True, filter="", message_count=0)
@@ -41,38 +37,3 @@ def test_the_mending_line_names_the_address() -> None:
         "<address-setting match='a\"b'><address-full-policy>PAGE</address-full-policy>"
         "</address-setting>"
     )
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        EXCLUDING,
-        f"({EXCLUDING})",
-        EXCLUDING.lower().replace("amqsidecarredeliverycount", "amqsidecarRedeliveryCount"),
-        f"colour = 'red' AND {EXCLUDING}",
-        f"(a = 1 OR b = 2) AND ({EXCLUDING} AND c = 3)",
-        f"note = 'it''s OR not' AND {EXCLUDING}",
-    ],
-)
-def test_a_selector_that_requires_a_first_delivery_excludes_redeliveries(selector: str) -> None:
-    assert excludes_redeliveries(selector)
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        "",
-        "colour = 'red'",
-        "amqsidecarRedeliveryCount IS NOT NULL",
-        f"NOT {EXCLUDING}",
-        f"NOT ({EXCLUDING})",
-        f"colour = 'red' OR {EXCLUDING}",
-        f"a = 1 AND (b = 2 OR {EXCLUDING})",
-        f"note = '{EXCLUDING}'",
-        f"note = ' AND {EXCLUDING} AND '",
-        f"({EXCLUDING}) OR (a = 1)",
-        "(a = 1",
-    ],
-)
-def test_any_other_selector_may_match_a_redelivery(selector: str) -> None:
-    assert not excludes_redeliveries(selector)

@@ -6,17 +6,14 @@ other queues of the address, but not out of its diverts. So no name avoids any o
 Source: Artemis, BindingsImpl.route, DivertImpl.route, QueueImpl.route, PagingStoreImpl.page.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from amqsidecar.broker import PROPERTY_REDELIVERY_COUNT, Effect
+from amqsidecar.broker import Effect
 from amqsidecar.brokers.artemis_management import QueueRow
+from amqsidecar.engine.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
 from amqsidecar.model.resend_effect import ResendEffect
-
-EXCLUDING = f"{PROPERTY_REDELIVERY_COUNT} IS NULL"
-"""A filter that no redelivery matches."""
 
 # Properties that a redelivery has otherwise than the message had at its first delivery.
 _CHANGED_NAMES = (
@@ -33,7 +30,6 @@ _CHANGED_NAMES = (
     "JMSMessageID",
     "x-opt-",
 )
-_WORD = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|[()]|[^\s()'"]+""")
 
 
 class Divert(NamedTuple):
@@ -72,7 +68,7 @@ def resend_effects(
 
 
 def _of_divert(divert: Divert) -> Iterator[Effect]:
-    if excludes_redeliveries(divert.filter):
+    if takes_first_sends_only(divert.filter):
         return
     if divert.is_exclusive:
         # Why: the message got past its filter once, and does so again unless it asks for a change.
@@ -81,7 +77,7 @@ def _of_divert(divert: Divert) -> Iterator[Effect]:
         what = f"the exclusive divert {divert.name} would take the redelivery away from its queue"
     else:
         what = f"the divert {divert.name} would copy the redelivery once more"
-    own = f"({divert.filter}) AND {EXCLUDING}" if divert.filter else EXCLUDING
+    own = f"({divert.filter}) AND {FIRST_SENDS_ONLY}" if divert.filter else FIRST_SENDS_ONLY
     inside = f"<filter string={quoteattr(own)}/>"
     mend = f"<divert name={quoteattr(divert.name)}>{inside}</divert>"
     yield Effect(ResendEffect.DIVERT, what, mend)
@@ -157,51 +153,3 @@ def _of_settings(
 def asks_for_changes(selector: str) -> bool:
     """Tell whether a selector asks for something that a redelivery changes."""
     return any(name in selector for name in _CHANGED_NAMES)
-
-
-def excludes_redeliveries(selector: str) -> bool:
-    """Tell whether a selector certainly matches no redelivery.
-
-    It does not where one of the terms that it joins by AND is `EXCLUDING`.
-
-    Example:
-        >>> excludes_redeliveries("colour = 'red' and (amqsidecarRedeliveryCount is null)")
-        True
-        >>> excludes_redeliveries("colour = 'red' OR amqsidecarRedeliveryCount IS NULL")
-        False
-    """
-    return any(
-        term.split()[:1] == [PROPERTY_REDELIVERY_COUNT]
-        and term.upper().split()[1:] == ["IS", "NULL"]
-        for term in _joined_terms(_WORD.findall(selector))
-    )
-
-
-def _joined_terms(words: Sequence[str]) -> list[str]:
-    """Return the terms that all have to hold, without the parentheses around them."""
-    while len(words) > 2 and words[0] == "(" and _closing(words) == len(words) - 1:
-        words = words[1:-1]
-    terms: list[list[str]] = [[]]
-    depth = 0
-    for word in words:
-        depth += (word == "(") - (word == ")")
-        operator = word.upper() if depth == 0 else ""
-        if operator == "OR":
-            return []
-        if operator == "AND":
-            terms.append([])
-        else:
-            terms[-1].append(word)
-    if len(terms) == 1:
-        return [" ".join(terms[0])]
-    return [one for term in terms for one in _joined_terms(term)]
-
-
-def _closing(words: Sequence[str]) -> int:
-    """Return the index of the parenthesis that closes the first one; -1 = none does."""
-    depth = 0
-    for index, word in enumerate(words):
-        depth += (word == "(") - (word == ")")
-        if depth == 0:
-            return index
-    return -1
