@@ -25,6 +25,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
 from amqsidecar.model import operation
 from amqsidecar.model.event import AnyEvent, Received, Returned
+from amqsidecar.model.failure import group_number
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import preview, words
@@ -499,6 +500,19 @@ def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> 
     assert found["rows"] == []
     assert len(found["history"]) == 2
     assert "waits          no longer" in cli("show", "test-000000000005").out
+
+
+def test_a_message_tells_the_number_of_its_group(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    row_id = store.allocate_ids(1)
+    with store.transaction() as tx:
+        tx.record_cycle(2, [taken_row(row_id, cause_group="late")], [], [])
+    with store.transaction() as tx:
+        tx.finish_cycle(2)
+    store.close()
+    destination = cli("show", str(row_id), "--output", "json").json["rows"][0]["destination"]
+    assert f"group          {group_number(destination, 'late')}\n" in cli("show", str(row_id)).out
 
 
 def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from amqsidecar.http.console import svg
 from amqsidecar.http.console.shown import shown
 from amqsidecar.model.cause import given_reason, group_name
+from amqsidecar.model.failure import group_number
 from amqsidecar.operations.words import due, size, span
 
 
@@ -120,5 +121,7 @@ def make_environment() -> Environment:
         given_reason=given_reason,
         group_name=group_name,
     )
-    environment.globals.update(many=many, stacked_bars=svg.stacked_bars, lines=svg.lines)
+    environment.globals.update(
+        many=many, group_number=group_number, stacked_bars=svg.stacked_bars, lines=svg.lines
+    )
     return environment
