@@ -22,6 +22,7 @@ from support.maven import CLASSIC_5, CLASSIC_6
 from support.redelivered import RECEIPTS
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
+from support.stomp_peer import StompPeer
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -389,6 +390,27 @@ def test_what_would_be_copied_is_a_persons_to_decide(tmp_path: Path) -> None:
         'queue="only"': ("ok", ""),
         'queue=">"': ("note", ""),
     }
+
+
+def test_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None:
+    """The plugin redelivers it while the owner is there; the sidecar leaves it to a person."""
+    with ExitStack() as stack:
+        side = beside(stack, tmp_path, CLASSIC_5, "openwire", COMPOSITES)
+        owner = stack.enter_context(StompPeer(side.broker.ports["STOMP_PORT"]))
+        owner.subscribe("/temp-queue/answers")
+        owner.send("/temp-queue/answers", {}, b"an answer")
+        owner.nack(owner.receive())
+        [row] = eventually(lambda: side.sidecar.json_command("list")["rows"], what="it is taken")
+        assert (row["state"], row["destination"].partition(":")[0]) == ("waiting", "temp-queue")
+        blocked = eventually(
+            lambda: [
+                one for one in side.sidecar.log_lines() if one["event"] == "destination_blocked"
+            ],
+            what="the log says that it can't be sent",
+        )
+        assert "is temporary" in blocked[0]["reason"]
+        side.sidecar.run_command("redirect", str(row["id"]), "--to", "elsewhere")
+        assert [one.body for one in side.peer.consume("elsewhere", count=1)] == ["an answer"]
 
 
 def _parked_events(sidecar: SidecarProcess, row: int) -> list[dict[str, Any]]:
