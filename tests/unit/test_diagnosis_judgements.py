@@ -15,6 +15,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     token_findings,
     unasked_findings,
 )
+from amqsidecar.diagnosis.classic_layout import interceptor_findings
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
 from amqsidecar.diagnosis.judging import (
@@ -33,7 +34,11 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
-from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    DestinationInterceptors,
+    MirroredQueues,
+)
 from amqsidecar.policy.rule_source import RuleSource
 
 STOCK = {"deadLetterAddress": "DLQ", "expiryAddress": "ExpiryQueue", "redeliveryDelay": 0}
@@ -80,6 +85,23 @@ def test_what_acts_on_redeliveries_is_told_once_for_all_addresses() -> None:
     assert (drop.severity, drop.subject) == (Severity.WARNING, "invoices, orders")
     assert drop.mend == "mend orders"
     assert (ring.severity, ring.mend) == (Severity.NOTE, "")
+
+
+def test_interceptors_that_nobody_told_of_are_named_as_unknown() -> None:
+    """No client can see them, so that silence would look like safety."""
+    for rules in (None, ClassicRules()):
+        [finding] = interceptor_findings(rules, ())
+        assert (finding.subject, finding.severity) == ("policy.source", Severity.NOTE)
+        assert finding.mend == "destination_interceptors: {}"
+    known = ClassicRules(interceptors=DestinationInterceptors())
+    assert list(interceptor_findings(known, ())) == []
+
+
+def test_a_mirror_is_a_warning_until_it_is_allowed() -> None:
+    rules = ClassicRules(interceptors=DestinationInterceptors(mirrored_queues=MirroredQueues()))
+    assert severities(interceptor_findings(rules, ())) == [('queue=">"', "warning")]
+    allowed = (ResendEffect.MIRROR,)
+    assert severities(interceptor_findings(rules, allowed)) == [('queue=">"', "note")]
 
 
 def layout(settings_of: Mapping[str, Mapping[str, Any]], *origins: str) -> list[tuple[str, str]]:
