@@ -49,13 +49,13 @@ def blocks() -> list[tuple[str, list[str]]]:
 
 
 def commands_of(kind: str) -> list[str]:
-    """Return what a newcomer with this broker runs, in order."""
+    """Return what a newcomer with this broker runs, in order; the demo is for Classic."""
     other = next(heading for name, heading in HEADINGS.items() if name != kind)
     own = False
     found = []
     for before, block in blocks():
         own = own or OWN in before
-        if own and not before.rstrip().rpartition("\n")[2].startswith(other):
+        if (own or kind == "classic") and not before.rstrip().rpartition("\n")[2].startswith(other):
             found += block
     return found
 
@@ -72,7 +72,11 @@ class Newcomer:
         self.folder.mkdir()
         venv.create(folder / "venv", with_pip=True)
         self.environment = {
-            **{name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ},
+            **{
+                name: os.environ[name]
+                for name in ("HOME", "LANG", "XDG_CACHE_HOME")
+                if name in os.environ
+            },
             "PATH": f"{folder / 'venv' / 'bin'}:{os.environ['PATH']}",
             "COLUMNS": "120",
             # The index of this network.

@@ -16,6 +16,7 @@ WORDS_MAX = 900
 
 
 @pytest.mark.broker
+@pytest.mark.timeout(900)  # with the demo in its full length
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
 @pytest.mark.parametrize("kind", ["classic", "artemis"])
 def test_a_newcomer_gets_to_a_first_redelivery(kind: str, tmp_path: Path) -> None:
