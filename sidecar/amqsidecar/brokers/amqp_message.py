@@ -144,7 +144,8 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
     if not expired and properties:
         expired = any(name in properties for name in _ACTUAL_EXPIRIES)
     redelivery_id, redelivery_count = None, 0
-    message_id = _message_id(sections.get(amqp.PROPERTIES))
+    section = sections.get(amqp.PROPERTIES)
+    message_id = _message_id(section)
     if PROPERTY_REDELIVERY_ID in properties:
         marks = Marks(
             _text(properties[PROPERTY_REDELIVERY_ID]) or None,
@@ -157,7 +158,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
             redelivery_id, redelivery_count = life_of(
                 marks,
                 (destination, queue.destination),
-                _identity(message_id, sections.get(amqp.PROPERTIES)),
+                _identity(message_id, [] if section is None else amqp.elements(section)),
                 # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
                 # gives a message up by a copy can't know it.
                 is_given_up="x-opt-ORIG-MESSAGE-ID" not in annotations
@@ -276,9 +277,13 @@ def _message_id(properties: bytes | None) -> str | None:
     return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
 
 
-def _identity(message_id: str | None, properties: bytes | None) -> bytes:
-    """Return what stays through death, and is new on what another client sends."""
-    items = [] if properties is None else amqp.elements(properties)
+def _identity(message_id: str | None, items: list[bytes]) -> bytes:
+    """Return what stays through death, and is new on what another client sends.
+
+    Args:
+        message_id: as text.
+        items: elements of the properties section.
+    """
     created = items[_CREATED] if len(items) > _CREATED else amqp.NULL
     created_ms = amqp.scalar(created) if created[0] == _TIMESTAMP else None
     return identity_of(message_id, created_ms if isinstance(created_ms, int) else 0)
@@ -316,9 +321,9 @@ def encode_resend(resend: Resend, now_ms: int) -> bytes:
     )
     properties = sections.get(amqp.PROPERTIES)
     message_id = _message_id(properties)
-    identity = _identity(message_id, properties)
+    items = [] if properties is None else amqp.elements(properties)
+    identity = _identity(message_id, items)
     if properties is not None or expires_in_ms:
-        items = [] if properties is None else amqp.elements(properties)
         expires_at_ms = now_ms + expires_in_ms if expires_in_ms else 0
         sections[amqp.PROPERTIES] = _properties(items, address, expires_at_ms)
     application = sections.get(amqp.APPLICATION_PROPERTIES)
