@@ -105,6 +105,8 @@ public final class Peer {
       case "produce" -> produce(c);
       case "produce_each" -> produceEach(c);
       case "produce_core" -> produceCore(c);
+      case "xa_prepare" -> xaPrepare(c);
+      case "xa_finish" -> xaFinish(c);
       case "consume" -> consume(c);
       case "fail" -> fail(c);
       case "subscribe" -> subscribe(c);
@@ -238,6 +240,50 @@ public final class Peer {
       }
     }
     return JSON.createObjectNode();
+  }
+
+  /** Receives in a branch of an XA transaction over Core and prepares it; then disconnects. */
+  static JsonNode xaPrepare(JsonNode c) throws Exception {
+    ArrayNode seen = JSON.createArrayNode();
+    try (var factory =
+            new org.apache.activemq.artemis.jms.client.ActiveMQXAConnectionFactory(text(c, "url"));
+        var connection = factory.createXAConnection(text(c, "user"), text(c, "password"))) {
+      connection.start();
+      var session = connection.createXASession();
+      var resource = session.getXAResource();
+      resource.start(xid(c), javax.transaction.xa.XAResource.TMNOFLAGS);
+      MessageConsumer consumer = session.createConsumer(destination(session, text(c, "destination")));
+      for (int number = 0; number < c.get("count").asInt(); number++) {
+        Message message = consumer.receive(c.get("waitMs").asLong());
+        if (message == null) {
+          break;
+        }
+        seen.add(describe(message));
+      }
+      resource.end(xid(c), javax.transaction.xa.XAResource.TMSUCCESS);
+      resource.prepare(xid(c));
+    }
+    return seen;
+  }
+
+  /** Commits a prepared branch or rolls it back, as a transaction manager does that recovers. */
+  static JsonNode xaFinish(JsonNode c) throws Exception {
+    try (var factory =
+            new org.apache.activemq.artemis.jms.client.ActiveMQXAConnectionFactory(text(c, "url"));
+        var connection = factory.createXAConnection(text(c, "user"), text(c, "password"))) {
+      var resource = connection.createXASession().getXAResource();
+      if (c.get("commits").asBoolean()) {
+        resource.commit(xid(c), false);
+      } else {
+        resource.rollback(xid(c));
+      }
+    }
+    return JSON.createObjectNode();
+  }
+
+  static javax.transaction.xa.Xid xid(JsonNode c) {
+    byte[] name = text(c, "name").getBytes(StandardCharsets.UTF_8);
+    return new org.apache.activemq.artemis.core.transaction.impl.XidImpl(name, 1, name);
   }
 
   static Object coreValue(JsonNode pair) {

@@ -153,6 +153,17 @@ class JmsPeer:
         lines = [{**one, "destination": destination} for one in messages]
         self._call("produce_core", messages=lines)
 
+    def prepare_xa(self, destination: str, name: str, count: int) -> list[JmsMessage]:
+        """Receive over Core in a branch of an XA transaction, prepare it, and disconnect."""
+        lines = self._call(
+            "xa_prepare", destination=destination, name=name, count=count, waitMs=10_000
+        )
+        return [JmsMessage.parse(line) for line in lines]
+
+    def finish_xa(self, name: str, *, commits: bool) -> None:
+        """Commit a prepared branch or roll it back, over a connection of its own."""
+        self._call("xa_finish", name=name, commits=commits)
+
     def fill(
         self,
         destination: str,

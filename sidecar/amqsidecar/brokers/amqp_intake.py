@@ -1,6 +1,7 @@
 """Reading dead-letter queues of Artemis over AMQP: receivers, credit, and what is in hand."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
 from amqsidecar.brokers.amqp_connection import AmqpConnection
 from amqsidecar.brokers.amqp_fetch import MADE_BY_AMQP, Fetcher, selected
 from amqsidecar.brokers.amqp_links import InHand, Receiver
-from amqsidecar.brokers.amqp_message import OriginReader, read_provenance
+from amqsidecar.brokers.amqp_message import OriginReader, is_cut, read_provenance
 from amqsidecar.brokers.amqp_read_ahead import ReadAhead
 from amqsidecar.brokers.artemis_management import Answer, Question
 from amqsidecar.clock import Clock
@@ -61,6 +62,7 @@ class Intake:
         self._numbers = count(1)
         self._turn = 0
         self._killed_counts: dict[IntakeQueue, int] = {}
+        self._cut: Counter[Receiver] = Counter()
         self._look_at_s = 0.0
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
@@ -74,7 +76,7 @@ class Intake:
         wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):
             if queue not in wanted or not receiver.is_open:
-                self._ahead.retire(self._receivers.pop(queue))
+                self._retire(self._receivers.pop(queue))
                 self._fetches.pop(queue, None)
         self._attach_missing(queues)
         self._ahead.spread(prefetch, len(queues))
@@ -89,7 +91,7 @@ class Intake:
             LinkLost: the connection is gone.
         """
         for receiver in self._receivers.values():
-            self._ahead.retire(receiver)
+            self._retire(receiver)
         self._receivers.clear()
         self._fetches.clear()
         self._connection.run_until(lambda: self._ahead.is_closed, self._timeout_s)
@@ -122,7 +124,7 @@ class Intake:
         refused: dict[str, str] = {}
         for queue, receiver in list(self._receivers.items()):
             if not receiver.is_open:
-                self._ahead.retire(self._receivers.pop(queue))
+                self._retire(self._receivers.pop(queue))
                 self._fetches.pop(queue, None)
                 words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
                 refused[queue.destination.name] = f"{queue.destination} can't be read: {words}"
@@ -158,7 +160,7 @@ class Intake:
             numbers = self._fetcher.convertible(queue)
             if numbers:
                 # Why not a second one: a message group would belong to one of the two.
-                self._ahead.retire(self._receivers.pop(queue))
+                self._retire(self._receivers.pop(queue))
                 receiver = self._receivers[queue] = self._make_receiver(queue, numbers)
                 self._connection.run_until(partial(_is_answered, receiver), self._timeout_s)
                 fetch.awaited, fetch.looks = len(numbers), 0
@@ -185,6 +187,10 @@ class Intake:
                 continue
             for in_hand, message in receiver.take_arrived(limit - len(deliveries)):
                 self._ahead.note_size(in_hand.size_bytes)
+                if is_cut(message):
+                    # Why kept in hand: given back it would come again at once.
+                    self._cut[receiver] += 1
+                    continue
                 self._ahead.hand_over(in_hand)
                 provenance = read_provenance(message, queue, read_origin=read_origin)
                 deliveries.append(Delivery(in_hand, queue.destination, message, provenance))
@@ -209,7 +215,12 @@ class Intake:
 
     def top_up(self) -> None:
         """Let the broker hand over as much as prefetch, window and held bytes allow."""
-        self._ahead.top_up((receiver, 0) for receiver in self._receivers.values())
+        self._ahead.top_up(
+            (receiver, self._cut.get(receiver, 0)) for receiver in self._receivers.values()
+        )
+
+    def _retire(self, receiver: Receiver) -> None:
+        self._ahead.retire(receiver, self._cut.pop(receiver, 0))
 
     # Credit that the broker lost
 
@@ -227,12 +238,13 @@ class Intake:
         self._note_killed()
         for queue, receiver in list(self._receivers.items()):
             lost = self._killed_counts.get(queue, 0) - known.get(queue, 0)
-            if lost > 0 and receiver.in_hand_count == 0 and receiver.is_open:
+            if lost > 0 and receiver.in_hand_count == self._cut[receiver] and receiver.is_open:
                 _log.warning(
                     "%d dead letters of %s can't be handed over by AMQP; they stay in the broker",
                     lost,
                     queue.destination,
                 )
+                self._cut.pop(receiver, None)
                 self._ahead.close_receiver(self._receivers.pop(queue))
                 self._attach_missing([*self._receivers, queue])
             elif lost > 0:
@@ -245,7 +257,7 @@ class Intake:
         Asks the broker only where one was seen: its count goes through a whole queue.
         """
         if self._management.missing is not None:
-            return ()
+            return self._left_cut()
         self._note_killed()
         queues = [
             queue
@@ -263,7 +275,21 @@ class Intake:
             for queue in queues
         ]
         streams = [one for queue in self._fetches for one in self._fetcher.left_behind(queue)]
-        return (*streams, *self._killed(queues, self._management.ask_all(questions)))
+        killed = self._killed(queues, self._management.ask_all(questions))
+        return (*self._left_cut(), *streams, *killed)
+
+    def _left_cut(self) -> tuple[LeftBehind, ...]:
+        return tuple(
+            LeftBehind(
+                queue.destination,
+                "not_convertible",
+                self._cut[receiver],
+                "BytesMessages that a Core client has compressed: the broker cuts them when it "
+                "converts them to AMQP; read them with a Core client",
+            )
+            for queue, receiver in self._receivers.items()
+            if self._cut[receiver]
+        )
 
     @staticmethod
     def _killed(queues: Sequence[IntakeQueue], answers: Sequence[Answer]) -> Iterator[LeftBehind]:

@@ -55,6 +55,11 @@ _ORIGIN_BYTES_MAX: Final = 2 * 1024
 _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 _ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
 _ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
+# Quirk (Artemis 2.44): the AMQP view of a Core message has its body decompressed and keeps the
+# property. A Core client that gets it back would decompress what is not compressed, and fail.
+_COMPRESSED = b"_AMQ_LARGE_COMPRESSED"
+_CORE_ENCODINGS = frozenset((_COMPRESSED.decode(), "_AMQ_LARGE_SIZE"))
+_BYTES_MESSAGE = amqp.byte(3)
 _STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
 _MARKS = frozenset(
     (
@@ -106,6 +111,27 @@ def _annotations_of(section: bytes | None) -> Mapping[str, bytes]:
 
 
 _remembered_pairs = lru_cache(maxsize=256)(_pairs)
+
+
+def is_cut(message: bytes) -> bool:
+    """Tell whether the broker has cut the body when it converted it to AMQP; never raises.
+
+    Quirk (Artemis 2.44): of a Core BytesMessage that its client has compressed, the AMQP view has
+    the decompressed bytes, but only as many as the compressed ones are.
+
+    Source: Artemis, CoreBytesMessageWrapper.getBodyLength.
+    """
+    if _COMPRESSED not in message:
+        return False
+    try:
+        sections = amqp.split(message)
+        return (
+            _COMPRESSED.decode() in _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
+            and _annotations_of(sections.get(amqp.MESSAGE_ANNOTATIONS)).get("x-opt-jms-msg-type")
+            == _BYTES_MESSAGE
+        )
+    except UndecodableMessage:
+        return False
 
 
 def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:
@@ -467,6 +493,8 @@ def _property_fate(key: bytes) -> int:
         return _LIFE if name == PROPERTY_REDELIVERY_ID else _MARK
     if name.startswith((*_ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in _ACTUAL_EXPIRIES:
         return _DEATH
+    if name in _CORE_ENCODINGS:
+        return _MARK
     return {
         DUPLICATE_ID: _DUPLICATE,
         PROPERTY_ORIGINAL_DUPLICATE_ID: _DUPLICATE_KEPT,
