@@ -163,12 +163,15 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         origin: where all of its messages died; None = the messages tell it themselves. Needed
             where the wire doesn't show it (Classic over AMQP), ignored elsewhere.
         selector: JMS selector of what is read; "" = everything. Only `TakesChosen` sets it.
+        is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
+            read one that is not marked so, because the sidecar writes to it.
     """
 
     destination: Destination
     expires: bool = False
     origin: Destination | None = None
     selector: str = ""
+    is_final: bool = False
 
 
 class Link(Protocol):

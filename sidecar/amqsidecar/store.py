@@ -66,6 +66,7 @@ class StoreTransaction(Protocol):
         sent: Sequence[DueRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
+        replaced: Sequence[int] = (),
     ) -> None:
         """Begin a cycle: its takes, sends and events count when it is finished.
 
@@ -75,6 +76,7 @@ class StoreTransaction(Protocol):
             sent: rows out of `claim_due`.
             events: of this cycle; thrown away if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
+            replaced: numbers of EXHAUSTED rows that are removed when it is finished.
         """
         ...
 

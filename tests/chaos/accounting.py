@@ -104,7 +104,7 @@ def settle(stage: Stage) -> list[JmsMessage]:
 def _left(stage: Stage) -> list[str]:
     queues = (*QUEUES, *stage.pair.dead_letter_queues)
     left = [queue for queue in queues if stage.applications.peer.browse(queue, limit=1)]
-    return left + (["the store"] if stage.sidecar.json_command("status")["total"] else [])
+    return left + (["the store"] if stage.sidecar.unsent() else [])
 
 
 def account(stage: Stage, final: list[JmsMessage]) -> Accounts:

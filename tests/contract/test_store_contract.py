@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
+from amqsidecar.ledger import Ledger
 from amqsidecar.model import acts
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
 from amqsidecar.model.operation import Action
@@ -1049,3 +1050,25 @@ def test_a_kept_exhausted_row_begins_a_new_life(store: Store) -> None:
     (retried,) = store.history("test-000000000001")[-1:]
     assert isinstance(retried, Retried)
     assert retried.reason == "OPS-7"
+
+
+@pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle", "settle_in_doubt"])
+def test_what_is_taken_back_replaces_the_row_that_knew_where_it_lay(store: Store, end: str) -> None:
+    take(store, final_row(1), taken_row(2, due_at_ms=99_000))
+    finish(store, send(store, 1))
+    cycle = store.open().cycle + 1
+    back = final_row(3, is_final=False, state=RowState.EXHAUSTED, redelivery_id="test-000000000001")
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, [back], [], [took(back)], None, [1])
+    assert {row.id: row.in_flight for row in store.list_rows(ALL, 9)} == {1: True, 2: False}
+    with store.transaction() as tx:
+        getattr(tx, end)(cycle)
+
+    left = {"finish_cycle": [2, 3], "undo_cycle": [1, 2], "settle_in_doubt": [1, 2, 3]}[end]
+    assert ids_of(store) == left
+    assert Counter(row.state for row in store.list_rows(ALL, 9)) == {
+        tally.state: tally.count for tally in store.tallies()
+    }
+    if isinstance(store, Ledger):
+        places = {one.is_in_queue: one.count for one in store.exhausted_tallies()}
+        assert places == {row != 3: 1 for row in left if row != 2}

@@ -259,7 +259,7 @@ class Pair:
     def _is_empty(self) -> bool:
         queues = [*(one.queue for one in self.applications), self.dead_letter_queue]
         peer = self.applications[0].peer
-        rest = self.sidecar.json_command("status")["total"]
+        rest = self.sidecar.unsent()
         return rest == 0 and not any(peer.browse(queue) for queue in queues)
 
     def ports_of(self, event: str, key: str) -> list[int]:

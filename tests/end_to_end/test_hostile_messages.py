@@ -106,9 +106,7 @@ def let_work(
         sidecar.start()
         # Why not the depth of the origin: Classic shows at most 400 messages to a browser.
         eventually(
-            lambda: (
-                (harness.depth(queue), sidecar.json_command("status")["total"]) == (left, parked)
-            ),
+            lambda: (harness.depth(queue), sidecar.unsent()) == (left, parked),
             what=f"{left} messages are left behind, {parked} parked, and all others gone",
         )
         assert sidecar.get("/readyz")[0] == 200

@@ -103,7 +103,7 @@ class Stage:
             return (
                 self.peer.browse(self.queue) == []
                 and self.peer.browse("DLQ") == []
-                and sidecar.json_command("status")["total"] == 0
+                and sidecar.unsent() == 0
             )
 
         eventually(is_quiet, every_s=0.3, what="all is sent")
@@ -272,7 +272,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         )
         stage.journal = seen
         eventually(lambda: stage.peer.browse(stage.queue) == [], what="all is consumed")
-        eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
+        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
         eventually(lambda: stage.rows() == sqlite_history(sidecar), what="all is written")
         path = ("--path", str(seen))
         found = sidecar.json_command("journal verify", "--store", *path)

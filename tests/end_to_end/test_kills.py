@@ -147,7 +147,7 @@ class Run:
         )
         final = f"{self.dead_letter_queue}.exhausted"
         self.exhausted = self.peer.consume(final, count=self.always, wait_ms=20_000)
-        eventually(lambda: self.sidecar.json_command("status")["total"] == 0, what="all is sent")
+        eventually(lambda: self.sidecar.unsent() == 0, what="all is sent")
         assert self.sidecar.stop() == 0
         self.exhausted += self.peer.consume(final)
 

@@ -56,7 +56,7 @@ class Dead:
                 lambda: self.sidecar.metric("amqsidecar_exhausted_total") == len(self.sent),
                 what="all are exhausted",
             )
-            eventually(lambda: self.sidecar.json_command("status")["total"] == 0, what="and final")
+            eventually(lambda: self.sidecar.unsent() == 0, what="and final")
             assert self.sidecar.stop() == 0
         self.ids = [str(one.value("amqsidecarRedeliveryId")) for one in self.lying()]
 

@@ -153,7 +153,7 @@ class Run:
         final = f"{self.dead_letter_queue}.exhausted"
         self.exhausted = self.peer.consume(final, count=always, wait_ms=20_000)
         one = self.sidecars[-1]
-        eventually(lambda: one.json_command("status")["total"] == 0, what="all is sent")
+        eventually(lambda: one.unsent() == 0, what="all is sent")
         for sidecar in self.sidecars:
             if sidecar.is_running():
                 assert sidecar.stop() == 0

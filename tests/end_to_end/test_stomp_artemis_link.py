@@ -546,7 +546,7 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
         if now != (0, 0):
             restart_broker()
             eventually(is_done, every_s=0.5, last=lambda _: f"left: {left()}")
-        eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
+        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
         assert sidecar.stop() == 0
         succeeded = consumer.succeeded()
     assert sorted(succeeded) == sorted(wanted)

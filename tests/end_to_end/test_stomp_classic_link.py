@@ -708,7 +708,7 @@ def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
         sidecar.start()
         count = plan.jms + plan.stomp
         consumer.wait_for_successes(count)
-        eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
+        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
         eventually(lambda: sidecar.metric(LEFT_BEHIND) == 1, what="the Map is told")
         assert sidecar.stop() == 0
         succeeded = consumer.succeeded()

@@ -13,6 +13,7 @@ from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.telling import CycleStats
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
@@ -21,6 +22,8 @@ from simulation.rules import DLQ, CountingRules
 from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
 from support.unsynced_store import UnsyncedStore
 from support.virtual_clock import VirtualClock
+
+FINAL = "DLQ.exhausted"
 
 
 class World:
@@ -43,6 +46,7 @@ class World:
         self.blockages = Blockages()
         self.losses = Losses()
         self.gates: Gates | None = None
+        self.keeps_exhausted = False
         self.group_of: GroupOf = no_group
         self.store: UnsyncedStore | None = None
         self.link: MemoryLink | None = None
@@ -70,7 +74,12 @@ class World:
         self.link = link = self.link_type(self.broker)
         link.open("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
-        link.attach([IntakeQueue(queue(DLQ))], 100)
+        finals = FinalQueues()
+        if self.keeps_exhausted:
+            finals.replace([queue(FINAL)])
+            link.attach([IntakeQueue(queue(DLQ)), IntakeQueue(queue(FINAL))], 100)
+        else:
+            link.attach([IntakeQueue(queue(DLQ))], 100)
         judge = Judge(
             self.rules,
             lambda destination: destination.name == DLQ,
@@ -78,19 +87,22 @@ class World:
                 encoding=ENCODING,
                 final_suffix=".exhausted",
                 parks_topics=True,
+                keeps_exhausted=self.keeps_exhausted,
             ),
             random.Random(1).random,
             group_of=self.group_of,
         )
         backlog = BacklogGate(
-            lambda source: link.count(IntakeQueue(source), 1_000_000),
+            lambda source: (
+                0 if finals.covers(source) else link.count(IntakeQueue(source), 1_000_000)
+            ),
             holds=True,
             threshold=self.threshold,
         )
         self.engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=judge,
+            judge=RecallJudge(judge, self.store, finals, ENCODING),
             backlog=backlog,
             clock=self.own_clock,
             limits=self.limits,

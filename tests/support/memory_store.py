@@ -179,6 +179,7 @@ class MemoryTransaction:
         sent: Sequence[DueRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
+        replaced: Sequence[int] = (),
     ) -> None:
         contents = self._contents
         if contents.begun is not None or cycle != contents.cycle + 1:
@@ -186,7 +187,9 @@ class MemoryTransaction:
                 f"cycle {cycle} was begun, but {contents.cycle} is the last finished one"
             )
         rows = {row.id: _storable(row, _TEXTS) for row in taken}
-        contents.begun = Begun(cycle, rows, frozenset(row.id for row in sent), dict(holds or {}))
+        contents.begun = Begun(
+            cycle, rows, frozenset([*(row.id for row in sent), *replaced]), dict(holds or {})
+        )
         if rows:
             contents.next_id = max(contents.next_id, max(rows) + 1)
         if events:
@@ -257,7 +260,11 @@ class MemoryTransaction:
 
     def _settle_sent(self, ids: Sequence[int] | frozenset[int]) -> None:
         rows = self._contents.rows
-        final = {one: row for one in ids if (row := rows[one]).is_final}
+        final = {
+            one: row
+            for one in ids
+            if (row := rows[one]).is_final and row.state is not RowState.EXHAUSTED
+        }
         self._forget(ids)
         for one, row in final.items():
             final_queue = row.decided_queue

@@ -170,6 +170,11 @@ class SidecarProcess:
         assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
+    def unsent(self) -> int:
+        """Return how many messages of the schedule are not exhausted."""
+        status = self.json_command("status")
+        return int(status["total"]) - sum(one["count"] for one in status["exhausted"])
+
     def is_running(self) -> bool:
         """Whether the process runs."""
         return self.process is not None and self.process.poll() is None

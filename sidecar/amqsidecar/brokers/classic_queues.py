@@ -66,6 +66,7 @@ class ClassicQueues:
     Attributes:
         has_changed: queues came or went since the last `expand` or `list_names`.
         deleted: queues that went; the caller clears it.
+        taken_back: final queues that are read on purpose (`IntakeQueue.is_final`).
     """
 
     def __init__(self, place: str, final_suffix: str) -> None:
@@ -82,6 +83,7 @@ class ClassicQueues:
         self._is_listening = False
         self.has_changed = False
         self.deleted: set[Destination] = set()
+        self.taken_back: frozenset[Destination] = frozenset()
 
     def _listen(self, known: Destination | None) -> None:
         """Begin to listen; when this returns, `told` was called for all queues that exist.
@@ -175,6 +177,6 @@ class ClassicQueues:
         if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
             reason = f"can't read {destination}: dead letters are taken from single queues"
             raise QueueRefused(destination.name, reason)
-        if self._is_ours(destination.name):
+        if self._is_ours(destination.name) and destination not in self.taken_back:
             reason = f"won't read {destination}: the sidecar itself writes to it"
             raise QueueRefused(destination.name, reason)

@@ -205,6 +205,8 @@ class OpenWireLink:
         """
         self._live()
         assert self._token_queue is not None, "a link that only looks takes nothing"  # noqa: S101
+        finals = frozenset(intake.destination for intake in queues if intake.is_final)
+        self._queues.taken_back = finals
         self._intake.attach([intake.destination for intake in queues], prefetch)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:

@@ -243,6 +243,8 @@ class StompClassicLink:
         """
         self._live()
         assert self._token_queue is not None, "a link that only looks takes nothing"  # noqa: S101
+        finals = frozenset(intake.destination for intake in queues if intake.is_final)
+        self._queues.taken_back = finals
         with _named_refusals():
             self._wildcards.attach([intake.destination for intake in queues], prefetch)
 

@@ -11,7 +11,7 @@ from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.model.failure import group_number
-from amqsidecar.operations.timeline import describe, tag_of
+from amqsidecar.operations.timeline import describe_all, tag_of
 from amqsidecar.operations.words import clock_time, due, one_line, reason_lines, size
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def show(
         if not story.rows:
             print_line("waits          no longer")
         print_line()
-        for event in story.history:
-            what = one_line(describe(event), 300)
+        for event, said in zip(story.history, describe_all(story.history), strict=True):
+            what = one_line(said, 300)
             print_line(f"{clock_time(event.at_ms)}  {tag_of(event):<20}  {what}".rstrip())
 
 

@@ -62,6 +62,7 @@ class _Cycle:
         now_ms: when it was begun, and what is due by then.
         store: the transaction of the store, until it is kept or given up.
         deliveries, sent: what it takes and what it sends; `resends` in the same order as `sent`.
+        replaced: rows that go when what it takes counts.
         events: what happens with it; `blocked` happens also without it.
         has_ended_another: it writes how the cycle before it ended.
     """
@@ -73,6 +74,7 @@ class _Cycle:
         self.store = ExitStack()
         self.deliveries: list[Delivery] = []
         self.sent: list[DueRow] = []
+        self.replaced: list[int] = []
         self.resends: list[Resend] = []
         self.events: list[AnyEvent] = []
         self.blocked: list[AnyEvent] = []
@@ -273,7 +275,7 @@ class CycleEngine:
                     deliveries = list(takewhile(self._is_no_backlog, deliveries))
                 self._backlog.begin(tx.holds)
                 # Why asked again: what arrived since the cycle began is not due that much earlier.
-                taken, cycle.events = self._decide(deliveries, self._clock.now_ms())
+                taken = self._decide(cycle, deliveries, self._clock.now_ms())
                 cycle.events.extend([sent_event(row, now_ms) for row in cycle.sent])
                 if cycle.blocked:
                     tx.record(cycle.blocked)
@@ -282,7 +284,9 @@ class CycleEngine:
                 if deliveries or cycle.sent:
                     # Why not: what was taken of a backlog by now was so by the other cycle.
                     holds = {} if is_ahead else self._backlog.taken
-                    tx.record_cycle(cycle.number, taken, cycle.sent, cycle.events, holds)
+                    tx.record_cycle(
+                        cycle.number, taken, cycle.sent, cycle.events, holds, cycle.replaced
+                    )
                 cycle.store = stack.pop_all()
         except LinkLost:
             self._backlog.rollback()
@@ -400,13 +404,12 @@ class CycleEngine:
         self._give_back(ahead)
         return True
 
-    def _decide(
-        self, deliveries: Sequence[Delivery], now_ms: int
-    ) -> tuple[list[TakenRow], list[AnyEvent]]:
+    def _decide(self, cycle: _Cycle, deliveries: Sequence[Delivery], now_ms: int) -> list[TakenRow]:
+        """Return the rows of what a cycle takes; adds events and replaced rows to it."""
         taken: list[TakenRow] = []
-        events: list[AnyEvent] = []
         if not deliveries:
-            return taken, events
+            return taken
+        events = cycle.events
         row_id = self._store.allocate_ids(len(deliveries))
         judge, uid = self._judge.judge, self._uid
         is_backlog = self._backlog.is_backlog
@@ -414,9 +417,11 @@ class CycleEngine:
             verdict = judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog(delivery.source))
             if verdict.row is not None:
                 taken.append(verdict.row)
+            if verdict.replaces is not None:
+                cycle.replaced.append(verdict.replaces)
             events.extend(verdict.events)
             row_id += 1
-        return taken, events
+        return taken
 
     def _resend(self, row: DueRow) -> Resend:
         return Resend(

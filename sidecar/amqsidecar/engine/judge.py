@@ -99,10 +99,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         row: what the schedule keeps; None = it is discarded.
         events: what happened, in order.
+        replaces: number of the row that goes when this one counts; None = none does.
     """
 
     row: TakenRow | None
     events: tuple[AnyEvent, ...]
+    replaces: int | None = None
 
 
 class Judging(Protocol):

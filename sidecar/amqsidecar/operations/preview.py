@@ -280,8 +280,8 @@ def _notes(
         )
     if in_queue:
         notes.append(
-            f"{in_queue} more lie in their final dead-letter queue and are left there: move them "
-            "in the broker's console; with redelivery.exhausted: keep the next ones stay here, "
+            f"{in_queue} more lie in their final dead-letter queue and are left there: start the "
+            "sidecar with redelivery.exhausted=keep, which takes them back into the schedule, "
             "where this works"
         )
     if final and action is Action.RETRY:

@@ -56,8 +56,20 @@ class IntakeKeeper:
         self._told_refused: dict[str, str] = {}
         self._told_problem = ""
 
-    def look(self, link: Link, names: IntakeNames, prefetch: int) -> tuple[LeftBehind, ...]:
+    def look(
+        self,
+        link: Link,
+        names: IntakeNames,
+        prefetch: int,
+        finals: Sequence[IntakeQueue] = (),
+    ) -> tuple[LeftBehind, ...]:
         """Look for queues, let the link read them, and return what stays in them, and why.
+
+        Args:
+            link: the link.
+            names: told of dead-letter queues that are read.
+            prefetch: see `Link.attach`.
+            finals: final dead-letter queues that are read besides.
 
         Raises:
             QueueRefused: a named queue can't be read, and this is the first look.
@@ -79,6 +91,8 @@ class IntakeKeeper:
             names.replace(wanted)
         refused_queues = self._attach(link, list(wanted), prefetch)
         self._has_looked = True
+        if finals:
+            refused_queues = self._attach(link, [*wanted, *finals], prefetch)
         left_behind = tuple(
             LeftBehind(one.destination, REFUSED, _count(link, one), words, at_least=True)
             for one, words in refused_queues.items()

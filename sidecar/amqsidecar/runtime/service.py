@@ -38,11 +38,14 @@ from amqsidecar.engine.judge import (
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.engine.origin import TrueOrigin, named_origin
+from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.engine.telling import Observer
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
-from amqsidecar.model.schedule import StoreState
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.schedule import ExhaustedTally, StoreState
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
@@ -213,6 +216,7 @@ class Service:
         self._attempts = Attempts(
             self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
         )
+        self._finals = FinalQueues()
         self._is_up = False
         self._tokens = TokenWatch(accepts_orphans=settings.accepts_orphans)
         self._left_behind: tuple[LeftBehind, ...] = ()
@@ -390,10 +394,23 @@ class Service:
 
     def _look_for_queues(self, link: Link, names: IntakeNames, backlog: BacklogGate) -> None:
         prefetch = self._settings.prefetch or 2 * self._max_messages(link)
-        items = self._intake.look(link, names, prefetch)
+        items = self._intake.look(link, names, prefetch, self._finals_to_read())
         for queue in queues_read(link, names):
             backlog.meet(queue)
         self._tell_left_behind(items)
+
+    def _finals_to_read(self) -> list[IntakeQueue]:
+        """Return the final queues of ours in which messages lie that are to be kept here."""
+        store = self._store
+        places: Sequence[ExhaustedTally] = (
+            store.exhausted_tallies() if isinstance(store, Ledger) else []
+        )
+        lying = [one.queue for one in places if one.is_in_queue]
+        queues = [parse_destination(name) for name in dict.fromkeys(lying)]
+        suffix, keeps = self._settings.final_suffix, self._settings.keeps_exhausted
+        ours = [one for one in queues if keeps and one.name.endswith(suffix)]
+        self._finals.replace(ours)
+        return [IntakeQueue(one, is_final=True) for one in ours]
 
     def _look_for_tokens(self, link: Link, state: StoreState | None) -> None:
         if self._store is not None and state is not None:
@@ -428,7 +445,7 @@ class Service:
         is_classic = link.description.kind is BrokerKind.CLASSIC
         names = IntakeNames(link.description.kind)
         backlog = BacklogGate(
-            lambda source: link.count(IntakeQueue(source), 1_000_000_000),
+            lambda source: self._count(link, source),
             holds=settings.holds_backlog,
             threshold=settings.backlog_threshold,
             count_limit=CLASSIC_COUNT_LIMIT if is_classic else None,
@@ -438,7 +455,9 @@ class Service:
         engine = CycleEngine(
             link=link,
             store=store,
-            judge=self._make_judge(link, names),
+            judge=RecallJudge(
+                self._make_judge(link, names), store, self._finals, link.description.encoding
+            ),
             backlog=backlog,
             clock=self._clock,
             limits=Limits(max_taken=bound, max_sent=bound),
@@ -451,6 +470,12 @@ class Service:
             adopts_tokens=settings.accepts_orphans,
         )
         return engine, names, backlog
+
+    def _count(self, link: Link, source: Destination) -> int:
+        """Return how many messages of a dead-letter queue may be backlog."""
+        if self._finals.covers(source):
+            return 0
+        return link.count(IntakeQueue(source), 1_000_000_000)
 
     def _make_judge(self, link: Link, names: IntakeNames) -> Judge:
         is_classic = link.description.kind is BrokerKind.CLASSIC

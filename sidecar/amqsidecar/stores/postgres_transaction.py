@@ -215,6 +215,7 @@ class PostgresTransaction:
         sent: Sequence[DueRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
+        replaced: Sequence[int] = (),
     ) -> None:
         """Begin a cycle: its takes, sends and events count when it is finished.
 
@@ -224,6 +225,7 @@ class PostgresTransaction:
             sent: rows out of `claim_due`.
             events: of this cycle; thrown away if it is undone.
             holds: how many dead letters of a source it took out of the backlog.
+            replaced: numbers of EXHAUSTED rows that are removed when it is finished.
         """
         database, finished = self._database, self._finished_cycle
         database.expect(
@@ -231,7 +233,7 @@ class PostgresTransaction:
             f"cycle {cycle} was begun, but {finished} is the last finished one",
         )
         sent_ids = [row.id for row in sent]
-        self._lock_at_rest(sent_ids)
+        self._lock_at_rest([*sent_ids, *replaced])
         if not self._has_exhausted:
             taken = [as_older(row) for row in taken]
         if taken:
@@ -259,6 +261,11 @@ class PostgresTransaction:
                 tally[tally_name(sent_row.destination), _EXHAUSTED] += 1
                 counts.add_rows(sent_row.destination, _EXHAUSTED, sent_row.cause_group, 1)
                 counts.add_exhausted(sent_row.destination, sent_row.queue, True, 1)
+        for row_id in set(replaced) & self._locked.keys():
+            known = self._locked[row_id]
+            tally[tally_name(known.destination), _EXHAUSTED] -= 1
+            counts.add_rows(known.destination, _EXHAUSTED, known.cause_group, -1)
+            counts.add_exhausted(known.destination, known.queue, known.is_final, -1)
         removed_ids = sorted(set(sent_ids) - set(final_ids)) if final_ids else sent_ids
         packed = counts.packed()
         block = self._write_block(events)
@@ -267,7 +274,7 @@ class PostgresTransaction:
             "add_unfinished",
             cycle=cycle,
             taken=[row.id for row in taken],
-            sent=removed_ids,
+            sent=[*removed_ids, *replaced],
             final=final_ids,
             **_tally_values(tally, "tally_"),
             hold_sources=[pg_text(source) for source in holds],

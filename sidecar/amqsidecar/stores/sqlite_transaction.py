@@ -164,6 +164,7 @@ class SqliteTransaction:
         sent: Sequence[DueRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
+        replaced: Sequence[int] = (),
     ) -> None:
         """Begin a cycle: its takes, sends and events count when it is finished.
 
@@ -173,6 +174,7 @@ class SqliteTransaction:
             sent: rows out of `claim_due`.
             events: of this cycle; thrown away if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
+            replaced: numbers of EXHAUSTED rows that are removed when it is finished.
         """
         database = self._database
         with database.mapped("be written"):
@@ -194,7 +196,9 @@ class SqliteTransaction:
                     len(taken),
                     len(sent),
                     pack_runs(runs_of(row.id for row in taken)),
-                    pack_runs(runs_of(row.id for row in sent if not row.is_final)),
+                    pack_runs(
+                        runs_of(chain((row.id for row in sent if not row.is_final), replaced))
+                    ),
                     pack_deltas(
                         TallyDelta(
                             words[destination],

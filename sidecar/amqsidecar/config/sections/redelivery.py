@@ -43,7 +43,8 @@ class RedeliveryOptions(Section):
         ExhaustedChoice.QUEUE,
         "Where messages go that the rules redeliver no more: `queue` = to their final dead-letter "
         "queue, as the broker's rules say; the schedule keeps ids, group and history. `keep` = "
-        "they stay in the schedule, with their bodies. Both are shown as exhausted until a person "
-        "acts on them.",
+        "they stay in the schedule, with their bodies, where all actions work on them; what lies "
+        "in final queues whose name ends with `redelivery.final_suffix` is taken back. Both are "
+        "shown as exhausted until a person acts on them.",
         why="the broker's rules name that queue",
     )

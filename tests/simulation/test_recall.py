@@ -1,0 +1,184 @@
+"""What lies in a final queue is taken back into the schedule exactly once, whatever happens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.engine.crash_points import NAMES
+from amqsidecar.errors import LinkLost
+from amqsidecar.model import acts
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import Held
+from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from simulation.world import DLQ, FINAL, World
+from support.memory_broker import Killed, StoredMessage
+
+ALL = RowFilter()
+COUNT = 25
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+def exhaust(world: World, count: int = COUNT) -> None:
+    """Let messages die until they lie in the final queue."""
+    for number in range(count):
+        world.die(f"m{number:02}")
+    for _ in range(2):
+        world.run(60)
+        world.die_again("orders")
+    world.run(60)
+    assert sorted(world.bodies(FINAL)) == bodies(count)
+
+
+def bodies(count: int = COUNT) -> list[str]:
+    return [f"m{number:02}" for number in range(count)]
+
+
+def keep(world: World) -> None:
+    """Start the sidecar anew with `redelivery.exhausted: keep`."""
+    world.kill()
+    world.keeps_exhausted = True
+    world.start()
+
+
+def rows_of(world: World) -> list[RowView]:
+    assert world.store is not None
+    return world.store.list_rows(ALL, 1_000)
+
+
+def kept(world: World) -> list[str]:
+    assert world.store is not None
+    found = [world.store.message(row.id) for row in rows_of(world)]
+    return sorted(body.decode() for body in found if body is not None)
+
+
+def test_all_is_taken_back_with_what_was_known_of_it_and_lives_again(world: World) -> None:
+    exhaust(world)
+    before = {row.redelivery_id: row for row in rows_of(world)}
+    assert all(row.is_in_final_queue for row in before.values())
+    keep(world)
+    world.run(60)
+
+    assert world.bodies(FINAL) == []
+    assert kept(world) == bodies()
+    for row in rows_of(world):
+        known = before.pop(row.redelivery_id)
+        assert (row.state, row.is_final, row.goes_to) == (
+            RowState.EXHAUSTED,
+            False,
+            "queue://orders",
+        )
+        assert (row.final_queue, row.received_at_ms) == (known.final_queue, known.received_at_ms)
+        assert (row.rule, row.cause_group) == (known.rule, known.cause_group)
+    assert before == {}
+    assert world.store is not None
+    (place,) = world.store.exhausted_tallies()
+    assert (place.is_in_queue, place.count) == (False, COUNT)
+    (told,) = world.store.history(rows_of(world)[0].redelivery_id)[-1:]
+    assert isinstance(told, Held)
+
+    world.store.act(ALL, acts.retry(world.clock.now_ms(), "ann", "mended"))
+    world.run(60)
+    assert sorted(world.bodies("orders")) == bodies()
+    assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
+    assert rows_of(world) == []
+
+
+def test_what_others_put_there_is_kept_and_what_names_no_origin_is_parked(world: World) -> None:
+    exhaust(world, 1)
+    world.broker.die(FINAL, StoredMessage(b"foreign"), queue("orders"))
+    world.broker.queue(FINAL).append(StoredMessage(b"of nowhere"))
+    keep(world)
+    world.run(20)
+
+    assert kept(world) == ["foreign", "m00", "of nowhere"]
+    states = [(row.state, row.destination) for row in rows_of(world)]
+    assert states == [
+        (RowState.EXHAUSTED, "queue://orders"),
+        (RowState.EXHAUSTED, "queue://orders"),
+        (RowState.PARKED, f"queue://{FINAL}"),
+    ]
+
+
+@pytest.mark.parametrize("point", NAMES)
+def test_killed_at_each_crash_point_nothing_is_lost_or_doubled(world: World, point: str) -> None:
+    exhaust(world)
+    hits: list[str] = []
+
+    def crash_at(name: str) -> bool:
+        if name != point or len(hits) == 8:
+            return False
+        hits.append(name)
+        return True
+
+    world.crash_at = crash_at
+    keep(world)
+    go_on(world, lambda: not world.broker.count(FINAL))
+    world.crash_at = lambda _name: False
+    world.run(9)
+    assert kept(world) == bodies()
+    assert len(rows_of(world)) == COUNT
+    assert hits or point in ("sent", "committing")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
+    world: World, seed: int
+) -> None:
+    """A person turns keeping on and off, gives up and retries; processes die, links are lost."""
+    chance = random.Random(seed)
+    exhaust(world)
+    world.crash_at = lambda _name: chance.random() < 0.02
+    world.broker.commit_fault = lambda: (
+        chance.choice(["lost_before", "lost_after"]) if chance.random() < 0.05 else None
+    )
+    for _ in range(30):
+        restart(world, keeps=chance.random() < 0.6)
+        assert world.store is not None
+        now_ms = world.clock.now_ms()
+        act = chance.choice([acts.retry(now_ms, "ann"), acts.cancel(now_ms, "ann", ".exhausted")])
+        ids = tuple(row.id for row in rows_of(world) if chance.random() < 0.3)
+        world.store.act(RowFilter(ids=ids), act)
+        go_on(world, lambda: chance.random() < 0.2)
+    world.crash_at = lambda _name: False
+    world.broker.commit_fault = lambda: None
+    restart(world, keeps=True)
+    world.run(100)
+
+    assert world.bodies(FINAL) == world.bodies(DLQ) == []
+    assert sorted(kept(world) + world.bodies("orders")) == bodies()
+    assert len(rows_of(world)) == len(kept(world))
+
+
+def restart(world: World, *, keeps: bool) -> None:
+    world.kill()
+    world.keeps_exhausted = keeps
+    while True:
+        try:
+            world.start()
+        except (Killed, LinkLost):
+            world.kill()
+        else:
+            return
+
+
+def go_on(world: World, is_over: Callable[[], bool]) -> None:
+    """Let the sidecar turn, and start again whenever it dies or loses its link."""
+    for _ in range(300):
+        if is_over():
+            return
+        try:
+            world.run(1)
+        except (Killed, LinkLost):
+            restart(world, keeps=world.keeps_exhausted)
+    raise AssertionError("it does not get there")
