@@ -389,7 +389,7 @@ def test_a_takeover_is_over_with_the_first_start(tmp_path: Path) -> None:
 def test_a_clock_that_is_set_back_blocks_no_destination_until_it_has_caught_up(
     tmp_path: Path,
 ) -> None:
-    """Rows keep the due times that they were given; a person can make them due."""
+    """What waited there goes when it would have gone, too."""
     world = started(tmp_path)
     world.clock.advance(10_000_000)
     world.broker.unroutable.add("orders")
@@ -398,9 +398,9 @@ def test_a_clock_that_is_set_back_blocks_no_destination_until_it_has_caught_up(
     world.broker.unroutable.clear()
     world.clock.jump(-3_600_000)
     world.die("b")
-    run_until(world, lambda: world.bodies("orders") == ["b"])
-    world.store.act(ALL, acts.retry(world.clock.now_ms(), "someone"))
-    run_until(world, lambda: world.bodies("orders") == ["b", "a"])
+    set_ms = world.clock.current_ms
+    run_until(world, lambda: sorted(world.bodies("orders")) == ["a", "b"])
+    assert world.clock.current_ms - set_ms < 3_600_000
     world.kill()
 
 
