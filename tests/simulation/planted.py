@@ -191,17 +191,12 @@ def delay_counts_from_the_begin_of_the_cycle(patch: Patch) -> None:
     """Was so until the simulation found it."""
     decide = CycleEngine._decide
 
-    def early(engine: CycleEngine, deliveries: Sequence[Delivery], _now_ms: int) -> Any:
-        return decide(engine, deliveries, engine.begun_ms)
-
-    begin = CycleEngine._begin
-
-    def remember(engine: CycleEngine, cycle: Any, *values: Any, **named: Any) -> None:
-        engine.begun_ms = cycle.now_ms
-        begin(engine, cycle, *values, **named)
+    def early(
+        engine: CycleEngine, cycle: Any, deliveries: Sequence[Delivery], _now_ms: int
+    ) -> Any:
+        return decide(engine, cycle, deliveries, cycle.now_ms)
 
     patch.setattr(CycleEngine, "_decide", early)
-    patch.setattr(CycleEngine, "_begin", remember)
 
 
 def count_is_not_raised(patch: Patch) -> None:
@@ -231,9 +226,9 @@ def events_are_written_after_the_cycle(patch: Patch) -> None:
     record, succeed = MemoryTransaction.record_cycle, CycleEngine._succeed
 
     def record_without(
-        tx: MemoryTransaction, cycle: int, taken: Any, sent: Any, events: Any, holds: Any = None
+        tx: MemoryTransaction, cycle: int, taken: Any, sent: Any, events: Any, *others: Any
     ) -> None:
-        record(tx, cycle, taken, sent, [], holds)
+        record(tx, cycle, taken, sent, [], *others)
         tx._medium.left_out = list(events)
 
     def succeed_and_record(engine: CycleEngine, *values: Any) -> None:
@@ -410,7 +405,9 @@ def suspects_are_parked_at_once(patch: Patch) -> None:
 
 
 def final_ones_go_home(patch: Patch) -> None:
-    patch.setattr(Judge, "_final", lambda _judge, decided, _source: decided)
+    patch.setattr(
+        "amqsidecar.engine.judge.final_destination", lambda decision, *_: decision.destination
+    )
 
 
 def refused_commit_is_unexpected(patch: Patch) -> None:

@@ -151,8 +151,9 @@ def test_rows_of_another_encoding_do_not_block_a_destination(tmp_path: Path) -> 
     for number in range(5):
         world.die(f"old{number}")
     run_until(world, lambda: world.store.count_rows(ALL))
-    settings = world.engine._judge._settings
-    world.engine._judge._settings = msgspec.structs.replace(settings, encoding="other/1")
+    judge = world.engine._judge._judge
+    settings = judge._settings
+    judge._settings = msgspec.structs.replace(settings, encoding="other/1")
     world.link.description = BrokerDescription(BrokerKind.CLASSIC, "", "other/1")
     for number in range(5):
         world.die(f"new{number}")
