@@ -191,9 +191,7 @@ def delay_counts_from_the_begin_of_the_cycle(patch: Patch) -> None:
     """Was so until the simulation found it."""
     decide = CycleEngine._decide
 
-    def early(
-        engine: CycleEngine, cycle: Any, deliveries: Sequence[Delivery], _now_ms: int
-    ) -> Any:
+    def early(engine: CycleEngine, cycle: Any, deliveries: Sequence[Delivery], _now_ms: int) -> Any:
         return decide(engine, cycle, deliveries, cycle.now_ms)
 
     patch.setattr(CycleEngine, "_decide", early)
