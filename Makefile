@@ -48,11 +48,12 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
-	$(PYTEST) tests/unit tests/tidy tests/simulation tests/fuzz
+	$(PYTEST) --numprocesses 2 --dist worksteal tests/unit tests/tidy tests/simulation tests/fuzz
 
 .PHONY: test
 test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	$(PYTEST) --numprocesses 2 --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
+	@# Why more than processors: these tests wait for brokers most of the time.
+	$(PYTEST) --numprocesses 4 --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
 	$(PYTEST) tests/pipeline tests/bench tests/chaos tests/soak
 
 .PHONY: kubernetes
