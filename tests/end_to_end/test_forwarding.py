@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import pytest
 
+from amqsidecar.brokers.artemis_management import Question
 from support.brokers import ArtemisBroker, Broker
 from support.jms_message import JmsMessage
 from support.jms_peer import JmsPeer
+from support.purge import manage_artemis
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
 from support.stomp_peer import StompPeer
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -160,6 +163,28 @@ def test_what_an_application_sent_on_begins_a_life_of_its_own(
     assert redelivered.body == sent.body
     assert attached.history(first_life) == ["received", "scheduled", "resent"]
     assert attached.history(second_life)[:3] == ["received", "scheduled", "resent"]
+
+
+@pytest.mark.parametrize("attached", ["artemis over AMQP"], indirect=True)
+def test_what_the_broker_moves_back_out_of_a_final_queue_begins_a_new_life(
+    attached: Attached, queue: str
+) -> None:
+    """Else its next failure would exhaust it at once."""
+    assert isinstance(attached.broker, ArtemisBroker)
+    peer = attached.peer("qpid")
+    died_once(peer, queue, queue)
+    *_, last = peer.fail(queue, messages=1, deliveries=2)
+    first_life = str(last.value("amqsidecarRedeliveryId"))
+    assert int(last.value("amqsidecarRedeliveryCount")) == 2
+    move = ("moveMessages", (f"amqsidecarRedeliveryId = '{first_life}'", queue))
+    question = Question("queue.DLQ.exhausted", *move)
+    eventually(lambda: manage_artemis(attached.broker, question) == 1, what="it is moved back")
+
+    _, redelivered = peer.fail(queue, messages=1, deliveries=2)
+
+    assert redelivered.value("amqsidecarRedeliveryId") != first_life
+    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
+    assert attached.history(first_life).count("returned") == 2
 
 
 @pytest.mark.parametrize("attached", WIRES, indirect=True)

@@ -225,3 +225,26 @@ def test_a_killed_broker_with_non_persistent_messages_doubles_none(
     found, all_sent = ids(received), ids(kept) + ids(fleeting)
     assert not found - all_sent
     assert not ids(kept) - found
+
+
+@pytest.mark.postgres
+def test_a_killed_broker_beside_postgresql_loses_and_doubles_nothing(
+    broker: ArtemisBroker, policy: Path, postgres_url: str, unique: str, tmp_path: Path
+) -> None:
+    """The commit that the broker did not answer is settled by the token, from the database."""
+    peer = JmsPeer.of(broker, "qpid")
+    sent = peer.produce(unique, "Text", count=4 * MESSAGES)
+    peer.fail(unique, "reject", messages=len(sent))
+    sets = (*OPTIONS, f"store.url={postgres_url}", "store.lease_s=2")
+    with SidecarProcess(tmp_path, broker.amqp_url, policy=policy, sets=sets) as sidecar:
+        sidecar.start()
+        for resent in (MESSAGES, 2 * MESSAGES):
+            eventually(
+                lambda least=resent: sidecar.metric("amqsidecar_resent_total") >= least,
+                what="messages go out",
+            )
+            broker.kill()
+            broker.start()
+        received = peer.consume(unique, count=len(sent), wait_ms=60_000)
+        received += peer.consume(unique)
+    assert ids(received) == ids(sent)
