@@ -392,10 +392,38 @@ def test_what_would_be_copied_is_a_persons_to_decide(tmp_path: Path) -> None:
     }
 
 
-def test_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None:
-    """The plugin redelivers it while the owner is there; the sidecar leaves it to a person."""
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_died_in_a_temporary_queue_returns_to_its_owner(version: str, tmp_path: Path) -> None:
+    """As with the plugin; but it is not lost when the owner is gone: it waits for a person."""
     with ExitStack() as stack:
-        side = beside(stack, tmp_path, CLASSIC_5, "openwire", COMPOSITES)
+        side = beside(stack, tmp_path, version, "openwire", COMPOSITES)
+        with StompPeer(side.broker.ports["STOMP_PORT"]) as owner:
+            owner.subscribe("/temp-queue/answers")
+            owner.send("/temp-queue/answers", {}, b"an answer")
+            for _ in range(DEATHS):
+                owner.nack(owner.receive())
+            again = owner.receive()
+            assert again.body == b"an answer"
+            assert again.headers["amqsidecarRedeliveryCount"] == str(DEATHS)
+            assert side.sidecar.stop() == 0
+            owner.nack(again)
+        side.sidecar.start()
+        [row] = eventually(lambda: side.sidecar.json_command("list")["rows"], what="it is taken")
+        blocked = eventually(
+            lambda: [
+                one for one in side.sidecar.log_lines() if one["event"] == "destination_blocked"
+            ],
+            what="the log says that it can't be sent",
+        )
+        assert "DestinationDoesNotExist" in blocked[0]["reason"]
+        side.sidecar.run_command("redirect", str(row["id"]), "--to", "elsewhere")
+        assert [one.body for one in side.peer.consume("elsewhere", count=1)] == ["an answer"]
+
+
+def test_over_stomp_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None:
+    """The sidecar says so, whether the owner is there or not."""
+    with ExitStack() as stack:
+        side = beside(stack, tmp_path, CLASSIC_5, "stomp", COMPOSITES)
         owner = stack.enter_context(StompPeer(side.broker.ports["STOMP_PORT"]))
         owner.subscribe("/temp-queue/answers")
         owner.send("/temp-queue/answers", {}, b"an answer")
@@ -408,7 +436,7 @@ def test_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None:
             ],
             what="the log says that it can't be sent",
         )
-        assert "is temporary" in blocked[0]["reason"]
+        assert "only to lasting destinations" in blocked[0]["reason"]
         side.sidecar.run_command("redirect", str(row["id"]), "--to", "elsewhere")
         assert [one.body for one in side.peer.consume("elsewhere", count=1)] == ["an answer"]
 

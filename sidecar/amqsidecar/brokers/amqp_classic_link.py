@@ -406,7 +406,10 @@ class AmqpClassicLink:
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""
         if destination.is_temporary:
-            return f"{destination} is temporary: it is gone with the connection that made it"
+            return (
+                f"{destination} is temporary: over AMQP to Classic the sidecar sends "
+                "only to lasting destinations; redirect the message to one"
+            )
         if not {"*", ">", ",", "?"}.isdisjoint(destination.name):
             return f"{destination} is no name of one destination to Classic"
         return None

@@ -456,9 +456,12 @@ class OpenWireLink:
         return takes(self._endpoint, self._clock, destination)
 
     def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
-        if destination.is_temporary:
-            return f"{destination} is temporary: it is gone with the connection that made it"
+        """Return why a send would get lost, or hold us up; Classic creates every lasting one.
+
+        Classic refuses what is sent to a temporary one whose owner is gone.
+
+        Source: AbstractRegion.addDestination, DestinationDoesNotExistException.
+        """
         return self._rooms.problem(destination, self._takes)
 
     def discover(self) -> tuple[IntakeQueue, ...]:

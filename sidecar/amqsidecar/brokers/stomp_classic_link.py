@@ -545,7 +545,10 @@ class StompClassicLink:
     def route_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
         if destination.is_temporary:
-            return f"{destination} is temporary: it is gone with the connection that made it"
+            return (
+                f"{destination} is temporary: over STOMP to Classic the sidecar sends "
+                "only to lasting destinations; redirect the message to one"
+            )
         return self._rooms.problem(destination, self._takes)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
