@@ -18,8 +18,8 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryRules,
 )
 from oracle.whole_compare import compare
-from oracle.whole_configuration import Configuration, generate
-from oracle.whole_run import CONSUMED, Side, Story
+from oracle.whole_configuration import COPIED, Configuration, copy_of, generate
+from oracle.whole_run import CONSUMED, PARKED, Side, Story
 from support.jms_message import Delivery, JmsMessage
 
 QUEUE, DEAD = "bills.eu", "ActiveMQ.DLQ"
@@ -192,6 +192,31 @@ def test_row_16_explains_what_never_reaches_a_queue_and_nothing_else() -> None:
     assert compare(configuration, plugin, sidecar).faults
     story.deliveries.append(again)
     assert compare(to_topic, plugin, sidecar).faults
+
+
+def test_row_26_explains_what_is_parked_and_what_is_forwarded_again_and_nothing_else() -> None:
+    """A message that is neither sent nor parked is a fault, and so is any other second copy."""
+    configuration, plugin, sidecar = _sides()
+    origin, parked = plugin.stories[QUEUE, "m0"], sidecar.stories[QUEUE, "m0"]
+    first, job = parked.deliveries[0], origin.deliveries[-1]
+    parked = Story([first], [PARKED])
+    copies, copy = Story([first, job], [CONSUMED, CONSUMED]), Story([first], [CONSUMED])
+
+    def found() -> tuple[dict[str, int], int]:
+        """Return rows and faults of the composite and of the queue to which it forwards."""
+        names = [(COPIED, "m0"), (copy_of(COPIED), "m0")]
+        stories = [dict(zip(names, one, strict=True)) for one in ((origin, copies), (parked, copy))]
+        sides = [
+            replace(one, stories=two) for one, two in zip((plugin, sidecar), stories, strict=True)
+        ]
+        report = compare(configuration, *sides)
+        return dict(report.documented), len(report.faults)
+
+    assert found() == ({"26": 2}, 0)
+    parked.ends.clear()
+    assert found()[0] == {"26": 1}
+    _property("scheduledJobId", ["String", "other"])(copies)
+    assert found()[0] == {}
 
 
 @pytest.mark.parametrize(("delay_ms", "is_possible"), [(901, True), (899, False), (1101, False)])

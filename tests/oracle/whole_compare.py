@@ -5,7 +5,7 @@ The numbers are those of the table in `sidecar/amqsidecar/policy/README.md`.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import combinations, cycle, pairwise
 from typing import Any
@@ -15,8 +15,8 @@ from amqsidecar.model.destination import queue
 from amqsidecar.policy.classic_rules import DiscardingDeadLetterStrategy
 from amqsidecar.policy.dead_letter_decider import find_dead_letter_queue
 from amqsidecar.policy.redelivery_policy import DelayTable
-from oracle.whole_configuration import PERSISTED, Configuration
-from oracle.whole_run import CONSUMED, Side, Story
+from oracle.whole_configuration import COPIED, FILTERED, PERSISTED, Configuration, copy_of
+from oracle.whole_run import CONSUMED, PARKED, Side, Story
 from support.jms_message import Delivery, JmsMessage
 
 FINAL_SUFFIX = ".exhausted"
@@ -35,6 +35,7 @@ class Case:
 
     Attributes:
         plugin, sidecar: what became of it with the plugins, and with the sidecar.
+        forwarded_jobs: ids of the plugins' redeliveries to the composite that forwards to `queue`.
     """
 
     configuration: Configuration
@@ -43,6 +44,7 @@ class Case:
     sent: tuple[JmsMessage, JmsMessage]
     plugin: Story
     sidecar: Story
+    forwarded_jobs: Set[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.test_id} in {self.queue}"
@@ -79,6 +81,7 @@ def compare(configuration: Configuration, plugin: Side, sidecar: Side) -> Report
             (plugin.sent[test_id], sidecar.sent[test_id]),
             story,
             sidecar.stories[name, test_id],
+            _forwarded_jobs(plugin, name, test_id),
         )
         report.messages += 1
         report.deliveries += len(story.deliveries)
@@ -94,6 +97,16 @@ def compare(configuration: Configuration, plugin: Side, sidecar: Side) -> Report
         else:
             report.faults += [f"{case}: {one}" for one in differences]
     return report
+
+
+def _forwarded_jobs(plugin: Side, name: str, test_id: str) -> Set[str]:
+    """Return the ids of the redeliveries to a composite that also forwards to this queue."""
+    [origin] = [one for one in (COPIED, FILTERED) if copy_of(one) == name] or [None]
+    if origin is None:
+        return frozenset()
+    story = plugin.stories[origin, test_id]
+    again = story.deliveries[len(first_round(story)) :]
+    return {_mark(one)[1] for one in again}
 
 
 # Rounds: one of the broker's, in which the client may try several times by itself.
@@ -307,4 +320,21 @@ def _row_20(case: Case) -> tuple[Case, Sequence[str]] | None:
     return case, fields
 
 
-ROWS: Mapping[str, Row] = {"4": _row_4, "11": _row_11, "16": _row_16, "20": _row_20}
+def _row_26(case: Case) -> tuple[Case, Sequence[str]] | None:
+    """A composite forwards each redelivery: the sidecar parks instead, the plugins copy again."""
+    first, again = first_round(case.plugin), case.plugin.deliveries
+    if case.queue == COPIED and case.sidecar.ends == [PARKED] and len(again) > len(first):
+        return replace(case, plugin=Story(first), sidecar=Story(case.sidecar.deliveries)), ()
+    once = [one for one in again if _mark(one)[1] not in case.forwarded_jobs]
+    if len(once) == len(again) or case.plugin.ends != [CONSUMED] * len(again):
+        return None
+    return replace(case, plugin=Story(once, [CONSUMED] * len(once))), ()
+
+
+ROWS: Mapping[str, Row] = {
+    "4": _row_4,
+    "11": _row_11,
+    "16": _row_16,
+    "20": _row_20,
+    "26": _row_26,
+}

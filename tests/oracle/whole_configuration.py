@@ -39,6 +39,11 @@ IDLE = "idle.orders"
 """A queue without a consumer: what has a short time to live expires in it."""
 VIRTUAL_TOPIC = "topic://VirtualTopic.news"
 VIRTUAL_QUEUES = ("Consumer.A.VirtualTopic.news", "Consumer.B.VirtualTopic.news")
+COPIED, FILTERED, UNMATCHED, FORWARDED = (
+    f"Composite.{name}" for name in ("copied", "filtered", "unmatched", "forwarded")
+)
+"""Composite queues: what is sent there also goes, or goes instead, to the queue `copy_of` names."""
+COMPOSITES = (COPIED, FILTERED, UNMATCHED, FORWARDED)
 PERSISTED = "counted"
 """A queue whose `policyEntry` says `persistJMSRedelivered`."""
 JOBS = "jobs"
@@ -48,7 +53,7 @@ DEAD_TOPICS = "DeadTopic."
 
 PATTERNS = (
     *("orders.eu", "stock", "a.b", "pay$(x)+[1]", PERSISTED),
-    *("orders.*", "*.eu", "*.us.*", "a.*.c", "Consumer.*.VirtualTopic.>", "*.*"),
+    *("orders.*", "*.eu", "*.us.*", "a.*.c", "Consumer.*.VirtualTopic.>", "*.*", "Composite.*"),
     *("orders.>", "bills.>", "a.>", "Caf\u00e9.>", "Consumer.>", ">"),
     *("stock,a.b", "bills.eu,queue://orders.us", "orders.eu.late,topic://news"),
 )
@@ -79,11 +84,13 @@ class Consumer:
     Attributes:
         how: rollback, recover or listener.
         max_redeliveries: of its own `RedeliveryPolicy`, which counts before the broker's.
+        fails: False = never, whatever the messages say.
     """
 
     queue: str
     how: str
     max_redeliveries: int
+    fails: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class Configuration:
 
     Attributes:
         plugins, destination_policy: XML, see `classic_xml`.
+        interceptors: children of `<virtualDestinations>`, on both brokers.
         rules: what the file says, as the sidecar reads it.
         consumers: one for each queue but the idle one.
         messages: as `JmsPeer.produce_each` takes them.
@@ -102,6 +110,7 @@ class Configuration:
     version: str
     plugins: str
     destination_policy: str
+    interceptors: str
     rules: ClassicRules
     consumers: Sequence[Consumer]
     messages: Sequence[Mapping[str, Any]]
@@ -109,12 +118,18 @@ class Configuration:
 
     def xml(self, *, has_plugins: bool) -> str:
         """Return the file: whole, or without the plugins, whose work the sidecar does then."""
-        return classic_xml(
+        text = classic_xml(
             plugins=self.plugins if has_plugins else "",
             destination_policy=self.destination_policy,
             scheduler_support=True,
             connectors={"openwire": "tcp://127.0.0.1:@OPENWIRE_PORT@"},
         )
+        # Why the topics, too: interceptors that are written replace those of every broker.
+        interceptors = f"""<destinationInterceptors><virtualDestinationInterceptor>
+      <virtualDestinations><virtualTopic name="VirtualTopic.>"/>{self.interceptors}
+      </virtualDestinations></virtualDestinationInterceptor></destinationInterceptors>
+    """
+        return text.replace("<destinationPolicy>", f"{interceptors}<destinationPolicy>", 1)
 
     def strategy_of(self, name: str) -> DeadLetterStrategy:
         """Return the dead-letter strategy of a queue."""
@@ -141,6 +156,20 @@ class Configuration:
         return {one.name for one in found if one is not None and one.is_queue}
 
 
+def copy_of(composite: str) -> str:
+    """Return the queue to which a composite forwards."""
+    return composite.replace("Composite.", "Copy.")
+
+
+def places_of(sent_to: str, jms_type: object) -> Sequence[str]:
+    """Return the queues that may get a message, the one that it was sent to first."""
+    if sent_to == VIRTUAL_TOPIC:
+        return VIRTUAL_QUEUES
+    if sent_to == FORWARDED or (sent_to == UNMATCHED and jms_type is not None):
+        return (copy_of(sent_to),)
+    return (sent_to, copy_of(sent_to)) if sent_to in (COPIED, FILTERED) else (sent_to,)
+
+
 def generate(seed: int) -> Configuration:
     """Return the configuration of a seed: even ones are Classic 5, odd ones Classic 6."""
     chance = Random(seed)
@@ -153,16 +182,22 @@ def generate(seed: int) -> Configuration:
         if 0 < _longest_ms(rules) <= LONGEST_MS and not _has_chance(rules):
             break
     # Why here: the messages depend on rules that may be endless.
-    draft = Configuration(seed, version, plugins, policy, rules, (), ())
+    draft = Configuration(seed, version, plugins, policy, _composites(chance), rules, (), ())
     queues = [*chance.sample(QUEUES, 8), PERSISTED, *VIRTUAL_QUEUES]
-    consumers = tuple(_consumer(chance, name) for name in queues)
+    consumers = [_consumer(chance, name) for name in queues]
+    for composite in COMPOSITES:
+        consumers += [_consumer(chance, name) for name in (composite, copy_of(composite))]
     messages = [_message(chance, draft, name) for name in queues[:-2] for _ in range(8)]
     messages += [_message(chance, draft, VIRTUAL_TOPIC) for _ in range(5)]
+    messages += [_message(chance, draft, name) for name in COMPOSITES for _ in range(4)]
     messages += [_expiring(chance) for _ in range(3)]
     for number, message in enumerate(messages):
         message["testIds"] = [f"m{number}"]
     return replace(
-        draft, consumers=consumers, messages=tuple(messages), compresses=chance.random() < 0.3
+        draft,
+        consumers=tuple(consumers),
+        messages=tuple(messages),
+        compresses=chance.random() < 0.3,
     )
 
 
@@ -278,7 +313,7 @@ def _discarding_plugin(chance: Random) -> str:
 
 
 def _destination_policy(chance: Random) -> str:
-    patterns = chance.sample([one for one in PATTERNS if "Consumer" not in one], 4)
+    patterns = chance.sample([one for one in PATTERNS if not one.startswith("Co")], 4)
     entries = [_policy_entry(_strategy(chance), queue=pattern) for pattern in patterns]
     if PERSISTED not in patterns:
         entries.append(
@@ -341,17 +376,51 @@ def _strategy(chance: Random, kinds: Sequence[str] = KINDS) -> str:
     return f"<sharedDeadLetterStrategy {_attributes(values)}/>"
 
 
+def _composites(chance: Random) -> str:
+    """Return one composite of each kind; the first one also copies redeliveries."""
+    every = chance.choice((None, "JMSPriority &gt;= 0"))
+    first_sends = chance.choice(
+        (
+            "amqsidecarRedeliveryCount IS NULL",
+            "amqsidecarRedeliveryId is null",
+            "(JMSPriority &gt;= 0 OR JMSType IS NULL) AND amqsidecarRedeliveryCount IS NULL",
+        )
+    )
+    return "".join(
+        f"""
+      <compositeQueue name="{name}" {attribute}><forwardTo>
+        {_forward_to(copy_of(name), selector)}
+      </forwardTo></compositeQueue>"""
+        for name, attribute, selector in (
+            (COPIED, 'forwardOnly="false"', every),
+            (FILTERED, 'forwardOnly="false"', first_sends),
+            (UNMATCHED, 'sendWhenNotMatched="true"', "JMSType IS NOT NULL"),
+            (FORWARDED, 'forwardOnly="true"', None),
+        )
+    )
+
+
+def _forward_to(name: str, selector: str | None) -> str:
+    if selector is None:
+        return f'<queue physicalName="{name}"/>'
+    return f'<filteredDestination selector="{selector}" queue="{name}"/>'
+
+
 # Applications.
 
 
 def _consumer(chance: Random, name: str) -> Consumer:
     # Why 0 there: the client would count what the broker has counted already.
     limit = 0 if name == PERSISTED else chance.choice((0, 0, 0, 1, 3))
-    return Consumer(name, chance.choice(("rollback", "recover", "listener")), limit)
+    # Why not these: two dead letters with one id; chance decides which of them the broker keeps.
+    fails = name not in (copy_of(COPIED), copy_of(FILTERED))
+    return Consumer(name, chance.choice(("rollback", "recover", "listener")), limit, fails)
 
 
 def _message(chance: Random, draft: Configuration, destination: str) -> dict[str, Any]:
     queues = VIRTUAL_QUEUES if destination == VIRTUAL_TOPIC else (destination,)
+    if destination in COMPOSITES:
+        queues = (destination, copy_of(destination))
     is_endless = any(
         policy.maximum_redeliveries is None for name in queues for policy in draft.policies_of(name)
     )

@@ -6,7 +6,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oracle.whole_configuration import DEAD_TOPICS, IDLE, JOBS, Configuration, Consumer
+from oracle.whole_configuration import (
+    DEAD_TOPICS,
+    IDLE,
+    JOBS,
+    Configuration,
+    Consumer,
+    places_of,
+)
 from support.brokers import ClassicBroker
 from support.jms_message import Delivery, JmsMessage, typed
 from support.jms_peer import FlakyConsumer, JmsPeer
@@ -15,6 +22,7 @@ from support.sidecar_process import SidecarProcess
 from support.waiting import eventually
 
 CONSUMED = "consumed"
+PARKED = "parked"
 NOT_COUNTED = (JOBS, "amqsidecar.")
 
 
@@ -24,8 +32,8 @@ class Story:
 
     Attributes:
         deliveries: what applications were handed, in order.
-        ends: where it was in the end, `consumed` or the name of a queue or topic; twice where it
-            was twice; empty = nowhere.
+        ends: where it was in the end, `consumed`, `parked` or the name of a queue or topic; twice
+            where it was twice; empty = nowhere.
         dead: as it was found in the end, where it was not consumed.
     """
 
@@ -98,18 +106,23 @@ def _play_on(
         producer = JmsPeer.of(broker, "openwire", url_options=options)
         sent = {str(one.test_id): one for one in producer.produce_each(configuration.messages)}
         _wait_until_done(configuration, peer, [dead_topics, *consumers.values()], sidecar)
+        parked = [] if sidecar is None else _parked(sidecar)
         if sidecar is not None:
             assert sidecar.stop() == 0
     # Why all queues: nobody but the broker says where a message is.
     left = [one for one in peer.consume(">", wait_ms=1000) if _is_counted(one)]
     left += [_message(one) for one in dead_topics.events("succeeding")]
-    return Side(sent, _stories(sent, consumers, left))
+    stories = _stories(sent, consumers, left)
+    ids = {message.message_id: test_id for test_id, message in sent.items()}
+    for destination, message_id in parked:
+        stories[destination.removeprefix("queue://"), ids[message_id]].ends.append(PARKED)
+    return Side(sent, stories)
 
 
 def _start(peer: JmsPeer, consumer: Consumer) -> FlakyConsumer:
     return peer.start_flaky_consumer(
         consumer.queue,
-        failures_property="failures",
+        failures_property="failures" if consumer.fails else None,
         how=consumer.how,
         max_redeliveries=consumer.max_redeliveries,
         full=True,
@@ -158,9 +171,15 @@ def _has_jobs(peer: JmsPeer) -> bool:
 
 
 def _is_busy(sidecar: SidecarProcess) -> bool:
-    """Tell whether the sidecar keeps anything but what it has parked."""
+    """Tell whether the sidecar keeps anything but what it leaves to a person."""
     waiting = sidecar.json_command("status")["waiting"]
-    return any(one["state"] != "parked" for one in waiting)
+    return any(one["state"] not in ("parked", "exhausted") for one in waiting)
+
+
+def _parked(sidecar: SidecarProcess) -> list[tuple[str, str]]:
+    """Return destination and first message id of what the sidecar leaves to a person."""
+    rows = sidecar.json_command("list", "--state", "parked", "--limit", "1000")["rows"]
+    return [(one["destination"], one["message_id"]) for one in rows]
 
 
 def _is_counted(message: JmsMessage) -> bool:
@@ -183,9 +202,7 @@ def _stories(
 ) -> dict[tuple[str, str], Story]:
     stories: dict[tuple[str, str], Story] = {}
     for test_id, message in sent.items():
-        name = _place(message)
-        copies = [queue for queue in consumers if queue.endswith(name.removeprefix("topic://"))]
-        for queue in copies if name.startswith("topic://") else [name]:
+        for queue in places_of(_place(message), message.headers["JMSType"]):
             stories[queue, test_id] = Story()
     for queue, consumer in consumers.items():
         for event in consumer.events():
