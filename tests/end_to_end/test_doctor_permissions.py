@@ -29,7 +29,8 @@ LEAST = frozenset(
         "temporary",
     }
 )
-MISSING_QUEUE = "intake.queues=Missing.{user}"
+# Why `DLQ.orders.>` too: a run writes what is final into a dead-letter queue that it does not read.
+MISSING_QUEUE = "intake.queues=[DLQ.orders.>, Missing.{user}]"
 # What is said, and where the right is asked for only in a special case, the options for it.
 CLASSIC_CASES: Mapping[str, tuple[str, str, str]] = {
     "origin-admin": ("create", "admin", ""),
