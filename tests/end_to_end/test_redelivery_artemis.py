@@ -372,26 +372,32 @@ def test_a_core_stream_with_a_byte_array_stops_nothing(
 
 
 def test_rules_of_classic_without_a_strategy_end_beside_the_queue_that_was_read(
-    broker: ArtemisBroker, tmp_path: Path, unique: str
+    tmp_path: Path, unique: str
 ) -> None:
-    """`doctor` and run name the same final queue, and no `ActiveMQ.DLQ` comes into being."""
+    """`doctor` and run name the same final queue, and no `ActiveMQ.DLQ` comes into being.
+
+    The broker is its own: on the other one a second sidecar reads the same queue.
+    """
     policy = tmp_path / "policy.yaml"
     policy.write_text("plugins: [{redelivery: {default_entry: {maximum_redeliveries: 0}}}]")
-    peer = JmsPeer.of(broker, "core")
-    with SidecarProcess(
-        tmp_path,
-        broker.amqp_url,
-        policy=policy,
-        sets=("intake.backlog=process", "intake.queues=[AUTO.DLA]"),
-    ) as classic_rules:
+    with (
+        ArtemisBroker(address_settings=SETTINGS) as broker,
+        SidecarProcess(
+            tmp_path,
+            broker.amqp_url,
+            policy=policy,
+            sets=("intake.backlog=process", "intake.queues=[DLQ]"),
+        ) as classic_rules,
+    ):
+        peer = JmsPeer.of(broker, "core")
         # Why no look at its exit code: of what else this broker has, doctor says other things.
         said = classic_rules.try_command("doctor", "--output", "json").stdout
         found = json.loads(said)["findings"]
         finals = {one["subject"] for one in found if one["check"] == "final queues"}
-        assert finals == {"queue://AUTO.DLA.exhausted"}
+        assert finals == {"queue://DLQ.exhausted"}
         classic_rules.start()
-        [sent] = peer.produce(f"e2e.auto.{unique}", "Text", test_id=unique)
-        peer.fail(f"e2e.auto.{unique}", messages=1, deliveries=1)
+        [sent] = peer.produce(f"e2e.{unique}", "Text", test_id=unique)
+        peer.fail(f"e2e.{unique}", messages=1, deliveries=1)
         selector = f"testId = '{sent.test_id}'"
-        assert peer.consume("AUTO.DLA.exhausted", count=1, selector=selector)
+        assert peer.consume(FINAL, count=1, selector=selector)
         assert classic_rules.metric("amqsidecar_exhausted_total") == 1
