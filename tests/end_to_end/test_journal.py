@@ -18,7 +18,6 @@ from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.engine.crash_points import JOURNAL_NAMES
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.stores.packing import unpack_events
-from support import sidecar_process
 from support.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers import ArtemisBroker
 from support.jms_peer import FlakyConsumer, JmsPeer
@@ -237,20 +236,16 @@ def test_two_sidecars_drain_one_store_and_one_of_them_dies(stage: Stage, postgre
     assert (found["faults"], found["compared"]) == ([], history.total())
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_and_nothing_is_lost(stage: Stage) -> None:
     """The disk is one that only the sidecar sees; it has room again when its ballast is gone."""
     tried = subprocess.run([*NOBODY_ELSE_SEES, "true"], capture_output=True, check=False)
     if tried.returncode:
         pytest.skip("this machine lets no user mount a disk in a namespace of his own")
     stage.journal.mkdir()
     with stage.sidecar("one") as sidecar, stage.consume():
-        monkeypatch.setattr(
-            sidecar_process, "COMMAND", (*ON_A_SMALL_DISK, str(stage.journal), *COMMAND)
-        )
+        sidecar.program = (*ON_A_SMALL_DISK, str(stage.journal), *COMMAND)
         sidecar.start()
-        monkeypatch.undo()
+        sidecar.program = COMMAND
         assert sidecar.process is not None
         seen = Path(f"/proc/{sidecar.process.pid}/root{stage.journal}")
         ballast = seen / "ballast"

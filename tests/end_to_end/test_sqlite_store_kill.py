@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model.event import Received, Resent
+from amqsidecar.model.event import Cancelled, Received, Resent
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.packing import unpack_events, unpack_runs
 from amqsidecar.stores.sqlite_store import SqliteStore
@@ -61,23 +61,35 @@ def check(path: Path, durable_cycle: int) -> int:
         assert len(taken) == state.unfinished.taken_count
         assert sum(row.in_flight for row in rows) == state.unfinished.sent_count
     row_ids = {row_id for (row_id,) in run("SELECT id FROM redelivery")}
-    assert {row_id for (row_id,) in run("SELECT id FROM message")} == row_ids
+    exhausted = {row.id for row in rows if row.is_in_final_queue}
+    unsent = row_ids - exhausted
+    assert {row_id for (row_id,) in run("SELECT id FROM message")} == unsent
     assert {row.id for row in rows} == row_ids - taken
     assert taken <= row_ids
-    assert all(len(store.message(row.id) or b"") == row.size_bytes for row in rows)
+    kept = {row.id: store.message(row.id) for row in rows}
+    assert {row_id for row_id, message in kept.items() if message is None} == exhausted
+    assert all(len(kept[row.id] or b"") == row.size_bytes for row in rows if row.id in unsent)
     expected = Counter((row.destination, row.state) for row in rows)
     assert {(one.destination, one.state): one.count for one in store.tallies()} == dict(expected)
-    check_events(store, hidden_block, {row.id for row in rows})
+    assert sum(one.count for one in store.exhausted_tallies()) == len(exhausted)
+    check_events(store, hidden_block, unsent - taken, exhausted)
     assert store.allocate_ids(1) > max(row_ids, default=0)
     store.close()
     return len(rows)
 
 
-def check_events(store: SqliteStore, hidden_block: int | None, row_ids: set[int]) -> None:
-    """Check that the history accounts for every row, and that its index and count are right."""
+def check_events(
+    store: SqliteStore, hidden_block: int | None, unsent: set[int], exhausted: set[int]
+) -> None:
+    """Check that the history accounts for every row, and that its index and count are right.
+
+    What was sent to its final dead-letter queue stays as an exhausted row, all of it and no other;
+    the writer sends there what it cancelled.
+    """
     run = store._database.run
     received: Counter[int] = Counter()
     resent: Counter[int] = Counter()
+    cancelled: set[int] = set()
     keys: set[tuple[str, int]] = set()
     count = 0
     for block, packing, body in run("SELECT seq, packing, body FROM event_block").fetchall():
@@ -87,10 +99,12 @@ def check_events(store: SqliteStore, hidden_block: int | None, row_ids: set[int]
         if block != hidden_block:
             received.update(event.id for event in events if isinstance(event, Received))
             resent.update(event.id for event in events if isinstance(event, Resent))
+            cancelled |= {event.id for event in events if isinstance(event, Cancelled)}
     assert set(run("SELECT redelivery_id, block FROM event_key")) == keys
     assert run("SELECT event_count FROM meta").fetchone() == (count,)
     assert max(received.values(), default=1) == max(resent.values(), default=1) == 1
-    assert received.keys() - resent.keys() == row_ids
+    assert received.keys() - resent.keys() == unsent
+    assert resent.keys() & cancelled == exhausted
     assert resent.keys() <= received.keys()
 
 
