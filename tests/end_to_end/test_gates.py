@@ -216,7 +216,11 @@ def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: 
 
         def are_there() -> bool:
             link.wait(0.1)
-            found.extend(link.receive(10))
+            arrived = link.receive(10)
+            if arrived:
+                # Why: what is in hand keeps what STOMP did not make from being asked for.
+                link.commit_cycle(arrived, [], 2 + len(found))
+            found.extend(arrived)
             return len(found) == 2
 
         eventually(are_there, what="the messages")
