@@ -115,11 +115,12 @@ def measure_meanwhile(
     # Why: it only lends its configuration to the commands, and never runs.
     options = sidecar_on(scale, folder, dead, 0).options
 
-    def command(*arguments: str) -> str:
+    def command(*arguments: str, expect: int = 0) -> str:
         sets = [part for option in options for part in ("--set", option)]
         done = subprocess.run(
-            [*COMMAND, *arguments, *sets], capture_output=True, text=True, check=True
+            [*COMMAND, *arguments, *sets], capture_output=True, text=True, check=False
         )
+        assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done.stdout.strip()
 
     def act(action: str, number: int) -> str:
@@ -132,7 +133,10 @@ def measure_meanwhile(
     yield beside("nothing", rest)
     yield beside("retry a tenth by destination", lambda: act("retry", 2))
     yield beside("cancel a tenth by destination", lambda: act("cancel", 4))
-    yield beside("a filter that hits nothing", lambda: command("hold", "--cause", "none", "--yes"))
+    yield beside(
+        "a filter that hits nothing",
+        lambda: command("hold", "--cause", "none", "--yes", expect=1),
+    )
     yield beside("forget all history", lambda: _keep_house(scale))
     unload(scale, waiting * 6 // 10)
     yield beside("give space back", lambda: _keep_house(scale))

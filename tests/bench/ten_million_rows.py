@@ -164,11 +164,12 @@ def load(scale: Scale, model: Model, count: int, now_ms: int) -> None:
 
 
 def unload(scale: Scale, count: int) -> None:
-    """Let so many of what waits be gone, the oldest first."""
+    """Remove `count` waiting messages, the oldest first; exhausted ones stay."""
     left, after_id = count, 0
+    waiting = RowFilter(state=RowState.WAITING)
     with scale.loading() as store:
         while left:
-            ids = [row.id for row in store.list_rows(RowFilter(), min(left, _AT_ONCE), after_id)]
+            ids = [row.id for row in store.list_rows(waiting, min(left, _AT_ONCE), after_id)]
             left, after_id = left - len(ids), ids[-1]
             with store.transaction() as tx:
                 tx.remove(ids)
