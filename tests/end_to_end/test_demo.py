@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,9 @@ ONE = [sys.executable, "-m", "amqsidecar", "demo", "--quick"]
 BOTH = [sys.executable, "-m", "support.two_brokers_demo", "--quick"]
 ROW = re.compile(r"^ *(Classic|Artemis) [\d.]+((?: +\d+){7}) *$", re.MULTILINE)
 LIMIT_S = 180
+# Why a shell: when the first process of a session ends, the kernel hangs up the terminal and drops
+# what nobody has read. At a person's terminal that process is a shell, too, and outlives the demo.
+SHELL = ["sh", "-c", 'trap : INT; "$@"; echo "$? is its exit code"; read -r enter', "sh"]
 
 
 def environment(folder: Path) -> Mapping[str, str]:
@@ -183,7 +185,7 @@ def test_ctrl_c_at_the_terminal_ends_everything(tmp_path: Path) -> None:
     """In a terminal, where the board is drawn, while brokers, consumers and sidecars run."""
     terminal, inside = pty.openpty()
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", *ONE],
+        ["setsid", "--ctty", "--wait", *SHELL, *ONE],
         cwd=ROOT,
         env=environment(tmp_path),
         stdin=inside,
@@ -196,10 +198,11 @@ def test_ctrl_c_at_the_terminal_ends_everything(tmp_path: Path) -> None:
         assert "every tile is a message" in seen
         assert len(processes_of(tmp_path)) >= 3
         os.write(terminal, b"\x03")
-        read_until(terminal, "Interrupted")
-        os.set_blocking(terminal, False)
-        eventually(lambda: ended(process, terminal), what="the demo ends")
-        assert process.returncode == 130
+        seen = read_until(terminal, "is its exit code")
+        assert "Interrupted" in seen
+        assert "130 is its exit code" in seen
+        os.write(terminal, b"\n")
+        process.wait(60)
     finally:
         process.kill()
         process.wait()
@@ -213,10 +216,3 @@ def read_until(terminal: int, words: str) -> str:
     while words not in seen:
         seen += os.read(terminal, 65_536).decode(errors="replace")
     return seen
-
-
-def ended(process: "subprocess.Popen[bytes]", terminal: int) -> bool:
-    """Say whether the demo has ended; reads on, so that it can write."""
-    with suppress(OSError):
-        os.read(terminal, 65_536)
-    return process.poll() is not None
