@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import Broker
+from support.brokers import ArtemisBroker, ClassicBroker
 from support.container import SidecarContainer
 from support.image import sidecar_image, why_not
+from support.maven import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = [
     pytest.mark.image,
+    pytest.mark.broker,
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
 
@@ -34,17 +36,21 @@ def failing_application(url: str, log: Path) -> Iterator[None]:
             process.wait(10)
 
 
-def test_an_order_that_fails_comes_back_and_is_done(
-    artemis: Broker, classic_6: Broker, tmp_path: Path
-) -> None:
-    """On both brokers at once, for each has to wait for the delay of the rules."""
+def test_an_order_that_fails_comes_back_and_is_done(tmp_path: Path) -> None:
+    """On both brokers at once, for each has to wait for the delay of the rules.
+
+    The brokers are new, as those of the compose file: a sidecar with a new store refuses to begin
+    beside tokens of other schedules.
+    """
     image = sidecar_image()
-    wires = {
-        "artemis": (artemis, artemis.jms_url("core").replace("tcp", "amqp")),
-        "classic": (classic_6, classic_6.jms_url("qpid")),
-    }
     with ExitStack() as stack:
-        for name, (broker, amqp_url) in wires.items():
+        artemis = stack.enter_context(ArtemisBroker())
+        classic = stack.enter_context(ClassicBroker(CLASSIC_6))
+        wires = {
+            "artemis": (artemis.amqp_url, artemis.jms_url("qpid"), artemis),
+            "classic": (classic.openwire_url, classic.jms_url("qpid"), classic),
+        }
+        for name, (url, amqp_url, broker) in wires.items():
             data = tmp_path / name
             data.mkdir()
             sidecar = SidecarContainer(
@@ -52,7 +58,7 @@ def test_an_order_that_fails_comes_back_and_is_done(
                 config=COMPOSE,
                 data=data,
                 command=("run", "--config", f"/etc/amqsidecar/config/sidecar-{name}.yaml"),
-                url=broker.amqp_url if name == "artemis" else broker.openwire_url,
+                url=url,
             )
             stack.enter_context(sidecar).start()
             login = amqp_url.replace("//", f"//{broker.user}:{broker.password}@")
