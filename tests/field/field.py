@@ -16,8 +16,10 @@ PAGE = ROOT / "deploy" / "reference" / "field-tests.md"
 INTRODUCTION = """# Field tests
 
 Written by `make field` from real runs: the brokers' own configuration files, with only ports and
-paths replaced, and `amqsidecar run` with nothing set but `broker.url` and `store.url` (and, to be
-quick, `discovery.interval_s=1`). `make test` does part of it again and compares. Ports are those of
+paths replaced, and `amqsidecar run` with nothing set but `broker.url` and `store.url`. To be quick,
+it looks for queues each second (`discovery.interval_s=1`), and all runs on a broker share it: each
+run has a new store beside the tokens of the runs before (`store.accept_orphans=true`). The warnings
+about those tokens are left out. `make test` does part of it again and compares. Ports are those of
 the stock files.
 
 - Classic 5.18.3: `conf/` of its distribution. Classic 6.3.1: its distribution is not to be had by
