@@ -106,9 +106,10 @@ def test_the_demo_on_a_running_broker_out_of_a_folder_takes_only_an_empty_one(
         assert "ActiveMQ.DLQ holds messages already" in refused.stdout
         assert len(peer.browse("ActiveMQ.DLQ")) == 1
         peer.drain("ActiveMQ.DLQ", 1)
-        done = run_in(demo, running)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert_nothing_is_left(demo)
+        for _ in ("the first", "one more, beside the token of the first"):
+            done = run_in(demo, running)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert_nothing_is_left(demo)
 
 
 def test_the_demo_starts_a_broker_out_of_a_folder_and_says_what_else_it_needs(

@@ -40,7 +40,8 @@ class Sidecar:
         self.console = f"http://{listen}/"
         options = {
             "broker": broker,
-            "store": {"url": f"sqlite:///{self.store}"},
+            # Why: a demo before this one may have left its token on a broker that goes on.
+            "store": {"url": f"sqlite:///{self.store}", "accept_orphans": True},
             "policy": {"source": str(policy)},
             "intake": {"queues": [intake_queue]},
             "http": {"listen": listen},
