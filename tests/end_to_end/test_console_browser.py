@@ -273,15 +273,21 @@ def test_no_page_keeps_anybody_out(
     assert found == []
 
 
+TABLES_OUTSIDE_CARDS: Final = """[...document.querySelectorAll("table.rows")].some(
+    table => table.offsetWidth > table.parentElement.clientWidth)"""
+
+
 def test_no_page_is_wider_than_its_window(full: str, browser: Browser) -> None:
     found = []
     with opened_page(browser, full) as page:
         for address in PAGES:
             page.goto(address)
-            for width in (390, 900, 1100, 1400):
+            for width in (375, 390, 768, 900, 1100, 1280, 1440):
                 page.set_viewport_size({"width": width, "height": 800})
                 if page.evaluate("document.documentElement.scrollWidth") > width:
                     found.append((address, width))
+                if page.evaluate(TABLES_OUTSIDE_CARDS):
+                    found.append((address, width, "a table is wider than its card"))
     assert found == []
 
 
