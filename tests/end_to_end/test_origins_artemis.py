@@ -98,8 +98,10 @@ class Origins:
             self.harness.put(f"{self.prefix}.{target}", b"x" * 100, **(headers | kind))
 
     def depths(self, *names: str) -> dict[str, int]:
-        """Return how many messages each queue holds."""
-        return {name: self.harness.depth(f"{self.prefix}.{name}") for name in names}
+        """Return how many messages each queue holds, in queues that are not durable, too."""
+        # Why: the harness of STOMP counts durable messages, which such a queue has none of.
+        count = super(StompArtemisHarness, self.harness).depth
+        return {name: count(f"{self.prefix}.{name}") for name in names}
 
     @contextmanager
     def link(self, *allowed: ResendEffect) -> Iterator[Link]:
