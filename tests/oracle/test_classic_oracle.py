@@ -551,12 +551,12 @@ class Tally:
 
 
 def _without_sources(value: object) -> object:
-    """Return rules with every place and warning removed, for comparison."""
+    """Return rules without places, warnings and fields that equality leaves out."""
     if is_dataclass(value) and not isinstance(value, type):
         cleaned = {
             item.name: _without_sources(getattr(value, item.name))
             for item in fields(value)
-            if item.name not in ("source", "warnings")
+            if item.compare and item.name not in ("source", "warnings")
         }
         return (type(value).__name__, cleaned)
     if isinstance(value, tuple):
