@@ -34,6 +34,13 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def artemis() -> Iterator[ArtemisBroker]:
+    """A broker of its own: tokens that other tests left would make the first screen red."""
+    with ArtemisBroker() as started:
+        yield started
+
+
 class Site:
     """Two queues whose dead letters a sidecar holds, one whose messages die later; its console."""
 
