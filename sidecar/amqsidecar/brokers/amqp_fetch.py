@@ -32,9 +32,9 @@ _FETCHED_MAX: Final = 200
 def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
     """Tell whether the broker may be unable to convert a Core message that it lists to AMQP.
 
-    The list shows no bodies, so that an ObjectMessage with an object is told like one without, and
-    a StreamMessage without bytes like one with bytes. A body that is no body of its type, which
-    only the Core API can write, isn't seen.
+    The list shows no bodies: it reports an ObjectMessage with an object like one without, and a
+    StreamMessage without bytes like one with bytes. It doesn't show a body that is no body of its
+    type, which only the Core API can write.
 
     Source: Artemis, CoreAmqpConverter.fromCore and the wrappers; measured by
     `tests/end_to_end/test_core_conversion.py`.

@@ -1,7 +1,7 @@
 """Tokens of other instances on Classic, whatever wire shows them.
 
-A browser of a wildcard shows what lies in all token queues, handed out or not. Who consumes is told
-to each new subscriber of the consumer advisories.
+A browser of a wildcard shows what lies in all token queues, handed out or not. The broker sends its
+consumers to each new subscriber of the consumer advisories.
 
 Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the consumers that there are).
 """

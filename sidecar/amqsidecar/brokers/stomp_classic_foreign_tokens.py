@@ -42,7 +42,7 @@ def _consumers(
 ) -> list[Destination | None]:
     """Return the topics of the advisories, once the broker says nothing more.
 
-    Quirk (Classic): what is told to a new subscriber comes after the receipt.
+    Quirk (Classic): the broker sends a new subscriber its advisories after the receipt.
     """
     found: list[Destination | None] = []
     name = consumers.add(

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 DESTINATION_LIMIT: Final = 200
-"""So many destinations have a label of their own at a time; the others share one."""
+"""Maximum destinations with their own label at a time; the others share one."""
 
 OTHER: Final = "other"
 

@@ -164,7 +164,7 @@ class HttpOptions(Section):
     )
     metrics_destinations: StrictInt = option(
         200,
-        "So many destinations have a label of their own in metrics at a time; the others share "
+        "Maximum destinations with their own label in metrics at a time; the others share "
         "`other`, until one at which nothing waits has been quiet for an hour.",
         why="some thousand series, which any Prometheus bears; each alert names its destination",
         unit="destinations",
