@@ -49,7 +49,7 @@ class Breaking:
         )
 
 
-class Counts:
+class ReturnCounts:
     """How many were re-sent and how many came back in the last `window_ms`."""
 
     def __init__(self, window_ms: int) -> None:
@@ -82,7 +82,7 @@ class Circuit:
 
     def __init__(self, options: Breaking) -> None:
         self._options = options
-        self._counts = Counts(options.window_ms)
+        self._counts = ReturnCounts(options.window_ms)
         self._delay_ms = 0
         self._opened_ms = 0
         self._is_news = False

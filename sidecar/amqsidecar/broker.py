@@ -2,7 +2,7 @@
 
 A link belongs to one thread; only `wake` may be called from another. It never decodes bodies:
 `Delivery.message` is what the wire carried, and `Resend.message` is the same bytes again, of which
-the link rewrites only what a redelivery must change (`design.md` 3).
+the link rewrites only what a redelivery must change (`0003-bytes-instead-of-decoding.md`).
 
 Exactly once rests on the **token**: a private queue of the instance holds one message, the number
 of the last committed cycle. Every broker transaction takes token k-1 and sends token k. Who can't
@@ -11,7 +11,7 @@ receive the token doesn't own the instance.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -30,7 +30,7 @@ PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
 PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"
 PROPERTY_REDELIVERY_CHECK = "amqsidecarRedeliveryCheck"
-"""Fits only the message that the sidecar sent, not a copy; see `brokers/redelivery_mark.py`."""
+"""Fits only the message that the sidecar sent, not a copy; see `formats/redelivery_mark.py`."""
 
 PROPERTY_ORIGINAL_MESSAGE_ID = "amqsidecarOriginalMessageId"
 PROPERTY_CAUSE = "amqsidecarCause"
@@ -58,7 +58,7 @@ class Loss(StrEnum):
     GROUP = "group"
 
 
-class Effect(NamedTuple):
+class SideEffect(NamedTuple):
     """Something that a broker does with a redelivery besides putting it into its queue.
 
     Attributes:
@@ -72,8 +72,7 @@ class Effect(NamedTuple):
     mend: str
 
     def __str__(self) -> str:
-        allow = f"redelivery: {{allow: [{self.kind}]}}"
-        return f"{self.what}; write {self.mend}, or allow it by {allow}"
+        return f"{self.what}; write {self.mend}, or {self.kind.advice}"
 
 
 class LeftBehind(msgspec.Struct, frozen=True):
@@ -165,6 +164,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         selector: JMS selector of what is read; "" = everything. Only `TakesChosen` sets it.
         is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
             read one that is not marked so, because the sidecar writes to it.
+        redelivery_ids: messages of these ids alone are read; () = all. Only for `TakesChosen`.
     """
 
     destination: Destination
@@ -172,6 +172,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
     origin: Destination | None = None
     selector: str = ""
     is_final: bool = False
+    redelivery_ids: tuple[str, ...] = ()
 
 
 class Link(Protocol):
@@ -459,7 +460,10 @@ class CommitsInBackground(Protocol):
 
 @runtime_checkable
 class TakesChosen(Protocol):
-    """A link that can take chosen messages out of a queue and leave the others in their place."""
+    """A link that can take chosen messages out of a queue and leave the others in their place.
+
+    Its `attach` does so with queues that name `IntakeQueue.redelivery_ids`.
+    """
 
     def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
         """Read from now on only messages of these redelivery ids; in place of `attach`.
@@ -586,5 +590,18 @@ class FindsTokens(Protocol):
         Raises:
             BrokerRefused: this user may not look; the sentence names the permission.
             LinkLost: the connection is gone.
+        """
+        ...
+
+
+@runtime_checkable
+class TellsSettings(Protocol):
+    """A link that can ask for the merged settings of addresses (Artemis)."""
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return what the broker says of each address, in order.
+
+        Raises:
+            BrokerRefused: this user may not ask.
         """
         ...

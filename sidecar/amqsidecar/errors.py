@@ -12,7 +12,8 @@ SidecarError                      never raised itself
 │   ├── RemoteProtocolError       the broker sent what its protocol does not allow
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
 ├── StoreError
-│   ├── StoreUnavailable          transient: the store can't be reached or is full
+│   ├── StoreUnavailable          transient: the store can't be reached or written
+│   │   └── StoreFull             ... because its medium has no space left; nothing was changed
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
 ├── NothingFound                  what was asked for is not there; exit code 1
 ├── JournalError                  the journal's files can't be read or written, or are damaged
@@ -129,6 +130,10 @@ class StoreError(SidecarError):
 
 class StoreUnavailable(StoreError):
     """The store can't be reached, opened or written."""
+
+
+class StoreFull(StoreUnavailable):
+    """The medium of the store has no space left; nothing was changed."""
 
 
 class SchemaMismatch(StoreError):

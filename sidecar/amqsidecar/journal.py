@@ -28,7 +28,7 @@ SCHEMA_VERSION: Final = 1
 SCHEMA_VERSION_KEY: Final = "amqsidecar.schema_version"
 
 
-class Kind(StrEnum):
+class ColumnType(StrEnum):
     """Types of columns, the same in Arrow, Parquet and Spark."""
 
     STRING = "string"
@@ -50,45 +50,45 @@ class Column(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: ColumnType
     field: str | None
     optional: bool
     meaning: str
 
 
 COLUMNS: Final[Sequence[Column]] = (
-    Column("stream", Kind.STRING, None, False, "the store whose history it is"),
-    Column("segment", Kind.INT64, None, False, "number in the stream, 1-based, without a gap"),
-    Column("position", Kind.INT32, None, False, "place of the event in its segment, 0-based"),
-    Column("sidecar", Kind.STRING, None, False, "`journal.name` of who wrote it, else the store's instance"),
-    Column("type", Kind.STRING, None, False, "tag of the event, such as `received`"),
-    Column("at", Kind.TIMESTAMP_MS, "at_ms", False, "when the sidecar decided or did it, by its own clock"),
-    Column("row_id", Kind.INT64, "id", False, "number of the row in the store; 0 = concerns no single message"),
-    Column("redelivery_id", Kind.STRING, "redelivery_id", False, "what a message keeps over all its deaths; empty = concerns no single message"),
-    Column("source", Kind.STRING, "source", True, "the dead-letter queue it was taken from"),
-    Column("origin", Kind.STRING, "origin", True, "where it died, such as queue://orders"),
-    Column("destination", Kind.STRING, "destination", True, "where it goes, was sent, or would have gone"),
-    Column("decided_destination", Kind.STRING, "decided_destination", True, "what the broker's rules name, where the sidecar renamed it"),
-    Column("cause_group", Kind.STRING, None, True, "the cause without numbers, ids, addresses and dates (`model/cause.py`); null = the broker gives none"),
-    Column("cause", Kind.STRING, "cause", True, "the broker's words; only with `journal.cause_text`"),
-    Column("expired", Kind.BOOL, "expired", True, "whether its time to live ran out"),
-    Column("persistent", Kind.BOOL, "persistent", True, "whether the producer sent it as persistent"),
-    Column("redelivery_count", Kind.INT64, "redelivery_count", True, "`received`, `returned`: redeliveries so far, 0-based; others: the count that the re-send carries"),
-    Column("message_id", Kind.STRING, "message_id", True, "the id that consumers see"),
-    Column("size_bytes", Kind.INT64, "size_bytes", True, "bytes of the encoded message"),
-    Column("properties", Kind.STRING_MAP, "properties", True, "application properties that `journal.properties` names, as text"),
-    Column("delay_ms", Kind.INT64, "delay_ms", True, "milliseconds that the rules let it wait"),
-    Column("due_at", Kind.TIMESTAMP_MS, "due_at_ms", True, "when it is due"),
-    Column("rule", Kind.STRING, "rule", True, "the rule that decided, with file and line"),
-    Column("expiration_ms", Kind.INT64, "expiration_ms", True, "milliseconds it may stay in the final dead-letter queue; 0 = for ever"),
-    Column("reason", Kind.STRING, "reason", True, "why it was parked, held or blocked, or a cycle was in doubt"),
-    Column("actor", Kind.STRING, "actor", True, "the person who acted"),
-    Column("lateness_ms", Kind.INT64, "lateness_ms", True, "milliseconds between the due time and the cycle that sent it"),
-    Column("retry_at", Kind.TIMESTAMP_MS, "retry_at_ms", True, "until when a blocked destination is left alone"),
-    Column("cycle", Kind.INT64, "cycle", True, "number of the cycle"),
-    Column("taken_count", Kind.INT64, "taken_count", True, "messages that the cycle took"),
-    Column("sent_count", Kind.INT64, "sent_count", True, "messages that the cycle sent"),
-    Column("verdict", Kind.STRING, "verdict", True, "how an interrupted cycle ended: `committed` or `rolled_back`"),
+    Column("stream", ColumnType.STRING, None, False, "the store whose history it is"),
+    Column("segment", ColumnType.INT64, None, False, "number in the stream, 1-based, without a gap"),
+    Column("position", ColumnType.INT32, None, False, "place of the event in its segment, 0-based"),
+    Column("sidecar", ColumnType.STRING, None, False, "`journal.name` of who wrote it, else the store's instance"),
+    Column("type", ColumnType.STRING, None, False, "tag of the event, such as `received`"),
+    Column("at", ColumnType.TIMESTAMP_MS, "at_ms", False, "when the sidecar decided or did it, by its own clock"),
+    Column("row_id", ColumnType.INT64, "id", False, "number of the row in the store; 0 = concerns no single message"),
+    Column("redelivery_id", ColumnType.STRING, "redelivery_id", False, "what a message keeps over all its deaths; empty = concerns no single message"),
+    Column("source", ColumnType.STRING, "source", True, "the dead-letter queue it was taken from"),
+    Column("origin", ColumnType.STRING, "origin", True, "where it died, such as queue://orders"),
+    Column("destination", ColumnType.STRING, "destination", True, "where it goes, was sent, or would have gone"),
+    Column("decided_destination", ColumnType.STRING, "decided_destination", True, "what the broker's rules name, where the sidecar renamed it"),
+    Column("cause_group", ColumnType.STRING, None, True, "the cause without numbers, ids, addresses and dates (`model/cause.py`); null = the broker gives none"),
+    Column("cause", ColumnType.STRING, "cause", True, "the broker's words; only with `journal.cause_text`"),
+    Column("expired", ColumnType.BOOL, "expired", True, "whether its time to live ran out"),
+    Column("persistent", ColumnType.BOOL, "persistent", True, "whether the producer sent it as persistent"),
+    Column("redelivery_count", ColumnType.INT64, "redelivery_count", True, "`received`, `returned`: redeliveries so far, 0-based; others: the count that the re-send carries"),
+    Column("message_id", ColumnType.STRING, "message_id", True, "the id that consumers see"),
+    Column("size_bytes", ColumnType.INT64, "size_bytes", True, "bytes of the encoded message"),
+    Column("properties", ColumnType.STRING_MAP, "properties", True, "application properties that `journal.properties` names, as text"),
+    Column("delay_ms", ColumnType.INT64, "delay_ms", True, "milliseconds that the rules let it wait"),
+    Column("due_at", ColumnType.TIMESTAMP_MS, "due_at_ms", True, "when it is due"),
+    Column("rule", ColumnType.STRING, "rule", True, "the rule that decided, with file and line"),
+    Column("expiration_ms", ColumnType.INT64, "expiration_ms", True, "milliseconds it may stay in the final dead-letter queue; 0 = for ever"),
+    Column("reason", ColumnType.STRING, "reason", True, "why it was parked, held or blocked, or a cycle was in doubt"),
+    Column("actor", ColumnType.STRING, "actor", True, "the person who acted"),
+    Column("lateness_ms", ColumnType.INT64, "lateness_ms", True, "milliseconds between the due time and the cycle that sent it"),
+    Column("retry_at", ColumnType.TIMESTAMP_MS, "retry_at_ms", True, "until when a blocked destination is left alone"),
+    Column("cycle", ColumnType.INT64, "cycle", True, "number of the cycle"),
+    Column("taken_count", ColumnType.INT64, "taken_count", True, "messages that the cycle took"),
+    Column("sent_count", ColumnType.INT64, "sent_count", True, "messages that the cycle sent"),
+    Column("verdict", ColumnType.STRING, "verdict", True, "how an interrupted cycle ended: `committed` or `rolled_back`"),
 )  # fmt: skip
 
 

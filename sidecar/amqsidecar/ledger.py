@@ -12,12 +12,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from amqsidecar.model.acts import Act
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, FailureGroup, GroupTally
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
+from amqsidecar.model.row_changes import Act
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
 
 
@@ -39,6 +39,11 @@ class RowKey(NamedTuple):
 
     sort: int
     id: int
+
+
+def key_of(order: RowOrder, row: RowView) -> RowKey:
+    """Return where a page ends whose last row this is."""
+    return RowKey(row.due_at_ms if order is RowOrder.DUE else 0, row.id)
 
 
 class RowPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,7 @@ class Sighting(NamedTuple):
     destination: str | None = None
 
 
-class Verdict(NamedTuple):
+class MemberVerdict(NamedTuple):
     """What became of a member."""
 
     redelivery_id: str
@@ -117,7 +122,7 @@ class Ledger(Protocol):
         """Return counts of buckets that begin in [from, until), summed up by steps.
 
         A key has the begin of its step, which may lie before `from_ms`. Old buckets may be merged
-        to hours.
+        to five minutes or hours.
         """
         ...
 
@@ -241,7 +246,7 @@ class Ledger(Protocol):
         """Return members with outcome RESENT that were sent before a time, the oldest first."""
         ...
 
-    def give_verdicts(self, number: int, verdicts: Sequence[Verdict]) -> None:
+    def give_verdicts(self, number: int, verdicts: Sequence[MemberVerdict]) -> None:
         """Write outcomes of members; durable together."""
         ...
 
@@ -288,8 +293,13 @@ class Ledger(Protocol):
 
     # Retention.
 
-    def forget_ledger(self, before_ms: int, hours_before_ms: int, limit: int) -> int:
-        """Remove what is older than a time, and merge older counts to hours; returns how much.
+    def forget_ledger(
+        self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
+    ) -> int:
+        """Remove what is older than a time, and merge older counts; returns how much.
+
+        Counts before `hours_before_ms` are merged to hours, later ones before `steps_before_ms` to
+        five minutes; those that lie far before it wait for their hour.
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
         that lie before are removed, at most `limit` of each; and such notes whose group is gone.

@@ -7,7 +7,7 @@ A package registers an object of type `GatePlugin` in the group `amqsidecar.gate
 the broker's policies: they decide nothing, they let redeliveries that are due wait.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from amqsidecar.errors import ConfigError, Problem
@@ -33,10 +33,8 @@ from amqsidecar.policy.discarding_decider import DiscardingDecider
 from amqsidecar.policy.gate_entries import EntriesPlugin, EntryFinder, GateEntries, read_entries
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider
+from amqsidecar.policy.redelivery_policy import Chance
 from amqsidecar.policy.rule_source import RuleSource
-
-Chance = Callable[[], float]
-"""A source of chance: each call returns a number that is uniform in [0, 1)."""
 
 
 class Decider(Protocol):

@@ -5,16 +5,19 @@ is removed when it is finished. So an undone cycle leaves no trace. All writes o
 are durable together when its block is left, or none of them is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
-from amqsidecar.model.acts import Act
+import msgspec
+
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.row_changes import Act
 from amqsidecar.model.schedule import (
     DueRow,
     GroupPlace,
     InstanceView,
+    Recall,
     RowFilter,
     RowView,
     StoreState,
@@ -22,7 +25,7 @@ from amqsidecar.model.schedule import (
     Tally,
 )
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Told after each durable step of an action how many rows it was about, and how many it changed.
 
 What it raises ends the action between two steps; what was done stays done.
@@ -31,6 +34,27 @@ What it raises ends the action between two steps; what was done stays done.
 
 def unwatched(_matched: int, _changed: int) -> None:
     """Tell nobody."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the medium of a store has space for more.
+
+    Attributes:
+        at_once_bytes: bytes of messages that one cycle may take; one message may be larger. 0 =
+            nothing is to be taken: what is left is for sending and for what makes space.
+        reason: why nothing is to be taken, as a sentence; "" = it may.
+    """
+
+    at_once_bytes: int
+    reason: str = ""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether dead letters may be taken."""
+        return self.at_once_bytes > 0
+
+
+ENOUGH_ROOM: Final = Room(at_once_bytes=1 << 62)
 
 
 class StoreTransaction(Protocol):
@@ -66,7 +90,7 @@ class StoreTransaction(Protocol):
         sent: Sequence[DueRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
-        replaced: Sequence[int] = (),
+        replaced: Mapping[int, int] | None = None,
     ) -> None:
         """Begin a cycle: its takes, sends and events count when it is finished.
 
@@ -76,7 +100,8 @@ class StoreTransaction(Protocol):
             sent: rows out of `claim_due`.
             events: of this cycle; thrown away if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
-            replaced: numbers of EXHAUSTED rows that are removed when it is finished.
+            replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
+                row that takes their place and number then.
         """
         ...
 
@@ -166,7 +191,7 @@ class Store(Protocol):
         StoreUnavailable, all of it happened or nothing, and only `close` and `open` can tell.
 
         Raises:
-            StoreUnavailable: it can't be written (disk full, locked for too long).
+            StoreUnavailable: it can't be written (no space, locked for too long).
         """
         ...
 
@@ -194,15 +219,30 @@ class Store(Protocol):
         """Return how many rows the filter hits."""
         ...
 
+    def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
+        """Return the rows of these messages that lie in their final queues, none in flight.
+
+        Inside a transaction nobody else changes them until it ends.
+        """
+        ...
+
+    def recalled(self, recall: Recall, limit: int) -> list[RowView]:
+        """Return exhausted rows by what becomes of them, by number, none in flight."""
+        ...
+
+    def count_recalled(self, recall: Recall) -> Mapping[str, int]:
+        """Return how many rows of this kind lie in each final queue."""
+        ...
+
     def message(self, row_id: int) -> bytes | None:
         """Return the encoded message of a row; None = no such row, or the broker has it."""
         ...
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
-        """Return all events of a message over all its deaths, oldest first."""
+        """Return the latest 2,000 events of a message over all its deaths, oldest first."""
         ...
 
-    def act(self, row_filter: RowFilter, act: Act, progress: Progress = unwatched) -> int:
+    def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
         """Let a person's action change the rows that the filter hits; returns how many it changed.
 
         Rows in flight are left. Done in small steps, each durable with its events, that cycles of
@@ -235,6 +275,17 @@ class Store(Protocol):
         """Return how much space the store takes on its medium."""
         ...
 
+    def room(self) -> Room:
+        """Return whether there is space to take dead letters; cheap, asked before each cycle.
+
+        A store that the service holds also keeps its reserve: space that gives way where the medium
+        is full, so that sending, discarding and housekeeping go on.
+
+        Raises:
+            StoreUnavailable: it can't be told.
+        """
+        ...
+
 
 @runtime_checkable
 class SharedStore(Store, Protocol):
@@ -263,11 +314,11 @@ class BrokerSchedule(Protocol):
     Done in small steps; interrupted, calling it again does the rest.
     """
 
-    def retry(self, row_filter: RowFilter, progress: Progress) -> None:
+    def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
         """Let the broker deliver messages now; parked ones are left."""
         ...
 
-    def cancel(self, row_filter: RowFilter, suffix: str, progress: Progress) -> None:
+    def cancel(self, row_filter: RowFilter, suffix: str, progress: ReportProgress) -> None:
         """Move messages to the final dead-letter queue of their address.
 
         If the process dies inside, some are there and appear at their old time.

@@ -41,7 +41,7 @@ def make_token(
 
     JSON: {"name", "role", "token", "line"}
     """
-    from amqsidecar.http.access_files import (  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.http.authentication.files import (  # noqa: PLC0415 - keeps `--help` fast
         new_token,
         token_digest,
     )
@@ -64,7 +64,7 @@ def make_user(
     Where there is no terminal, the password is the first line of standard input.
     JSON: {"name", "role", "line"}
     """
-    from amqsidecar.http.access_files import password_proof  # noqa: PLC0415 - as above
+    from amqsidecar.http.authentication.files import password_proof  # noqa: PLC0415 - as above
 
     line = f"{_checked(name)} {role} {password_proof(_password())}"
     if output is OutputFormat.JSON:
@@ -74,7 +74,7 @@ def make_user(
 
 
 def _checked(name: str) -> str:
-    from amqsidecar.http.access_files import NAME  # noqa: PLC0415 - as above
+    from amqsidecar.http.authentication.files import NAME  # noqa: PLC0415 - as above
 
     if not NAME.fullmatch(name):
         what = f"expected at most 64 of A-Z a-z 0-9 . _ @ -, found {name!r}"

@@ -32,10 +32,10 @@ def backup(
             f"only a schedule in SQLite is a file; this one is in {config.store.url.split(':')[0]}"
             ": back that up by its own means, such as pg_dump"
         )
-    from amqsidecar.stores.sqlite_backup import (  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.stores.sqlite.backup import (  # noqa: PLC0415 - keeps `--help` fast
         copy_schedule,
     )
-    from amqsidecar.stores.sqlite_store import path_of_url  # noqa: PLC0415 - as above
+    from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
 
     copy_schedule(path_of_url(config.store.url), target)
     size_bytes = target.stat().st_size

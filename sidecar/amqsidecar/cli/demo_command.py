@@ -28,7 +28,7 @@ RunningUrl = Annotated[
 StompPort = Annotated[
     int, typer.Option(min=1, max=65535, help="With --broker: where it listens for STOMP.")
 ]
-PasswordFile = Annotated[
+BrokerPasswordFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="With --broker: holds the user's password.", show_default=False
@@ -44,7 +44,7 @@ def demo(
     broker_home: BrokerHome = None,
     broker: RunningUrl = None,
     stomp_port: StompPort = 61613,
-    password_file: PasswordFile = None,
+    password_file: BrokerPasswordFile = None,
     keep: Keep = False,
     quick: Quick = False,
 ) -> None:

@@ -71,8 +71,6 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
     Raises:
         LinkLost: none does.
     """
-    from amqsidecar.app import load_rules  # noqa: PLC0415 - as above
-    from amqsidecar.app_gates import load_gates  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.doctor import Doctor  # noqa: PLC0415 - as above
     from amqsidecar.diagnosis.finding import (  # noqa: PLC0415 - as above
@@ -82,10 +80,12 @@ def _examine(config: "Config") -> "tuple[Finding, ...]":
         in_order,
     )
     from amqsidecar.errors import LinkLost  # noqa: PLC0415 - as above
-    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
     from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415 - as above
     from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415 - as above
     from amqsidecar.runtime.discovery import Discovery  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.app import load_rules  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.gates import load_gates  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     clock = SystemClock()
     rules = load_rules(config, load_plugins())
@@ -167,7 +167,7 @@ def _own_schedule(config: "Config") -> "ScheduleFacts":
         place_problem,
     )
     from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
-    from amqsidecar.stores.sqlite_store import path_of_url  # noqa: PLC0415 - as above
+    from amqsidecar.stores.sqlite.store import path_of_url  # noqa: PLC0415 - as above
 
     path = path_of_url(config.store.url)
     problem = place_problem(path)

@@ -8,16 +8,16 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from amqsidecar.app_gates import gates_at
 from amqsidecar.cli.options import ConfigFile, Sets
 from amqsidecar.cli.policy_options import OutputChoice, load_rules, wants_json
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.config.sections.policy import TopicPolicy
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination, queue
-from amqsidecar.operations.acting import policies_of
-from amqsidecar.operations.explain import Answer, Explainer
+from amqsidecar.operations.active_rules import policies_of
+from amqsidecar.operations.explain import Explainer, Explanation
 from amqsidecar.policy.artemis_rules import ArtemisRules
+from amqsidecar.wiring.gates import gates_at
 
 EXIT_USAGE = 2
 _CHUNK_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def _artemis(case: ArtemisCase) -> DeadLetter:
 
 
 def answer_batch(
-    source: Iterable[bytes], answer: Callable[[bytes], Answer], sink: BinaryIO
+    source: Iterable[bytes], answer: Callable[[bytes], Explanation], sink: BinaryIO
 ) -> tuple[int, str] | None:
     """Answer JSON lines in order.
 
@@ -154,7 +154,7 @@ def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
     decode_classic = msgspec.json.Decoder(ClassicCase).decode
     decode_artemis = msgspec.json.Decoder(ArtemisCase).decode
 
-    def answer(line: bytes) -> Answer:
+    def answer(line: bytes) -> Explanation:
         if is_artemis:
             return explainer.explain(_artemis(decode_artemis(line)))
         return explainer.explain(_classic(decode_classic(line)))
@@ -167,7 +167,7 @@ def _explain_batch(explainer: Explainer, *, is_artemis: bool) -> None:
         raise typer.Exit(EXIT_USAGE)
 
 
-def _as_text(answer: Answer) -> str:
+def _as_text(answer: Explanation) -> str:
     match answer.action:
         case "redeliver":
             count, delay_ms = answer.redelivery_count, answer.delay_ms

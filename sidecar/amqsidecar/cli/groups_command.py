@@ -42,8 +42,8 @@ def list_groups(
 
     \b
     JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |
-    "quiet", "recent", "day_before", "first_at_ms", "last_at_ms", "total", "waiting", "held",
-    "parked", "exhausted", "example_id", "note": as in `note` | null}]
+    "quiet", "recent", "recent_messages", "day_before", "first_at_ms", "last_at_ms", "total",
+    "waiting", "held", "parked", "exhausted", "example_id", "note": as in `note` | null}]
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)

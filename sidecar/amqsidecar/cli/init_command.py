@@ -19,15 +19,15 @@ PASSWORD_FILE: Final = "broker-password"  # noqa: S105 - the name of a file
 POLICY_FILE: Final = "policy.yaml"
 
 
-class Kind(StrEnum):
+class BrokerProduct(StrEnum):
     """A broker product."""
 
     CLASSIC = "classic"
     ARTEMIS = "artemis"
 
 
-STARTING_POLICIES: Final[Mapping[Kind, str]] = {
-    Kind.CLASSIC: """\
+STARTING_POLICIES: Final[Mapping[BrokerProduct, str]] = {
+    BrokerProduct.CLASSIC: """\
 # A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
 # Classic's redeliveryPolicy. The broker's own activemq.xml may stand here instead: policy.source.
 plugins:
@@ -41,7 +41,7 @@ plugins:
           back_off_multiplier: 3
           maximum_redelivery_delay_ms: 300000
 """,
-    Kind.ARTEMIS: """\
+    BrokerProduct.ARTEMIS: """\
 # A start: up to five redeliveries, after 5 s, 15 s, 45 s, 135 s and 300 s. The words are those of
 # Artemis's address-setting. The broker's own broker.xml may stand here instead: policy.source.
 address_settings:
@@ -61,10 +61,10 @@ address_settings:
 """,
 }
 _KINDS: Final = {
-    "openwire": Kind.CLASSIC,
-    "openwire+ssl": Kind.CLASSIC,
-    "amqp": Kind.ARTEMIS,
-    "amqps": Kind.ARTEMIS,
+    "openwire": BrokerProduct.CLASSIC,
+    "openwire+ssl": BrokerProduct.CLASSIC,
+    "amqp": BrokerProduct.ARTEMIS,
+    "amqps": BrokerProduct.ARTEMIS,
 }
 
 Url = Annotated[
@@ -86,14 +86,14 @@ PolicyFrom = Annotated[
     ),
 ]
 KindOption = Annotated[
-    Kind | None,
+    BrokerProduct | None,
     typer.Option(
         "--kind",
         help="The broker product; default: Classic for openwire://, Artemis for amqp://.",
         show_default=False,
     ),
 ]
-Store = Annotated[
+StoreUrl = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
@@ -111,7 +111,7 @@ PasswordStdin = Annotated[
         "--password-stdin", help=f"Read the password from standard input into {PASSWORD_FILE}."
     ),
 ]
-Target = Annotated[Path, typer.Option("--config", metavar="FILE", help="The file to write.")]
+NewConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="The file to write.")]
 Examine = Annotated[bool, typer.Option("--doctor/--no-doctor", help="Examine the broker after.")]
 
 
@@ -119,10 +119,10 @@ def init(
     url: Url = None,
     policy_from: PolicyFrom = None,
     kind: KindOption = None,
-    store: Store = None,
+    store: StoreUrl = None,
     password_file: PasswordFile = None,
     password_stdin: PasswordStdin = False,
-    config_file: Target = Path(CONFIG_FILE),
+    config_file: NewConfigFile = Path(CONFIG_FILE),
     examine: Examine = True,
 ) -> None:
     """Write amqsidecar.yaml for a broker, then run `doctor` with it.
@@ -187,14 +187,14 @@ def _url(url: str | None, *, asks: bool) -> str:
     return url.strip()
 
 
-def _asked_kind(*, asks: bool) -> Kind:
+def _asked_kind(*, asks: bool) -> BrokerProduct:
     """Return the product behind a STOMP URL, which tells nothing."""
     if not asks:
         raise typer.BadParameter("say classic or artemis for a stomp:// URL", param_hint="--kind")
     while True:
         answer = typer.prompt("Classic or Artemis?").strip().lower()
         with suppress(ValueError):
-            return Kind(answer)
+            return BrokerProduct(answer)
 
 
 def _password(
@@ -229,7 +229,7 @@ def _password(
 
 
 def _configuration(
-    url: str, kind: Kind, store: str, policy: Path, password: Path | None, folder: Path
+    url: str, kind: BrokerProduct, store: str, policy: Path, password: Path | None, folder: Path
 ) -> str:
     """Return the text of the configuration; files below its folder are named from there."""
     lines = [

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed(Chosen):
+class ListChoice(Chosen):
     """What the options say."""
 
     properties: FilterProperty = None
@@ -42,15 +42,15 @@ class Listed(Chosen):
     output: Output = OutputFormat.TEXT
 
 
-@takes(Listed)
-def list_rows(listed: Listed) -> None:
+@takes(ListChoice)
+def list_rows(listed: ListChoice) -> None:
     """List messages that wait, by number.
 
     \b
     JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
     "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
     "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate",
-    "final_queue"}],
+    "final_queue", "recall", "recall_operation"}],
     "next_after": null | number}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(listed.config_file, listed.sets)
@@ -65,7 +65,7 @@ def list_rows(listed: Listed) -> None:
     check_of_broker(config.store.url, rows, is_simple=not properties and listed.group is None)
     select = None
     if properties:
-        from amqsidecar.brokers.kept_message import chosen_properties  # noqa: PLC0415 - as above
+        from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
         from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
         from amqsidecar.operations.select import selector  # noqa: PLC0415 - as above
 

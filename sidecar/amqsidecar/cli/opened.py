@@ -8,7 +8,7 @@ from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from amqsidecar.brokers.artemis_schedule import ArtemisSchedule
+    from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
     from amqsidecar.config.schema import Config
     from amqsidecar.model.schedule import StoreState
     from amqsidecar.operations.operate import LedgerStore
@@ -66,16 +66,16 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
         ConfigError: no broker is named.
     """
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.engine.kept_by_broker import NOT_KEPT  # noqa: PLC0415 - as above
+    from amqsidecar.engine.broker_held_queues import NOT_KEPT  # noqa: PLC0415 - as above
     from amqsidecar.errors import BrokerRefused, ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
-    from amqsidecar.runtime.moving import INSTANCE  # noqa: PLC0415 - as above
+    from amqsidecar.runtime.broker_held import INSTANCE  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
         raise ConfigError([Problem("broker.url", "is not set, and the broker keeps what waits")])
     links = LinkMaker(config, SystemClock())
     # Why after it: it says what is missing where the library of AMQP is not installed.
-    from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink  # noqa: PLC0415 - as above
+    from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415 - as above
 
     link = links.make(INSTANCE)
     try:

@@ -14,14 +14,14 @@ from amqsidecar.cli.printing import print_json, print_line, progress_bar, say
 
 if TYPE_CHECKING:
     from amqsidecar.config.schema import Config
-    from amqsidecar.runtime.redriving import Hand, Outcome, Plan, Redrive
-    from amqsidecar.stores.sqlite_store import SqliteStore
+    from amqsidecar.runtime.redriving import Hand, Plan, Redrive, RedriveTotals
+    from amqsidecar.stores.sqlite.store import SqliteStore
 
 _EXIT_INTERRUPTED = 130
 
 
 class PlaceChoice(StrEnum):
-    """Where planned messages lie; the same words as `Place`."""
+    """Where planned messages lie; the same words as `PlannedPlace`."""
 
     QUEUE = "queue"
     STORE = "store"
@@ -54,7 +54,7 @@ From = Annotated[
         "those that the store of this configuration holds or has parked.",
     ),
 ]
-Sidecar = Annotated[
+SidecarName = Annotated[
     str | None,
     typer.Option(
         "--sidecar",
@@ -69,7 +69,7 @@ def redrive(
     plan: PlanPath,
     state: State,
     place: From = PlaceChoice.QUEUE,
-    sidecar: Sidecar = None,
+    sidecar: SidecarName = None,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -83,7 +83,7 @@ def redrive(
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - keeps `--help` fast
 
     try:
-        from amqsidecar.pipeline.redrive_plan import RedrivePlan  # noqa: PLC0415 - an extra
+        from amqsidecar.pipeline.redrive.plan import RedrivePlan  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = f'needs Parquet: pip install "amqsidecar[journal]" ({error})'
         raise ConfigError([Problem("--plan", what)]) from error
@@ -114,7 +114,7 @@ def _execution(
     """
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.model.redrive import Place  # noqa: PLC0415 - as above
+    from amqsidecar.model.redrive import PlannedPlace  # noqa: PLC0415 - as above
     from amqsidecar.runtime.redrive_progress import ProgressFile  # noqa: PLC0415 - as above
     from amqsidecar.runtime.redriving import Redrive  # noqa: PLC0415 - as above
 
@@ -126,10 +126,10 @@ def _execution(
     open_hand = _queue_hand if place is PlaceChoice.QUEUE else _store_hand
     return Redrive(
         plan=plan,
-        place=Place(place.value),
+        place=PlannedPlace(place.value),
         sidecar=sidecar,
         open_hand=open_hand(config, folder, plan.plan_id),
-        progress=ProgressFile(folder / "progress.json", plan.plan_id, Place(place.value)),
+        progress=ProgressFile(folder / "progress.json", plan.plan_id, PlannedPlace(place.value)),
         clock=clock,
         advance=advance,
         say=say,
@@ -141,12 +141,12 @@ def _queue_hand(
 ) -> Callable[[], AbstractContextManager["Hand"]]:
     import os  # noqa: PLC0415 - as above
 
-    from amqsidecar.app import crash_point_of  # noqa: PLC0415 - as above
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - as above
-    from amqsidecar.links import LinkMaker  # noqa: PLC0415 - as above
     from amqsidecar.runtime.redriving_queue import queue_hand  # noqa: PLC0415 - as above
     from amqsidecar.runtime.service import MAX_MESSAGES  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.app import crash_point_of  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
         raise ConfigError([Problem("broker.url", "is not set: say which broker has the queues")])
@@ -169,7 +169,7 @@ def _queue_hand(
 def _own_store(folder: Path, plan_id: str) -> "SqliteStore":
     """Return the store of an execution, not yet opened."""
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
-    from amqsidecar.stores.sqlite_store import SqliteStore  # noqa: PLC0415 - as above
+    from amqsidecar.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - as above
 
     path = folder / "schedule.db"
     return SqliteStore(path, clock=SystemClock(), instance_name=f"redrive-{plan_id}")
@@ -232,7 +232,7 @@ def _stopping(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell(outcome: "Outcome", folder: Path, output: OutputFormat) -> None:
+def _tell(outcome: "RedriveTotals", folder: Path, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json(outcome)
     else:

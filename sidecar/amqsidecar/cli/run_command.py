@@ -1,10 +1,13 @@
 """`amqsidecar run`: the service."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amqsidecar.cli.options import ConfigFile, Sets, read_config
+
+if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
 
 Observe = Annotated[
     bool,
@@ -13,11 +16,18 @@ Observe = Annotated[
         help="Only look: log and count what would be done, take and send nothing, need no store.",
     ),
 ]
-Check = Annotated[
+CheckOnly = Annotated[
     bool,
     typer.Option(
         "--check",
         help="Only read options, rules, gates and files; say all that is wrong, ask nobody, leave.",
+    ),
+]
+AwaitFiles = Annotated[
+    bool,
+    typer.Option(
+        "--await-files",
+        help="With --check: name the files that do not exist yet, and check the rest.",
     ),
 ]
 
@@ -26,23 +36,36 @@ def run(
     config_file: ConfigFile = None,
     sets: Sets = None,
     observe: Observe = False,
-    check: Check = False,
+    check: CheckOnly = False,
+    await_files: AwaitFiles = False,
 ) -> None:
     """Run the service until SIGTERM; it finishes its cycle and leaves within seconds."""
     config = read_config(config_file, sets)
+    if check:
+        _check(config, awaits_files=await_files)
+        return
     from amqsidecar.config.load import check_start  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import ConfigError  # noqa: PLC0415 - as above
 
     problems = check_start(config)
     if problems:
         raise ConfigError(problems)
-    if check:
-        from amqsidecar.app_check import check_configuration  # noqa: PLC0415 - as above
-
-        check_configuration(config)
-        return
-    from amqsidecar.app import run_observer, run_service  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.app import run_observer, run_service  # noqa: PLC0415 - as above
 
     if observe:
         raise typer.Exit(run_observer(config))
     raise typer.Exit(run_service(config))
+
+
+def _check(config: "Config", *, awaits_files: bool) -> None:
+    from amqsidecar.config.load import check_start, missing_files  # noqa: PLC0415 - as above
+    from amqsidecar.errors import ConfigError  # noqa: PLC0415 - as above
+    from amqsidecar.wiring.check import FILES, check_configuration  # noqa: PLC0415 - as above
+
+    awaited = missing_files(config, FILES) if awaits_files else {}
+    for key, path in awaited.items():
+        typer.echo(f"{key}: {path} does not exist yet; it was not checked")
+    problems = check_start(config, awaited)
+    if problems:
+        raise ConfigError(problems)
+    check_configuration(config, awaited)

@@ -49,7 +49,8 @@ def status(wanted: Wanted) -> None:
     \b
     JSON: {"instance", "cycle", "unfinished_cycle": null | {"cycle", "taken_count", "sent_count"},
     "total", "waiting": [{"destination", "state", "count"}], "next_due_at_ms": null | number,
-    "oldest_overdue_seconds", "store_size_bytes", "backlog": {dead-letter queue: messages to hold},
+    "oldest_overdue_seconds", "store_size_bytes", "room": {"is_enough", "reason"},
+    "backlog": {dead-letter queue: messages to hold},
     "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
     null | number}] (on a shared schedule), "gates": [{"destination", "gate", "count",
     "next_due_at_ms", "last_due_at_ms"}] (what gates let wait), "exhausted": [{"destination",
@@ -105,6 +106,8 @@ def _print(found: "Status", now_ms: int) -> None:
     else:
         _print_own(found)
     print_line(f"store        {size(found.store_size_bytes)}")
+    if not found.room.is_enough:
+        print_line(f"taking       stopped: {found.room.reason}")
     if found.next_due_at_ms is not None:
         at = clock_time(found.next_due_at_ms)
         print_line(f"next due     {due(found.next_due_at_ms, now_ms)} ({at})")

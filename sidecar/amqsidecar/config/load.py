@@ -1,7 +1,7 @@
 """File, environment and `--set` become one checked `Config`."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,10 +73,24 @@ def load_config(
     return config
 
 
-def check_start(config: Config) -> list[Problem]:
+def missing_files(config: Config, keys: Iterable[str]) -> dict[str, Path]:
+    """Return the files that do not exist, by the option that names them; `keys` name files."""
+    paths = {key: _lookup(config, key) for key in sorted(keys)}
+    return {
+        key: path
+        for key, path in paths.items()
+        if isinstance(path, Path) and _is_file(str(path)) and not path.exists()
+    }
+
+
+def check_start(config: Config, awaited: Collection[str] = ()) -> list[Problem]:
     """Return why `run` refuses to start.
 
     Files that can't be read, an address open to strangers, a wire whose library is not installed.
+
+    Args:
+        config: all options.
+        awaited: options whose files do not exist yet, which is no problem.
     """
     problems = check_wire(config)
     if config.http.strangers_problem:
@@ -84,7 +98,7 @@ def check_start(config: Config) -> list[Problem]:
         problems.append(Problem(config.origin("http.listen"), what))
     for key in _PATHS:
         path = _lookup(config, key)
-        if not isinstance(path, Path) or not _is_file(str(path)):
+        if key in awaited or not isinstance(path, Path) or not _is_file(str(path)):
             continue
         try:
             with path.open("rb"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 
-class Report(Protocol):
+class ConsumerReport(Protocol):
     """One thing that a consumer which fails on purpose reports."""
 
     @property
@@ -47,7 +47,7 @@ class Count:
 
 def count(
     sent: Iterable[str],
-    deliveries: Iterable[Report],
+    deliveries: Iterable[ConsumerReport],
     exhausted: Iterable[str] = (),
     discarded: Iterable[str] = (),
     unknown: Iterable[str] = (),
@@ -75,7 +75,7 @@ def count(
     )
 
 
-AnyReport = TypeVar("AnyReport", bound=Report)
+AnyReport = TypeVar("AnyReport", bound=ConsumerReport)
 
 
 def _processed(deliveries: Iterable[AnyReport], ended: Collection[str]) -> list[AnyReport]:

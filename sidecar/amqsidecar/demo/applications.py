@@ -27,7 +27,7 @@ _ID = "demoId"
 
 
 @dataclass(frozen=True)
-class Delivery:
+class ConsumedMessage:
     """One thing that a consumer reports.
 
     Attributes:
@@ -46,10 +46,10 @@ class Delivery:
     message_id: str = ""
 
 
-class Consumer(Protocol):
+class FailingConsumer(Protocol):
     """A consumer in the background that fails on purpose."""
 
-    def events(self) -> Sequence[Delivery]:
+    def events(self) -> Sequence[ConsumedMessage]:
         """Return what was reported so far, in order."""
 
     def stop(self) -> None:
@@ -59,7 +59,7 @@ class Consumer(Protocol):
 class Applications(Protocol):
     """What sends messages to a broker and consumes them."""
 
-    def consume(self, queue: str, failures: int) -> Consumer:
+    def consume(self, queue: str, failures: int) -> FailingConsumer:
         """Start a consumer.
 
         Args:
@@ -216,7 +216,7 @@ class StompConsumer(stomp.ConnectionListener):  # type: ignore[misc]
 
     def __init__(self, connected: _Connects, failures: int) -> None:
         self._failures = failures
-        self._events: deque[Delivery] = deque()
+        self._events: deque[ConsumedMessage] = deque()
         self._seen: Counter[str] = Counter()
         self._is_stopping = False
         self._connection = connected(self)
@@ -225,7 +225,7 @@ class StompConsumer(stomp.ConnectionListener):  # type: ignore[misc]
         """Subscribe."""
         self._connection.subscribe(f"/queue/{queue}", "demo", ack="client-individual")
 
-    def events(self) -> Sequence[Delivery]:
+    def events(self) -> Sequence[ConsumedMessage]:
         """Return what was reported so far, in order."""
         # Why a copy in one call: stomp.py's thread appends.
         return self._events.copy()
@@ -254,4 +254,4 @@ class StompConsumer(stomp.ConnectionListener):  # type: ignore[misc]
 
     def _report(self, outcome: str, one: str, message_id: str) -> None:
         now_ms = int(time.time() * 1000)
-        self._events.append(Delivery(outcome, now_ms, one, self._seen[one], message_id))
+        self._events.append(ConsumedMessage(outcome, now_ms, one, self._seen[one], message_id))

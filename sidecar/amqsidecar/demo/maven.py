@@ -23,7 +23,7 @@ CLASSIC: Final = "5.18.3"
 """The version of ActiveMQ Classic that the demo runs."""
 DEPENDENCY_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
-Report = Callable[[str], None]
+ReportLine = Callable[[str], None]
 """Takes one line about a download."""
 
 _REPORT_EVERY_S = 2.0
@@ -50,7 +50,7 @@ def cache_root() -> Path:
     return root
 
 
-def classic_home(report: Report) -> Path:
+def classic_home(report: ReportLine) -> Path:
     """Return the unpacked distribution of Classic; fetch it when it is not in the cache.
 
     Raises:
@@ -59,7 +59,7 @@ def classic_home(report: Report) -> Path:
     return distribution(f"org.apache.activemq:apache-activemq:{CLASSIC}:zip:bin", report)
 
 
-def distribution(coordinate: str, report: Report) -> Path:
+def distribution(coordinate: str, report: ReportLine) -> Path:
     """Fetch and unpack a zip `group:artifact:version:zip:classifier`; return its only folder.
 
     Raises:
@@ -88,7 +88,7 @@ def distribution(coordinate: str, report: Report) -> Path:
     return home
 
 
-def fetch(*goals: str, what: str, report: Report) -> None:
+def fetch(*goals: str, what: str, report: ReportLine) -> None:
     """Run Maven, and report how far its downloads are.
 
     Args:
@@ -113,7 +113,7 @@ def fetch(*goals: str, what: str, report: Report) -> None:
             return
 
 
-def _watched(command: Sequence[str], what: str, report: Report) -> None:
+def _watched(command: Sequence[str], what: str, report: ReportLine) -> None:
     # Why not --batch-mode: Maven shows the progress of a download only without it.
     command = [*command, "-Dstyle.color=never"]
     began_s = time.monotonic()
@@ -173,7 +173,10 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
         return place
     with locked(name):
         if not place.exists():
-            beside = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=cache_root()))
+            # Its name is known, so that the next process removes what a killed one left.
+            beside = cache_root() / f".{name}.partial"
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(mode=0o700)
             try:
                 build(beside)
                 beside.rename(place)

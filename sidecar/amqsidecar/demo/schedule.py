@@ -10,7 +10,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import StoreError
 from amqsidecar.model.event import Discarded, Received, Resent
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 
 
 class Schedule:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from amqsidecar.demo.accounts import Count, count
-from amqsidecar.demo.applications import Applications, Consumer, Delivery
+from amqsidecar.demo.applications import Applications, ConsumedMessage, FailingConsumer
 from amqsidecar.demo.schedule import Schedule
 from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.waiting import eventually
@@ -22,7 +22,7 @@ AFTERGLOW_MS = 600
 
 
 @dataclass(frozen=True)
-class Group:
+class Batch:
     """Messages of one queue that fare alike.
 
     Attributes:
@@ -85,7 +85,7 @@ class Snapshot:
 
     title: str
     rules: str
-    groups: Sequence[tuple[Group, Sequence[Tile]]]
+    groups: Sequence[tuple[Batch, Sequence[Tile]]]
     sidecar: str
     is_sidecar_dead: bool
     is_sidecar_running: bool
@@ -111,7 +111,7 @@ class Stage:
         sidecar: Sidecar,
         rules: str,
         dead_letter_queue: str,
-        groups: Sequence[Group],
+        groups: Sequence[Batch],
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -137,8 +137,8 @@ class Stage:
         self._sidecar_words = "not started yet"
         self._is_dead = False
         self._is_running = False
-        self._consumers: list[Consumer] = []
-        self._final: Consumer | None = None
+        self._consumers: list[FailingConsumer] = []
+        self._final: FailingConsumer | None = None
         self._had_row: set[tuple[str, int]] = set()
 
     # ------------------------------------------------------------------ what happens
@@ -176,7 +176,7 @@ class Stage:
     def produce(self, within_s: float) -> None:
         """Send all messages, spread over some seconds."""
 
-        def send(group: Group) -> None:
+        def send(group: Batch) -> None:
             self._applications.fill(group.queue, group.ids, group.messages / within_s)
 
         with ThreadPoolExecutor(len(self.groups)) as pool:
@@ -245,7 +245,7 @@ class Stage:
 
     def snapshot(self) -> Snapshot:
         """Return how everything stands now."""
-        last: dict[str, Delivery] = {one.id: one for one in self._deliveries() if one.id}
+        last: dict[str, ConsumedMessage] = {one.id: one for one in self._deliveries() if one.id}
         exhausted = set(self._exhausted())
         discarded = self._discarded()
         rows = {_key(row): row for row in self.schedule.rows()}
@@ -278,7 +278,7 @@ class Stage:
             is_sidecar_running=self._is_running,
         )
 
-    def _deliveries(self) -> list[Delivery]:
+    def _deliveries(self) -> list[ConsumedMessage]:
         return [one for consumer in self._consumers for one in consumer.events()]
 
     def _exhausted(self) -> list[str]:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.panel import Panel
 
 from amqsidecar.demo.applications import ALWAYS
-from amqsidecar.demo.stage import Group, Stage
+from amqsidecar.demo.stage import Batch, Stage
 from amqsidecar.demo.view import FRAMES_PER_S, View, closing_table, with_view
 
 # Bound: with start and end, the whole demo takes less than three minutes, whatever happens.
@@ -58,13 +58,13 @@ class Script:
     kill_after_s: float
     dead_s: float
 
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[Batch]:
         """Return which messages fail how often."""
         return (
-            Group("demo.orders", 2, "fails twice, then works", self.many),
-            Group("demo.mail", 1, "fails once, then works", self.many),
-            Group("demo.poison", ALWAYS, "fails always", self.few),
-            Group("demo.noise", ALWAYS, "fails, a rule drops it", self.few),
+            Batch("demo.orders", 2, "fails twice, then works", self.many),
+            Batch("demo.mail", 1, "fails once, then works", self.many),
+            Batch("demo.poison", ALWAYS, "fails always", self.few),
+            Batch("demo.noise", ALWAYS, "fails, a rule drops it", self.few),
         )
 
 
@@ -76,7 +76,7 @@ class Cut(Exception):
     """Somebody wants the demo to end now."""
 
 
-class Show:
+class DemoStory:
     """What happens, in order, in a thread of its own; the view looks on."""
 
     def __init__(self, stages: Sequence[Stage], script: Script, *, keeps: bool) -> None:
@@ -159,7 +159,7 @@ class Show:
             raise Cut
 
 
-def watch(show: Show, view: View) -> None:
+def watch(show: DemoStory, view: View) -> None:
     """Show how it goes until it has ended."""
     began_s = time.monotonic()
     show.begin()
@@ -170,7 +170,7 @@ def watch(show: Show, view: View) -> None:
         view.show(show.caption, snapshots, time.monotonic() - began_s)
 
 
-def close_with(console: Console, show: Show) -> int:
+def close_with(console: Console, show: DemoStory) -> int:
     """Print how it ended and where to look next; return the exit code, if need be much later."""
     stages = show.stages
     results = {stage.title: (stage.result(), stage.deaths) for stage in stages}
@@ -207,7 +207,7 @@ def perform(console: Console, stages: Sequence[Stage], script: Script, *, keeps:
         0 = nothing was lost or doubled; `FAILED`, or `INTERRUPTED`.
     """
     signal.signal(signal.SIGTERM, interrupt)
-    show = Show(stages, script, keeps=keeps)
+    show = DemoStory(stages, script, keeps=keeps)
     for one in stages:
         console.print(f"Console of {one.title}: {one.console}", highlight=False, soft_wrap=True)
     console.print()

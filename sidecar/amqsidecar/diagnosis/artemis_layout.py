@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from amqsidecar.broker import Effect, IntakeQueue
+from amqsidecar.broker import IntakeQueue, SideEffect
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
 from amqsidecar.model.resend_effect import ResendEffect
@@ -185,7 +185,8 @@ def _doubts(settings: Settings) -> Iterator[tuple[str, str]]:
 def _drops(address: str, settings: Settings, bound: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield that the broker drops what it can't convert for a reader over AMQP.
 
-    Quirk (Artemis 2.44): see `brokers/amqp_fetch.py`; who may manage reads such a queue with care.
+    Quirk (Artemis 2.44): see `brokers/amqp_artemis/core_messages.py`; who may manage reads such a
+    queue with care.
     """
     own = str(settings.get("deadLetterAddress") or "")
     if not own or not (own in bound or settings.get("autoCreateDeadLetterResources")):
@@ -275,7 +276,7 @@ def address_setting(match: str, inside: str) -> str:
 
 
 def effect_findings(
-    effects: Mapping[str, Sequence[Effect]], allowed: Collection[ResendEffect]
+    effects: Mapping[str, Sequence[SideEffect]], allowed: Collection[ResendEffect]
 ) -> Iterator[Finding]:
     """Yield what else the broker does with redeliveries, once for all addresses with that effect.
 

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import KeepsDelayed, Link
+from amqsidecar.broker import KeepsDelayed, Link, TellsSettings
 from amqsidecar.diagnosis.artemis_layout import address_setting
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.diagnosis.trials import TellsSettings
-from amqsidecar.engine.kept_by_broker import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination
 
 _SUBJECT = "broker:"

@@ -17,6 +17,7 @@ from amqsidecar.policy.classic_rules import (
     DiscardingDeadLetterStrategy,
     PolicyEntry,
     RedeliveryRules,
+    VirtualTopic,
 )
 from amqsidecar.policy.destination_map import describe_pattern
 
@@ -139,11 +140,27 @@ def interceptor_findings(
         else:
             line, is_allowed = composite_line(composite), ResendEffect.COMPOSITE in allowed
             yield _copied(subject, problem, line, is_allowed=is_allowed)
+    yield from map(_virtual_topic_finding, rules.interceptors.virtual_topics)
     mirror = rules.interceptors.mirrored_queues
     if mirror is not None:
-        line, is_allowed = f"redelivery: {{allow: [{ResendEffect.MIRROR}]}}", "mirror" in allowed
+        line, is_allowed = ResendEffect.MIRROR.option, ResendEffect.MIRROR in allowed
         problem = mirror_problem(mirror, queue(">"))
         yield _copied('queue=">"', problem, line, is_allowed=is_allowed)
+
+
+def _virtual_topic_finding(one: VirtualTopic) -> Finding:
+    subject = describe_pattern(one.destinations)
+    place = f"{one.source}: virtual topic with the queues {one.prefix}TOPIC{one.postfix}"
+    if one.set_original_destination:
+        what = "a redelivery goes to the consumer's queue that it died in, and to nothing else"
+        return _origin_finding(Severity.OK, subject, f"{place}: {what}")
+    return _origin_finding(
+        Severity.NOTE,
+        subject,
+        f"{place}: its dead letters name the topic; only an individual dead-letter queue tells "
+        "the consumer's queue, to which a redelivery then goes; from any other they are parked",
+        'setOriginalDestination="true"',
+    )
 
 
 def _copied(subject: str, problem: str, mend: str, *, is_allowed: bool) -> Finding:

@@ -52,8 +52,8 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "ttl-gone": Difference(
         True,
-        "JMSExpiration is 0: Artemis takes the time to live off when a message dies, and Classic "
-        "does not tell it over AMQP.",
+        "JMSExpiration is 0: Artemis removes the time to live when a message dies, and Classic "
+        "does not show it over AMQP.",
     ),
     "conversion": Difference(
         False,
@@ -74,9 +74,9 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "stomp-frame": Difference(
         False,
-        "What Artemis copies out of a SEND frame into properties (`destination`, "
-        "`destination-type`, `receipt`, `transaction`, `content-length`) is that of our frame over "
-        "STOMP, also on messages of JMS producers, and gone over AMQP.",
+        "Artemis copies headers of a SEND frame into properties (`destination`, "
+        "`destination-type`, `receipt`, `transaction`, `content-length`). Over STOMP they are "
+        "those of the sidecar's frame, also on messages of JMS producers; over AMQP they are gone.",
     ),
     "no-body": Difference(
         True,
@@ -102,8 +102,8 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "encoded-view": Difference(
         False,
-        "Who does not speak AMQP is shown the encoded AMQP message by the stock connector; our "
-        "marks are in it.",
+        "On the stock connector, clients of other protocols see the encoded AMQP message, with the "
+        "sidecar's marks in it.",
     ),
     "stomp-body": Difference(
         True, "STOMP has text and bytes only; every other body comes back as something else."

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, CountsQueues, FindsTokens, IntakeQueue, KeepsDelayed
+from amqsidecar.broker import (
+    BrokerKind,
+    CountsQueues,
+    FindsTokens,
+    IntakeQueue,
+    KeepsDelayed,
+    TellsSettings,
+)
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
     dead_letter_findings,
@@ -46,7 +53,6 @@ from amqsidecar.diagnosis.trials import (
     ExaminedLink,
     TellsExpiration,
     TellsResendEffects,
-    TellsSettings,
     Trials,
 )
 from amqsidecar.diagnosis.wires import recorded_findings, version_finding, wire_findings

@@ -1,7 +1,7 @@
 """What each wire carries whole, alters or refuses: recorded from runs on real brokers.
 
 `fidelity.json` is written by `make matrix` and compared with real brokers by `make test`. Printed
-for operators as `deploy/reference/fidelity.md` by `fidelity_page.py`.
+for operators as `deploy/evidence/fidelity.md` by `fidelity_page.py`.
 """
 
 import json
@@ -43,7 +43,7 @@ CLIENTS: Mapping[str, str] = {
     "stomp": "STOMP",
 }
 
-Outcome = str | tuple[str, ...]
+CellOutcome = str | tuple[str, ...]
 """REFUSED, NOT_SHOWN, or the ids of the differences; () = identical."""
 
 
@@ -57,7 +57,7 @@ class Cell(NamedTuple):
     subject: str
 
 
-class Row(NamedTuple):
+class FidelityRow(NamedTuple):
     """Cells of one outcome: the product of what each column names."""
 
     brokers: tuple[str, ...]
@@ -65,7 +65,7 @@ class Row(NamedTuple):
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     subjects: tuple[str, ...]
-    outcome: Outcome
+    outcome: CellOutcome
 
     def cells(self) -> Iterator[Cell]:
         """Yield each cell."""
@@ -77,11 +77,11 @@ class Row(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def recorded() -> tuple[Row, ...]:
+def recorded() -> tuple[FidelityRow, ...]:
     """Return the recorded matrix."""
     text = files("amqsidecar.diagnosis").joinpath("fidelity.json").read_text(encoding="utf-8")
     return tuple(
-        Row(
+        FidelityRow(
             tuple(brokers),
             wire,
             tuple(producers),
@@ -93,15 +93,17 @@ def recorded() -> tuple[Row, ...]:
     )
 
 
-def outcomes(rows: Iterable[Row]) -> dict[Cell, Outcome]:
+def outcomes(rows: Iterable[FidelityRow]) -> dict[Cell, CellOutcome]:
     """Return the outcome of each cell."""
     return {cell: row.outcome for row in rows for cell in row.cells()}
 
 
-def rows_of(cells: Mapping[Cell, Outcome]) -> tuple[Row, ...]:
+def rows_of(cells: Mapping[Cell, CellOutcome]) -> tuple[FidelityRow, ...]:
     """Return few rows that say the same as the cells, in a fixed order."""
     rows = [
-        Row((cell.broker,), cell.wire, (cell.producer,), (cell.consumer,), (cell.subject,), outcome)
+        FidelityRow(
+            (cell.broker,), cell.wire, (cell.producer,), (cell.consumer,), (cell.subject,), outcome
+        )
         for cell, outcome in sorted(cells.items())
     ]
     for column in (4, 0, 3, 2):
@@ -109,18 +111,18 @@ def rows_of(cells: Mapping[Cell, Outcome]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: (row.wire, *row[:1], *row[2:5])))
 
 
-def _merged(rows: Iterable[Row], column: int) -> list[Row]:
+def _merged(rows: Iterable[FidelityRow], column: int) -> list[FidelityRow]:
     """Return rows that differ in one column only as one row each."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
         groups.setdefault((*row[:column], *row[column + 1 :]), []).extend(row[column])
     return [
-        Row._make((*rest[:column], tuple(sorted(values)), *rest[column:]))
+        FidelityRow._make((*rest[:column], tuple(sorted(values)), *rest[column:]))
         for rest, values in groups.items()
     ]
 
 
-def written(rows: Iterable[Row]) -> str:
+def written(rows: Iterable[FidelityRow]) -> str:
     """Return the text of `fidelity.json`."""
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     return "[\n" + ",\n".join(lines) + "\n]\n"
@@ -144,7 +146,7 @@ class Summary(NamedTuple):
     refused_of: tuple[str, ...]
 
 
-def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Summary:
+def summarised(broker: str, wire: str, rows: Iterable[FidelityRow] | None = None) -> Summary:
     """Return what is whole, altered and refused; empty where nothing is recorded."""
     rows = [
         row
@@ -180,7 +182,7 @@ def summarised(broker: str, wire: str, rows: Iterable[Row] | None = None) -> Sum
     )
 
 
-def _share_refused(producer: str, rows: Iterable[Row]) -> float:
+def _share_refused(producer: str, rows: Iterable[FidelityRow]) -> float:
     every: set[str] = set()
     refused: set[str] = set()
     for row in rows:

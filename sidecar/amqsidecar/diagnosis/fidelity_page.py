@@ -1,5 +1,9 @@
-"""Prints what each wire carries, for operators: `python -m amqsidecar.diagnosis.fidelity_page`."""
+"""Prints what each wire carries, for operators: `python -m amqsidecar.diagnosis.fidelity_page`.
 
+`--matrix` prints the recorded outcome of each field in place of the summary.
+"""
+
+import argparse
 import sys
 from collections.abc import Iterable
 
@@ -10,7 +14,7 @@ from amqsidecar.diagnosis.fidelity import (
     NOT_SHOWN,
     REFUSED,
     WIRES,
-    Row,
+    FidelityRow,
     Summary,
     left_words,
     listed,
@@ -21,21 +25,53 @@ from amqsidecar.diagnosis.marks import MARKS
 
 _INTRODUCTION = """# What each wire carries
 
-Printed by `python -m amqsidecar.diagnosis.fidelity_page` out of what `make matrix` has recorded on
-real brokers. A message of each body type, with each kind of property and header, is sent by each
-client, seen once by each client, failed, taken and sent again by the sidecar, and seen by the same
-client again. What that client reports is compared field by field. `make test` does it again.
+A redelivered message is the message that died, except for the differences on this page. Messages
+that a wire would damage further are not taken, unless `intake.allow_lossy` permits it.
 
-- **whole**: nothing that the application wrote is different, for any producer and consumer.
-- **altered**: some client sees one of the differences listed below.
-- **refused**: it is not taken. The dead letter stays in its queue, whole, and is counted by
+## Test
+
+`make matrix`, on real brokers; `make test` repeats it and compares. Each client sends messages of
+each body type, with each kind of property and header. Each client reads every message once, it
+fails, the sidecar takes it and sends it again, and the same client reads it again. The two readings
+are compared field by field. This page and [each field](fidelity-matrix.md) are printed from the
+record by `make reference`.
+
+## Measured
+
+- **whole**: no field that the application wrote differs, for any producer and consumer.
+- **altered**: some client sees one of the [differences](#differences).
+- **refused**: the dead letter is not taken. It stays whole in its queue and is counted by
   `amqsidecar_left_behind`.
+"""
+
+_LIMITS = """
+## Limits
+
+Over AMQP on Artemis, a refused message can lose its origin. Artemis converts messages of Core and
+OpenWire clients for AMQP readers. It can't convert an `ObjectMessage` without an object or a
+`StreamMessage` with bytes, and moves such a message to the dead-letter address of the dead-letter
+queue. With the shipped settings that is the same queue: the body stays whole, but **the broker
+overwrites the origin with the dead-letter queue**, permanently. No selector can exclude such
+messages, because selectors don't show the body or its type. Listing all messages first costs two
+thirds of the speed.
+
+Where the dead-letter queue has no dead-letter address, the broker would drop such a message. The
+sidecar then reads the list first, and leaves all Core and OpenWire `ObjectMessage`s and
+`StreamMessage`s in the queue, with their origin
+([broker-side.md](../guides/broker-side.md#what-to-know-before-production);
+`tests/end_to_end/fidelity/test_core_conversion.py`).
+"""
+
+
+_MATRIX_INTRODUCTION = """# Each field over each wire
+
+Printed from the record of `make matrix` by `make reference`. Summary, method and the meaning of the
+differences: [fidelity.md](fidelity.md).
 """
 
 
 def fidelity_markdown() -> str:
-    """Return the page."""
-    rows = recorded()
+    """Return the summary page."""
     lines = [
         _INTRODUCTION,
         "| broker | wire | whole | altered | refused |",
@@ -47,7 +83,7 @@ def fidelity_markdown() -> str:
                 f"| {', '.join(brokers)} | {wire_name} | {_whole(found)} | {_altered(found)} "
                 f"| {left_words(found) or '-'} |"
             )
-    lines += ["", "## Differences", "", "| | alters | what and why |", "|---|---|---|"]
+    lines += [_LIMITS, "## Differences", "", "| | alters | what and why |", "|---|---|---|"]
     lines += [
         f"| {name} | {'yes' if one.alters else 'no'} | {one.sentence} |"
         for name, one in DIFFERENCES.items()
@@ -57,7 +93,7 @@ def fidelity_markdown() -> str:
             "",
             "## Marks",
             "",
-            "Whether what a redelivery adds or takes off acts on it or a copy:",
+            "Names that a redelivery adds or removes, and their effect on it or on a copy:",
             "",
         ),
         *("| names | may change | why it does not, or what is left | test |", "|---|---|---|---|"),
@@ -65,8 +101,14 @@ def fidelity_markdown() -> str:
     lines += [
         f"| {one.names} | {one.may_change} | {one.why_safe} | `tests/{one.test}` |" for one in MARKS
     ]
+    return "\n".join(lines) + "\n"
+
+
+def matrix_markdown() -> str:
+    """Return the page with the outcome of each field, by wire and clients."""
+    lines = [_MATRIX_INTRODUCTION.rstrip("\n")]
     for wire, wire_name in WIRES.items():
-        lines += _details(wire_name, [row for row in rows if row.wire == wire])
+        lines += _details(wire_name, [row for row in recorded() if row.wire == wire])
     return "\n".join(lines) + "\n"
 
 
@@ -96,7 +138,7 @@ def _altered(found: Summary) -> str:
     return "; ".join(f"{listed(of)} ({name})" for name, of in found.altered.items()) or "-"
 
 
-def _details(wire_name: str, rows: list[Row]) -> list[str]:
+def _details(wire_name: str, rows: list[FidelityRow]) -> list[str]:
     if not rows:
         return []
     lines = [
@@ -127,8 +169,11 @@ def _details(wire_name: str, rows: list[Row]) -> list[str]:
 
 
 def main() -> None:
-    """Print the page."""
-    sys.stdout.write(fidelity_markdown())
+    """Print a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--matrix", action="store_true", help="print the outcome of each field")
+    page = matrix_markdown() if parser.parse_args().matrix else fidelity_markdown()
+    sys.stdout.write(page)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,13 @@ from amqsidecar.model.outcome import COUNTING_PLUGIN, NOT_COUNTED, Counters
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
-
-Rules = ClassicRules | ArtemisRules | None
-
+from amqsidecar.policy.rules import Rules
 
 # What the layout tells of as well, with its line.
 _TOLD_ELSEWHERE = ("processNonPersistent", ": expiration=", "is itself limited to")
 
 
-def policy_findings(rules: Rules, *, is_layout_known: bool) -> Iterator[Finding]:
+def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[Finding]:
     """Yield what an operator should know about the rules.
 
     Args:
@@ -41,7 +39,7 @@ def policy_findings(rules: Rules, *, is_layout_known: bool) -> Iterator[Finding]
         )
 
 
-def kind_finding(kind: BrokerKind, rules: Rules) -> Iterator[Finding]:
+def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
     """Yield rules that are of the other product.
 
     Those of Classic can be used on Artemis, as our own format does; those of Artemis say nothing to
@@ -70,7 +68,7 @@ def kind_finding(kind: BrokerKind, rules: Rules) -> Iterator[Finding]:
 def loop_findings(
     intake: Sequence[IntakeQueue],
     kind: BrokerKind,
-    rules: Rules,
+    rules: Rules | None,
     origins: Iterable[Destination],
     suffix: str,
 ) -> Iterator[Finding]:
@@ -110,7 +108,7 @@ def loop_findings(
 
 
 def final_queues(
-    rules: Rules,
+    rules: Rules | None,
     sources: Iterable[Destination],
     origins: Iterable[Destination],
     is_intake: Callable[[Destination], bool],

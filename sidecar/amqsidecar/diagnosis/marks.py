@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Mark(NamedTuple):
+class RedeliveryMark(NamedTuple):
     """Names that a re-send changes.
 
     Attributes:
@@ -19,81 +19,81 @@ class Mark(NamedTuple):
     test: str
 
 
-MARKS: tuple[Mark, ...] = (
-    Mark(
+MARKS: tuple[RedeliveryMark, ...] = (
+    RedeliveryMark(
         "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount`",
         "the death of a copy counts as a return, with the history and count of the first message",
         "`amqsidecarRedeliveryCheck` fits only the message that was sent, at the address that it "
         "was sent to; else a new life begins. Not told apart: bytes that a bridge hands on as they "
         "are to the same address; over STOMP, copies with the same `timestamp` (Classic) or made "
         "by STOMP clients (Artemis) at the same address",
-        "end_to_end/test_forwarding.py",
+        "end_to_end/fidelity/test_forwarding.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`redeliveryDelay`",
         "Classic's in-broker plugin takes it for the delay before this one",
         "It means the same. A producer's own is replaced, as the plugin does",
         "oracle/test_whole_broker.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`amqsidecarOriginalMessageId`",
         "a copy names the id of the message from which it was copied",
         "At the first redelivery of the copy its own id replaces it",
-        "unit/test_amqp_message.py",
+        "unit/formats/test_amqp_artemis_message.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`_AMQ_DUPL_ID`",
         "Artemis drops a message whose id it has seen at this address, and says accepted",
         "Redeliveries have none. A producer's own is in `amqsidecarOriginalDuplicateId`: the "
         "broker's own redelivery and `retryMessages` keep it, but a client that sends it again "
         "loses the message",
-        "end_to_end/test_amqp_artemis_link.py",
+        "contract/links/test_amqp_artemis_link.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`amqsidecarCause`, `dlqDeliveryFailureCause`, `originalExpiration`, "
         "`originalDeliveryMode`",
         "a death shows the cause, or the lifetime, of an earlier one",
         "Redeliveries have none. Final dead letters keep them: a copy of one that dies without a "
         "cause of its own shows the old one. An expiry older than the message is not believed",
-        "end_to_end/test_stomp.py",
+        "end_to_end/redelivery/test_stomp.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`_AMQ_ORIG_*`, `x-opt-ORIG-*`",
         "a death counts as one at the place of an earlier one",
         "Redeliveries have none, and Artemis overwrites those of copies when they die",
-        "end_to_end/test_amqp_artemis_link.py",
+        "contract/links/test_amqp_artemis_link.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`AMQ_SCHEDULED_*`, `scheduledJobId`, `x-opt-delivery-*`, `_AMQ_SCHED_DELIVERY`",
         "the broker delays the message, or sends it again and again",
         "Taken off; only `store.url: broker:` writes `x-opt-delivery-time`, and takes it off again",
-        "end_to_end/test_stomp.py",
+        "end_to_end/redelivery/test_stomp.py",
     ),
-    Mark(
+    RedeliveryMark(
         "JMSXDeliveryCount, JMSRedelivered",
         "a client with a limit of its own rejects the message",
         "On Classic they go on counting, as with the in-broker plugin; messages of AMQP clients "
         "keep none. On Artemis each redelivery begins with 1",
-        "end_to_end/test_redelivery_classic.py",
+        "end_to_end/redelivery/test_classic.py",
     ),
-    Mark(
+    RedeliveryMark(
         "JMSXGroupID, JMSXGroupSeq",
         "a group moves to another consumer; -1 closes it",
         "They stay as the producer wrote them: a redelivery that closes its group closes it again",
-        "end_to_end/test_redelivery_classic.py",
+        "end_to_end/redelivery/test_classic.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`transaction`, `receipt` (STOMP on Artemis)",
         "the broker takes those of a copied frame for orders, and waits for a COMMIT",
         "Artemis keeps those of each SEND, also ours. An application that sends back what it was "
         "shown must leave them out, or the sidecar use `amqp://`",
-        "end_to_end/test_forwarding.py",
+        "end_to_end/fidelity/test_forwarding.py",
     ),
-    Mark(
+    RedeliveryMark(
         "`JMS_AMQP_*` (Core applications on Artemis)",
         "a loop over all properties fails at names such as `JMS_AMQP_MA_x-opt-jms-dest`, which the "
         "Core client does not let an application set",
         "Artemis adds them when it converts. A loop must skip names that begin with `JMS`",
-        "end_to_end/test_forwarding.py",
+        "end_to_end/fidelity/test_forwarding.py",
     ),
 )

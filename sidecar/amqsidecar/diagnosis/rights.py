@@ -42,12 +42,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     wanted: str = ""
 
 
-Roles = Callable[[str], Sequence[Mapping[str, Any]]]
+RolesOf = Callable[[str], Sequence[Mapping[str, Any]]]
 """Who may do what on an address of Artemis; () = not known."""
 
 
 def permission_findings(
-    kind: BrokerKind, user: str, attempts: Sequence[Attempt], roles: Roles = lambda _: ()
+    kind: BrokerKind, user: str, attempts: Sequence[Attempt], roles: RolesOf = lambda _: ()
 ) -> tuple[Finding, ...]:
     """Return what the user lacks, by destination, with the lines that grant it."""
     refused = [one for one in attempts if one.words is not None]
@@ -102,7 +102,7 @@ def _classic_findings(refused: Iterable[Attempt], attempts: Sequence[Attempt]) -
         )
 
 
-def _artemis_findings(refused: Iterable[Attempt], roles: Roles) -> Iterator[Finding]:
+def _artemis_findings(refused: Iterable[Attempt], roles: RolesOf) -> Iterator[Finding]:
     groups = _grouped(refused, lambda destination: artemis_match(destination.address))
     for match, group in groups.items():
         refusals = [refusal for _, refusal in group]

@@ -9,7 +9,7 @@ from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.diagnosis.trials import ExaminedLink, TellsRoles, Trials
-from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination, queue
 
 _TRIED_MAX = 50

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from amqsidecar.broker import Delivery, Effect, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Link, SideEffect
 from amqsidecar.model.destination import Destination
 
 
@@ -86,24 +86,11 @@ class TellsResendEffects(Protocol):
 
     def resend_effects(
         self, settings_of: Mapping[str, Mapping[str, Any]], /
-    ) -> Mapping[str, Sequence[Effect]]:
+    ) -> Mapping[str, Sequence[SideEffect]]:
         """Return what else the broker does with redeliveries to the queues of each address.
 
         Args:
             settings_of: address to its merged settings.
-
-        Raises:
-            BrokerRefused: this user may not ask.
-        """
-        ...
-
-
-@runtime_checkable
-class TellsSettings(Protocol):
-    """A link that can ask for the merged settings of addresses (Artemis)."""
-
-    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return what the broker says of each address, in order.
 
         Raises:
             BrokerRefused: this user may not ask.

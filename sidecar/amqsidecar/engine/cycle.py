@@ -1,4 +1,4 @@
-"""The cycle: gather, decide, store, commit, finish (`design.md` 2).
+"""The cycle: gather, decide, store, commit, finish (`architecture.md`).
 
 One cycle is one durable store transaction followed by one broker transaction that exchanges the
 token. What it takes counts only once the broker has committed; what it sends is removed only then.
@@ -23,23 +23,28 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
 from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recovery import Recovery
-from amqsidecar.engine.telling import CycleStats, Observer, sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
-from amqsidecar.store import Store, StoreTransaction
+from amqsidecar.store import ENOUGH_ROOM, Store, StoreTransaction
 
 NEAR_MS = 50
 """What is due so soon is waited for here; what is due later is left to the service's clock."""
 
+SENT_WHEN_SHORT = 100
+"""Messages sent in one cycle where the store's medium is short: its records must fit in there."""
+
 REFUSALS_BEFORE_PARKING = 3
 """A message that was refused so often while later ones got through is at fault itself."""
+
+_ALL_THAT_ARRIVED = 1 << 30
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +67,7 @@ class _Cycle:
         now_ms: when it was begun, and what is due by then.
         store: the transaction of the store, until it is kept or given up.
         deliveries, sent: what it takes and what it sends; `resends` in the same order as `sent`.
-        replaced: rows that go when what it takes counts.
+        replaced: rows that go when what it takes counts, by the rows that take their places.
         events: what happens with it; `blocked` happens also without it.
         has_ended_another: it writes how the cycle before it ended.
     """
@@ -74,7 +79,7 @@ class _Cycle:
         self.store = ExitStack()
         self.deliveries: list[Delivery] = []
         self.sent: list[DueRow] = []
-        self.replaced: list[int] = []
+        self.replaced: dict[int, int] = {}
         self.resends: list[Resend] = []
         self.events: list[AnyEvent] = []
         self.blocked: list[AnyEvent] = []
@@ -102,7 +107,7 @@ class CycleEngine:
         backlog: BacklogGate,
         clock: Clock,
         limits: Limits,
-        observe: Observer,
+        observe: CycleObserver,
         blockages: Blockages | None = None,
         losses: Losses | None = None,
         gates: Gates | None = None,
@@ -132,6 +137,7 @@ class CycleEngine:
         self._take_limit = limits.max_taken
         self._only_sends_next = False
         self._refusals: dict[int, int] = {}
+        self._room = ENOUGH_ROOM
         self._committing: _Cycle | None = None
         self._ahead: _Cycle | None = None
         self._ahead_until_s = 0.0
@@ -180,6 +186,7 @@ class CycleEngine:
         """
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()
+        self._room = self._store.room()
         if (next_due_ms is not None and next_due_ms <= now_ms) or self._gather():
             self._ahead_until_s = self._clock.monotonic_s() + max_wait_s
             return self._run_cycles(now_ms)
@@ -209,11 +216,26 @@ class CycleEngine:
             _end(tx, *self._owes)
 
     def _gather(self) -> bool:
-        """Take into hand what has arrived; return whether something is there."""
-        room = self._limits.max_taken - len(self._in_hand)
+        """Take into hand what has arrived; return whether something is to be taken."""
+        self._room = self._store.room()
+        # Why all where there is no room: the link would end each wait for what it still has. It
+        # hands over no more than its prefetch while nothing is accepted.
+        most = self._limits.max_taken if self._room.is_enough else _ALL_THAT_ARRIVED
+        room = most - len(self._in_hand)
         if room > 0:
             self._in_hand.extend(self._link.receive(room))
-        return bool(self._in_hand)
+        return self._room.is_enough and bool(self._in_hand)
+
+    def _fitting(self) -> list[Delivery]:
+        """Return the first deliveries in hand that the store has room for, at least one."""
+        left_bytes = self._room.at_once_bytes
+        count = 0
+        for delivery in self._in_hand[: self._take_limit]:
+            left_bytes -= len(delivery.message)
+            if left_bytes < 0 and count:
+                break
+            count += 1
+        return self._in_hand[:count]
 
     def _run_cycles(self, now_ms: int) -> bool:
         takes, send_limit = True, self._send_limit
@@ -223,6 +245,8 @@ class CycleEngine:
             takes = not self._only_sends_next and self._gather()
             self._only_sends_next = takes
             send_limit = 0 if takes else self._send_limit
+        if not self._room.is_enough:
+            send_limit = min(send_limit, SENT_WHEN_SHORT)
         cycle: _Cycle | None
         cycle = _Cycle(self._cycle + 1, now_ms, self._clock.monotonic_s())
         try:
@@ -268,7 +292,7 @@ class CycleEngine:
                     self._link.begin_sends(cycle.resends)
                 deliveries: list[Delivery] = []
                 if takes and self._gather():
-                    deliveries = self._in_hand[: self._take_limit]
+                    deliveries = self._fitting()
                     self._crash_point("gathered")
                 if is_ahead:
                     # Why: nobody knows yet what the other cycle leaves of a backlog.
@@ -384,7 +408,8 @@ class CycleEngine:
     @property
     def _is_calm(self) -> bool:
         return (
-            self._send_limit == self._limits.max_sent
+            self._room.is_enough
+            and self._send_limit == self._limits.max_sent
             and self._take_limit == self._limits.max_taken
             and not len(self._blockages)
             and not self._refusals
@@ -412,13 +437,14 @@ class CycleEngine:
         events = cycle.events
         row_id = self._store.allocate_ids(len(deliveries))
         judge, uid = self._judge.judge, self._uid
+        self._judge.prepare(deliveries)
         is_backlog = self._backlog.is_backlog
         for delivery in deliveries:
             verdict = judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog(delivery.source))
             if verdict.row is not None:
                 taken.append(verdict.row)
             if verdict.replaces is not None:
-                cycle.replaced.append(verdict.replaces)
+                cycle.replaced[row_id] = verdict.replaces
             events.extend(verdict.events)
             row_id += 1
         return taken

@@ -31,7 +31,7 @@ PROBE_TURN_MS = 1_000
 
 FEW_AT_ONCE = "few are sent there at once, since more have held up the connection"
 
-Wait = tuple[int, str]
+NextTry = tuple[int, str]
 """Until when a destination can't take rows, and why."""
 
 
@@ -86,10 +86,10 @@ class Dispatch:
         hides_others: bool,
     ) -> list[DueRow]:
         sendable: list[DueRow] = []
-        postponed: dict[Wait, list[int]] = {}
+        postponed: dict[NextTry, list[int]] = {}
         parking: dict[str, list[int]] = {}
         never_sent: dict[tuple[str, bool], str | None] = {}
-        waits: dict[tuple[str, str, bool], Wait | None] = {}
+        waits: dict[tuple[str, str, bool], NextTry | None] = {}
         probed: set[str] = set()
         sent: Counter[str] = Counter()
         self._probes_until_s = self._clock.monotonic_s() + PROBES_S_MAX
@@ -188,7 +188,7 @@ class Dispatch:
 
     def _wait_of(
         self, row: DueRow, now_ms: int, events: list[AnyEvent], in_turn: Collection[str]
-    ) -> Wait | None:
+    ) -> NextTry | None:
         """Return until when rows like this one can't be sent and why; None = they can."""
         encoding = self._link.description.encoding
         if row.encoding != encoding:

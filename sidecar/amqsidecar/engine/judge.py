@@ -3,7 +3,7 @@
 Pure: the same delivery, time and chance give the same verdict.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol, assert_never
 
@@ -34,7 +34,7 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.failure import failure_cause
-from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.provenance import Provenance, kept_message_id
 from amqsidecar.model.schedule import RowState, TakenRow, first_redelivery_id
 from amqsidecar.plugin import Chance, Decider
 
@@ -46,6 +46,10 @@ MOST_REDELIVERIES = 2**31 - 1
 """What the int property on the message holds: the count stays there."""
 LONGEST_REDELIVERY_ID = 256
 """A longer one is none of ours: it would stand in each event and each index."""
+LONGEST_NAME = 2_048
+"""Characters of an origin's name: a longer one would stand in each event, row and list."""
+LONGEST_REASON = 2_048
+"""Characters of a reason: it may quote a broker or a sender."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,13 +97,13 @@ def no_group(_encoding: str, _message: bytes) -> str | None:
     return None
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class Judgement(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one dead letter.
 
     Attributes:
         row: what the schedule keeps; None = it is discarded.
         events: what happened, in order.
-        replaces: number of the row that goes when this one counts; None = none does.
+        replaces: number of the row whose place this one takes when it counts; None = of none.
     """
 
     row: TakenRow | None
@@ -118,9 +122,13 @@ class Judging(Protocol):
         """Return why a re-send there would be copied or misrouted; None = it would not."""
         ...
 
+    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
+        """Learn of deliveries that are judged next."""
+        ...
+
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
-    ) -> Verdict:
+    ) -> Judgement:
         """Return the verdict on a delivery."""
         ...
 
@@ -155,9 +163,12 @@ class Judge:
         self._cause_of = cause_of
         self._group_of = group_of
 
+    def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
+        """Do nothing: each delivery is judged by itself."""
+
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
-    ) -> Verdict:
+    ) -> Judgement:
         """Return the verdict on a delivery.
 
         Args:
@@ -169,6 +180,9 @@ class Judge:
         """
         provenance = delivery.provenance
         origin = provenance.origin
+        if origin is not None and len(origin.name) > LONGEST_NAME:
+            provenance = _without_origin(provenance, len(origin.name))
+            origin = None
         if origin is not None:
             origin = self._true_origin(origin, delivery.source)
         redelivery_id = provenance.redelivery_id
@@ -184,7 +198,7 @@ class Judge:
             cause=self._cause_of(self._settings.encoding, delivery.message) or provenance.cause,
             expired=provenance.expired,
             redelivery_count=provenance.redelivery_count,
-            message_id=provenance.message_id,
+            message_id=kept_message_id(provenance.message_id),
             size_bytes=len(delivery.message),
             persistent=provenance.persistent,
             properties=self._properties_of(self._settings.encoding, delivery.message),
@@ -217,7 +231,7 @@ class Judge:
 
     def _carry_out(
         self, decision: Decision | None, origin: Destination, draft: "_Draft", *, is_backlog: bool
-    ) -> Verdict:
+    ) -> Judgement:
         source = draft.delivery.source
         match decision:
             case Redeliver():
@@ -261,6 +275,11 @@ class Judge:
                 "policy.topics to republish if that is what you want"
             )
         return self.resend_problem(origin)
+
+
+def _without_origin(provenance: Provenance, length: int) -> Provenance:
+    problem = f"the name of its origin has {length} characters, more than {LONGEST_NAME}"
+    return msgspec.structs.replace(provenance, origin=None, problem=provenance.problem or problem)
 
 
 @lru_cache(maxsize=4096)
@@ -350,7 +369,7 @@ class _Draft:
             rule=rule,
             cause=self.received.cause,
             cause_group=failure_cause(self.received.cause, expired=provenance.expired),
-            message_id=provenance.message_id,
+            message_id=self.received.message_id,
             received_at_ms=self.now_ms,
             encoding=self.settings.encoding,
             message=self.delivery.message,
@@ -358,8 +377,9 @@ class _Draft:
             final_queue=None if final is None else str(final),
         )
 
-    def park(self, destination: Destination, reason: str) -> Verdict:
+    def park(self, destination: Destination, reason: str) -> Judgement:
         count = self.delivery.provenance.redelivery_count
+        reason = reason[:LONGEST_REASON]
         row = self._row(
             RowState.PARKED,
             str(destination),
@@ -374,9 +394,9 @@ class _Draft:
             destination=row.destination,
             reason=reason,
         )
-        return Verdict(row, (self.received, event))
+        return Judgement(row, (self.received, event))
 
-    def redeliver(self, origin: Destination, decision: Redeliver, *, is_backlog: bool) -> Verdict:
+    def redeliver(self, origin: Destination, decision: Redeliver, *, is_backlog: bool) -> Judgement:
         delay_ms = min(max(0, decision.delay_ms), LONG_MAX)
         count = min(max(0, decision.redelivery_count), MOST_REDELIVERIES)
         due_at_ms = min(self.now_ms + delay_ms, LATEST_DUE_MS)
@@ -399,12 +419,14 @@ class _Draft:
             rule=decision.rule,
         )
         if is_backlog:
-            return Verdict(row, (self.received, scheduled, self._held(row.destination, "backlog")))
-        return Verdict(row, (self.received, scheduled))
+            return Judgement(
+                row, (self.received, scheduled, self._held(row.destination, "backlog"))
+            )
+        return Judgement(row, (self.received, scheduled))
 
     def exhaust(
         self, origin: Destination, final: Destination, decision: DeadLetterTo, *, is_backlog: bool
-    ) -> Verdict:
+    ) -> Judgement:
         # Why: a time to live that ends later than the clock goes is one for ever.
         expiration_ms = max(0, decision.expiration_ms)
         if self.now_ms + expiration_ms > LATEST_DUE_MS:
@@ -433,10 +455,10 @@ class _Draft:
             ),
         )
         if is_backlog:
-            return Verdict(row, (self.received, exhausted, self._held(str(final), "backlog")))
-        return Verdict(row, (self.received, exhausted))
+            return Judgement(row, (self.received, exhausted, self._held(str(final), "backlog")))
+        return Judgement(row, (self.received, exhausted))
 
-    def hold(self, origin: Destination, final: Destination, reason: str) -> Verdict:
+    def hold(self, origin: Destination, final: Destination, reason: str) -> Judgement:
         row = self._row(
             RowState.HELD,
             str(origin),
@@ -446,9 +468,9 @@ class _Draft:
             final=final,
             redelivery_count=self.delivery.provenance.redelivery_count,
         )
-        return Verdict(row, (self.received, self._held(str(final), reason)))
+        return Judgement(row, (self.received, self._held(str(final), reason)))
 
-    def discard(self, origin: Destination, decision: Discard) -> Verdict:
+    def discard(self, origin: Destination, decision: Discard) -> Judgement:
         event = Discarded(
             at_ms=self.now_ms,
             id=self.row_id,
@@ -456,7 +478,7 @@ class _Draft:
             destination=str(origin),
             rule=decision.rule,
         )
-        return Verdict(None, (self.received, event))
+        return Judgement(None, (self.received, event))
 
     def _held(self, destination: str, reason: str) -> Held:
         return Held(

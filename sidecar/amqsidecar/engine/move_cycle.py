@@ -26,12 +26,12 @@ from amqsidecar.broker import (
 )
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING
-from amqsidecar.engine.judge import Judge, Verdict
-from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
+from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
+from amqsidecar.engine.judge import Judge, Judgement
 from amqsidecar.engine.loss import Losses
-from amqsidecar.engine.telling import CycleStats, Observer, sent_event
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
@@ -52,7 +52,7 @@ class _Item:
 
     __slots__ = ("delivery", "fault", "key", "verdict")
 
-    def __init__(self, delivery: Delivery, verdict: Verdict) -> None:
+    def __init__(self, delivery: Delivery, verdict: Judgement) -> None:
         self.delivery = delivery
         self.verdict = verdict
         self.fault: str | None = None
@@ -89,7 +89,7 @@ class MoveEngine:
         uid: str,
         clock: Clock,
         max_messages: int,
-        observe: Observer,
+        observe: CycleObserver,
         blockages: Blockages,
         losses: Losses,
         crash_point: CrashPoint = no_crash,
@@ -406,9 +406,9 @@ class MoveEngine:
         return blockage.until_ms
 
 
-def _addressed(verdict: Verdict) -> Verdict:
+def _addressed(verdict: Judgement) -> Judgement:
     """Return a verdict whose row has where it is sent to as its destination."""
     row = verdict.row
     if row is None or not row.is_final:
         return verdict
-    return Verdict(msgspec.structs.replace(row, destination=row.decided_queue), verdict.events)
+    return Judgement(msgspec.structs.replace(row, destination=row.decided_queue), verdict.events)

@@ -12,7 +12,7 @@ import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.backlog import BacklogGate
-from amqsidecar.engine.judge import Judge, Verdict
+from amqsidecar.engine.judge import Judge, Judgement
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Returned, Scheduled
 
@@ -50,7 +50,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rule: str
 
 
-class Observation:
+class ObservedDeaths:
     """What was seen so far, over all links of a process.
 
     Attributes:
@@ -62,7 +62,7 @@ class Observation:
     def __init__(
         self, *, holds_backlog: bool, backlog_threshold: int, seen_max: int = SEEN_MAX
     ) -> None:
-        self.tally = Tally()
+        self.tally = ObservationTally()
         self.skipped_count = 0
         self._seen_max = seen_max
         self._seen: dict[bytes, int] = {}
@@ -138,7 +138,7 @@ def _identity(delivery: Delivery) -> bytes:
     return identity.digest()
 
 
-def describe(delivery: Delivery, verdict: Verdict) -> Observed:
+def describe(delivery: Delivery, verdict: Judgement) -> Observed:
     """Return a verdict in the words of a person who asks what would happen."""
     received = verdict.events[0]
     assert isinstance(received, Received | Returned)  # noqa: S101 - the judge begins with it
@@ -172,7 +172,7 @@ def describe(delivery: Delivery, verdict: Verdict) -> Observed:
     )
 
 
-class Tally:
+class ObservationTally:
     """Counts over everything that was observed, in bounded memory.
 
     Attributes:

@@ -1,14 +1,15 @@
 """What becomes of a message that a plan redelivers: what the plan says of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.intake import IntakeNames
-from amqsidecar.engine.judge import MOST_REDELIVERIES, Verdict
+from amqsidecar.engine.judge import MOST_REDELIVERIES, Judgement
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import Retried
+from amqsidecar.model.provenance import kept_message_id
 from amqsidecar.model.schedule import RowState, TakenRow
 
 
@@ -50,9 +51,12 @@ class PlanJudge:
     def resend_problem(self, _destination: Destination, /) -> None:
         """Return None: a plan is executed on Artemis, whose link says what can be sent where."""
 
+    def prepare(self, _deliveries: Sequence[Delivery], /) -> None:
+        """Do nothing: the plan knows each of them."""
+
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
-    ) -> Verdict:
+    ) -> Judgement:
         """Return the verdict on a delivery; see `Judge.judge`."""
         del uid, is_backlog
         provenance = delivery.provenance
@@ -71,7 +75,7 @@ class PlanJudge:
             expiration_ms=0,
             rule=self._actor,
             cause=provenance.cause,
-            message_id=provenance.message_id,
+            message_id=kept_message_id(provenance.message_id),
             received_at_ms=now_ms,
             encoding=self._encoding,
             message=delivery.message,
@@ -83,4 +87,4 @@ class PlanJudge:
             destination=errand.destination,
             actor=self._actor,
         )
-        return Verdict(row, (event,))
+        return Judgement(row, (event,))

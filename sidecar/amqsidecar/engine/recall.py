@@ -1,32 +1,48 @@
 """Takes messages back out of final dead-letter queues into the schedule, where people act on them.
 
-In the cycle that takes it, a message replaces the row that knew where it lay. So whatever undoes or
-finishes that cycle does so with both.
+In the cycle that takes it, a message takes the place of the row that knew where it lay, its number
+too. So whatever undoes or finishes that cycle does so with both.
+
+What becomes of it stands in that row (`model.schedule.Recall`). Where a broker can't hand over
+chosen messages, the others come with them, wait in the schedule, and go back in their order once
+nobody wants any more of their queue.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.judge import LONGEST_REDELIVERY_ID, Judging, Verdict
+from amqsidecar.engine.judge import LONGEST_NAME, LONGEST_REDELIVERY_ID, Judgement, Judging
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.event import Held, Parked
+from amqsidecar.model.event import AnyEvent, Held, Parked
 from amqsidecar.model.failure import failure_cause
-from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow, first_redelivery_id
+from amqsidecar.model.provenance import kept_message_id
+from amqsidecar.model.row_changes import FIRST_OF_LIFE
+from amqsidecar.model.schedule import Recall, RowState, RowView, TakenRow, first_redelivery_id
 from amqsidecar.store import Store
 
 TAKEN_BACK = "taken back out of its final dead-letter queue"
-_ROWS_OF_ONE_MESSAGE = 100
+NO_ORIGIN = "the message does not tell where it came from"
 
 
 class FinalQueues:
-    """The final dead-letter queues that are read now."""
+    """The final dead-letter queues that are read now.
+
+    Attributes:
+        arrivals: how many messages came out of them.
+    """
 
     def __init__(self) -> None:
+        self.arrivals = 0
         self._names: frozenset[str] = frozenset()
 
     def replace(self, queues: Iterable[Destination]) -> None:
-        """Read these from now on."""
-        self._names = frozenset(_queue_name(one) for one in queues)
+        """Read these from now on.
+
+        What an earlier one has handed over may still be judged, so none is forgotten.
+        """
+        self._names |= frozenset(_queue_name(one) for one in queues)
 
     def covers(self, destination: Destination) -> bool:
         """Tell whether a destination is one of them."""
@@ -34,9 +50,17 @@ class FinalQueues:
 
 
 class RecallJudge:
-    """Keeps what comes out of final queues as exhausted; asks another judge about all else."""
+    """Tells what becomes of what comes out of final queues; asks another judge about all else."""
 
-    def __init__(self, judge: Judging, store: Store, finals: FinalQueues, encoding: str) -> None:
+    def __init__(
+        self,
+        judge: Judging,
+        store: Store,
+        finals: FinalQueues,
+        encoding: str,
+        *,
+        keeps_exhausted: bool,
+    ) -> None:
         """Make it.
 
         Args:
@@ -44,11 +68,14 @@ class RecallJudge:
             store: knows what lies in final queues; asked in the transaction of the cycle.
             finals: which queues are final.
             encoding: of the link's messages.
+            keeps_exhausted: what nobody has chosen stays in the schedule; False = it goes back.
         """
         self._judge = judge
         self._store = store
         self._finals = finals
         self._encoding = encoding
+        self._unchosen = Recall.NONE if keeps_exhausted else Recall.RETURN
+        self._known: dict[tuple[str, str], list[RowView]] = {}
 
     def is_intake(self, destination: Destination) -> bool:
         """Tell whether a destination is one that the intake reads; final queues are none."""
@@ -58,73 +85,133 @@ class RecallJudge:
         """Return why a re-send there would be copied or misrouted; None = it would not."""
         return self._judge.resend_problem(destination)
 
+    def prepare(self, deliveries: Sequence[Delivery], /) -> None:
+        """Read what is known of deliveries that are judged next."""
+        ids = {
+            redelivery_id
+            for one in deliveries
+            if (redelivery_id := one.provenance.redelivery_id) and self._finals.covers(one.source)
+        }
+        self._known = {}
+        for row in self._store.lying(ids) if ids else ():
+            self._known.setdefault((row.redelivery_id, row.goes_to), []).append(row)
+
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
-    ) -> Verdict:
-        """Return the verdict on a delivery; see `Judge.judge`."""
+    ) -> Judgement:
+        """Return the verdict on a delivery that was prepared for; see `Judge.judge`."""
         if not self._finals.covers(delivery.source):
             return self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
+        self._finals.arrivals += 1
         redelivery_id = delivery.provenance.redelivery_id
         if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
             redelivery_id = first_redelivery_id(uid, row_id)
-        known = self._known(redelivery_id, str(delivery.source))
-        row = self._row(delivery, row_id, redelivery_id, known, now_ms)
-        event = (Parked if row.state is RowState.PARKED else Held)(
-            at_ms=now_ms,
-            id=row_id,
-            redelivery_id=redelivery_id,
-            destination=str(delivery.source),
-            reason=TAKEN_BACK if row.state is RowState.EXHAUSTED else row.rule,
-        )
-        return Verdict(row, (event,), None if known is None else known.id)
+        rows = self._known.get((redelivery_id, str(delivery.source)))
+        if not rows:
+            return self._stranger(delivery, row_id, redelivery_id, now_ms)
+        known = rows.pop(0)
+        row, events = self._chosen(delivery, row_id, known, now_ms)
+        return Judgement(row, events, known.id)
 
-    def _known(self, redelivery_id: str, queue: str) -> RowView | None:
-        """Return the row that knows that a message lies in a queue; None = there is none."""
-        rows = self._store.list_rows(
-            RowFilter(redelivery_id=redelivery_id, state=RowState.EXHAUSTED), _ROWS_OF_ONE_MESSAGE
-        )
-        found = (row for row in rows if row.is_in_final_queue and row.goes_to == queue)
-        return next((row for row in found if not row.in_flight), None)
-
-    def _row(
-        self,
-        delivery: Delivery,
-        row_id: int,
-        redelivery_id: str,
-        known: RowView | None,
-        now_ms: int,
-    ) -> TakenRow:
-        provenance = delivery.provenance
-        origin = str(provenance.origin or delivery.source)
-        is_lost = known is None and provenance.origin is None
-        cause = provenance.cause if known is None else known.cause
-        group = failure_cause(cause, expired=provenance.expired)
-        return TakenRow(
+    def _chosen(
+        self, delivery: Delivery, row_id: int, known: RowView, now_ms: int
+    ) -> tuple[TakenRow, tuple[AnyEvent, ...]]:
+        """Return what takes the place of the row that knew where a message lay."""
+        row = TakenRow(
             id=row_id,
-            state=RowState.PARKED if is_lost else RowState.EXHAUSTED,
+            state=RowState.EXHAUSTED,
             due_at_ms=now_ms,
-            destination=origin if known is None else known.destination,
+            destination=known.destination,
             is_final=False,
-            source=str(delivery.source) if known is None else known.source,
+            source=known.source,
+            redelivery_id=known.redelivery_id,
+            redelivery_count=known.redelivery_count,
+            delay_ms=0,
+            expiration_ms=0,
+            rule=known.rule,
+            cause=known.cause,
+            cause_group=known.cause_group,
+            message_id=known.message_id,
+            received_at_ms=known.received_at_ms,
+            encoding=self._encoding,
+            message=delivery.message,
+            final_queue=str(delivery.source),
+            recall_operation=known.recall_operation,
+        )
+        match known.recall:
+            case Recall.SEND:
+                row = msgspec.structs.replace(
+                    row,
+                    state=RowState.WAITING,
+                    redelivery_count=FIRST_OF_LIFE,
+                    final_queue=None,
+                    passes_gates=True,
+                )
+            case Recall.DISCARD:
+                row = msgspec.structs.replace(row, recall=Recall.DROP)
+            case Recall.LEAVE:
+                return msgspec.structs.replace(row, recall=Recall.RETURN), ()
+            case Recall.KEEP:
+                pass
+            case _ if self._unchosen is Recall.RETURN:
+                return msgspec.structs.replace(row, recall=Recall.RETURN), ()
+        held = Held(
+            at_ms=now_ms,
+            id=known.id,
+            redelivery_id=known.redelivery_id,
+            destination=str(delivery.source),
+            reason=TAKEN_BACK,
+        )
+        return row, (held,)
+
+    def _stranger(
+        self, delivery: Delivery, row_id: int, redelivery_id: str, now_ms: int
+    ) -> Judgement:
+        """Return the verdict on a message of which no row knew that it lies there."""
+        provenance, queue = delivery.provenance, str(delivery.source)
+        origin = provenance.origin
+        is_lost = origin is None or len(origin.name) > LONGEST_NAME
+        row = TakenRow(
+            id=row_id,
+            state=RowState.EXHAUSTED,
+            due_at_ms=now_ms,
+            destination=queue if is_lost else str(origin),
+            is_final=False,
+            source=queue,
             redelivery_id=redelivery_id,
             redelivery_count=provenance.redelivery_count,
             delay_ms=0,
             expiration_ms=0,
-            rule=_rule(known, is_lost=is_lost),
-            cause=cause,
-            cause_group=group if known is None else known.cause_group,
-            message_id=provenance.message_id if known is None else known.message_id,
-            received_at_ms=now_ms if known is None else known.received_at_ms,
+            rule=NO_ORIGIN if is_lost else TAKEN_BACK,
+            cause=provenance.cause,
+            cause_group=failure_cause(provenance.cause, expired=provenance.expired),
+            message_id=kept_message_id(provenance.message_id),
+            received_at_ms=now_ms,
             encoding=self._encoding,
             message=delivery.message,
-            final_queue=str(delivery.source),
+            final_queue=queue,
+            recall=self._unchosen,
         )
+        if self._unchosen is Recall.RETURN:
+            return Judgement(row, ())
+        if is_lost:
+            row = msgspec.structs.replace(row, state=RowState.PARKED)
+        event = (Parked if is_lost else Held)(
+            at_ms=now_ms,
+            id=row_id,
+            redelivery_id=redelivery_id,
+            destination=queue,
+            reason=NO_ORIGIN if is_lost else TAKEN_BACK,
+        )
+        return Judgement(row, (event,))
 
 
-def _rule(known: RowView | None, *, is_lost: bool) -> str:
-    if known is not None:
-        return known.rule
-    return "the message does not tell where it came from" if is_lost else TAKEN_BACK
+def wanted_by_queue(rows: Iterable[RowView]) -> Mapping[str, list[RowView]]:
+    """Return rows of messages that are to be taken back by the queues in which they lie."""
+    queues: dict[str, list[RowView]] = {}
+    for row in rows:
+        queues.setdefault(row.goes_to, []).append(row)
+    return queues
 
 
 def _queue_name(destination: Destination) -> str:

@@ -7,10 +7,10 @@ import msgspec
 
 from amqsidecar.broker import Link
 from amqsidecar.clock import Clock
-from amqsidecar.engine.telling import Observer
+from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
 from amqsidecar.model.operation import paused
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
@@ -81,7 +81,7 @@ class Recovery:
         link: Link,
         store: Store,
         clock: Clock,
-        observe: Observer,
+        observe: CycleObserver,
         *,
         adopts_tokens: bool = True,
     ) -> None:

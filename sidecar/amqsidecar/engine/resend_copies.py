@@ -83,16 +83,12 @@ def _composite_reasons(
     for one in interceptors.composites:
         if problem := composite_problem(one):
             mend = "redirect it" if keeps_nothing(one) else f"write there {composite_line(one)}"
-            yield one, f"{problem}; {mend}, or {_allow(ResendEffect.COMPOSITE)}"
+            yield one, f"{problem}; {mend}, or {ResendEffect.COMPOSITE.advice}"
 
 
 def _mirror_reason(mirror: MirroredQueues, destination: Destination) -> str:
     problem = mirror_problem(mirror, destination)
-    return f"{problem}; no filter prevents it: {_allow(ResendEffect.MIRROR)}"
-
-
-def _allow(effect: ResendEffect) -> str:
-    return f"allow it by redelivery: {{allow: [{effect}]}}"
+    return f"{problem}; no filter prevents it: {ResendEffect.MIRROR.advice}"
 
 
 # Composite destinations.

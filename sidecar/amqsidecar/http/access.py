@@ -57,7 +57,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return f"{where}:{self.name}"
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """An answer other than the one that was asked for.
 
     Attributes:
@@ -136,7 +136,7 @@ class Access:
             if not _is_local_name(request.headers.get("host", "")):
                 # Why: a site that calls itself 127.0.0.1 would be in the browser's eyes at home.
                 what = "without a log-in only localhost and IP addresses are answered in `Host`"
-                raise Refused(421, what)
+                raise HttpRefused(421, what)
             return Caller(name="local", role=Role.OPERATOR, way="local", session="local")
         for way in self._ways:
             caller = way.caller(request)
@@ -151,15 +151,14 @@ class Access:
         token = self._csrf.dumps(caller.session)
         return token if isinstance(token, str) else token.decode()
 
-    def check_change(self, request: HTTPConnection, caller: Caller, token: str | None) -> None:
-        """Check that a caller may change something and wanted to.
+    def check_role(self, caller: Caller) -> None:
+        """Check that a caller may change something.
 
         Raises:
-            Refused: a viewer, another site's page, or a token that is wrong or too old.
+            Refused: a viewer.
         """
         if caller.role is not Role.OPERATOR:
-            raise Refused(403, f"{caller.name} may look, but not change anything")
-        self.check_intention(request, caller, token)
+            raise HttpRefused(403, f"{caller.name} may look, but not change anything")
 
     def check_intention(self, request: HTTPConnection, caller: Caller, token: str | None) -> None:
         """Check that a browser was not tricked.
@@ -178,7 +177,7 @@ class Access:
             session.encode(), caller.session.encode()
         ):
             what = f"the {CSRF_HEADER} token is missing, wrong or too old; load the page again"
-            raise Refused(403, what)
+            raise HttpRefused(403, what)
 
     def check_site(self, request: HTTPConnection) -> None:
         """Check that a browser sends this from a page of ours.
@@ -191,7 +190,7 @@ class Access:
         host = request.headers.get("host", "").lower()
         ours = ("", f"http://{host}", f"https://{host}", self._public_origin)
         if site not in ("same-origin", "none") or origin not in ours:
-            raise Refused(403, "this was sent by a page of another site")
+            raise HttpRefused(403, "this was sent by a page of another site")
 
 
 def _is_local_name(host: str) -> bool:

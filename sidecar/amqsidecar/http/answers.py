@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from amqsidecar.http.access import Refused
+from amqsidecar.http.access import HttpRefused
 
 API: Final = "/api/"
 FORM: Final = "application/x-www-form-urlencoded"
@@ -31,7 +31,7 @@ class ProblemAnswer(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def show_refusal(request: Request, refused: Refused) -> Response:
+def show_refusal(request: Request, refused: HttpRefused) -> Response:
     """Return the answer of a refusal: a problem for programs, a line for people."""
     title = HTTPException(refused.status).detail
     # What is refused may have line ends of its own.

@@ -1,6 +1,6 @@
 """The application: metrics, health, API and pages behind one guard."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,18 +10,20 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import Access, Refused
+from amqsidecar.http.access import Access, HttpRefused
 from amqsidecar.http.answers import API, JSON, lead_on, login_url, show_refusal
-from amqsidecar.http.desk import Desk, DeskBusy, NoStore
-from amqsidecar.http.guard import Guard, fault
+from amqsidecar.http.guard import Guard, Show, fault
+from amqsidecar.http.store_queries import DeskBusy, NoStore, StoreQueries
 from amqsidecar.telemetry.health import HealthAnswer
 
-Show = Callable[[Request, Refused], Response]
 """Makes the answer of a refusal."""
 
 
 def make_app(
-    desk: Desk, access: Access, pages: Sequence[BaseRoute] = (), show_page: Show = show_refusal
+    desk: StoreQueries,
+    access: Access,
+    pages: Sequence[BaseRoute] = (),
+    show_page: Show = show_refusal,
 ) -> ASGIApp:
     """Return the application.
 
@@ -32,11 +34,13 @@ def make_app(
         show_page: makes refusals of what is no API.
     """
 
-    def show(request: Request, refused: Refused) -> Response:
+    def show(request: Request, refused: HttpRefused) -> Response:
         if request.scope["path"].startswith(API):
             return show_refusal(request, refused)
         if refused.status == 401 and access.has_login and request.method == "GET":
-            return lead_on(login_url(request), 401, refused.headers)
+            # Why the header: a part of a page can't lead to the log-in, only the page can.
+            headers = {**refused.headers, "HX-Refresh": "true"}
+            return lead_on(login_url(request), 401, headers)
         return show_page(request, refused)
 
     async def show_error(request: Request, error: Exception) -> Response:
@@ -49,7 +53,9 @@ def make_app(
     app = Starlette(
         routes=[*_probes(desk), *pages],
         exception_handlers={
-            **dict.fromkeys((HTTPException, Refused, NoStore, DeskBusy, StoreError), show_error),
+            **dict.fromkeys(
+                (HTTPException, HttpRefused, NoStore, DeskBusy, StoreError), show_error
+            ),
             Exception: show_fault,
         },
     )
@@ -57,25 +63,25 @@ def make_app(
     return Guard(app, access, show)
 
 
-def _refusal(request: Request, error: Exception) -> Refused:
+def _refusal(request: Request, error: Exception) -> HttpRefused:
     """Return what an error means to who asked."""
     match error:
-        case Refused():
+        case HttpRefused():
             return error
         case HTTPException():
             what = error.detail
             if error.status_code == 404:
                 what = f"nothing is served at {request.scope['path']}"
-            refused = Refused(error.status_code, what)
+            refused = HttpRefused(error.status_code, what)
             refused.headers.update(error.headers or {})
             return refused
         case NoStore():
-            return Refused(404, str(error))
+            return HttpRefused(404, str(error))
         case _:
-            return Refused(503, str(error), Retry_After="5")
+            return HttpRefused(503, str(error), Retry_After="5")
 
 
-def _probes(desk: Desk) -> list[Route]:
+def _probes(desk: StoreQueries) -> list[Route]:
     """Return metrics and health, which ask no store and answer while others wait for one."""
 
     async def metrics(request: Request) -> Response:

@@ -16,9 +16,10 @@ from amqsidecar.http.access import (
     SAFE_METHODS,
     Access,
     Caller,
-    Refused,
+    HttpRefused,
 )
 from amqsidecar.http.answers import FORM, JSON
+from amqsidecar.http.budget import ANSWERS_BYTES_MAX, BODIES_BYTES_MAX, Budget
 from amqsidecar.http.static import PATH as STATIC
 
 log = structlog.get_logger("amqsidecar.http")
@@ -52,7 +53,10 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-Show = Callable[[Request, Refused], Response]
+_PIECE_BYTES: Final = 65_536
+"""An answer is handed on in pieces, so that what nobody reads is in memory once."""
+
+Show = Callable[[Request, HttpRefused], Response]
 """Makes the answer of a refusal."""
 
 
@@ -63,9 +67,9 @@ def caller_of(request: HTTPConnection) -> Caller:
     return caller
 
 
-def fault() -> Refused:
+def fault() -> HttpRefused:
     """Return what is said where amqsidecar itself failed."""
-    return Refused(500, "a fault of amqsidecar; its log says more")
+    return HttpRefused(500, "a fault of amqsidecar; its log says more")
 
 
 class Guard:
@@ -75,67 +79,65 @@ class Guard:
         self._app = app
         self._access = access
         self._show = show
+        self._bodies = Budget(BODIES_BYTES_MAX)
+        self._answers = Budget(ANSWERS_BYTES_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        status = 0
-
-        async def send_safe(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
+        answer = _Answer(send, self._answers)
+        body = _Body(request, self._bodies)
         try:
             try:
-                body = await self._let_through(request)
-            except Refused as refused:
-                await self._show(request, refused)(scope, receive, send_safe)
-                return
-            await self._app(scope, receive if body is None else _replay(body, receive), send_safe)
+                replayed = await self._let_through(request, body)
+                await self._app(scope, replayed, answer.send)
+            except (HttpRefused, _NoRoom) as error:
+                refused = error.refused if isinstance(error, _NoRoom) else error
+                await self._show(request, refused)(scope, receive, answer.send_small)
         except ClientDisconnect:
             return
         except Exception:
             log.exception("request_failed", method=request.method, path=quote(scope["path"]))
-            if not status:
-                await self._show(request, fault())(scope, receive, send_safe)
+            if not answer.status:
+                await self._show(request, fault())(scope, receive, answer.send_small)
         finally:
-            _tell(request, status)
+            body.close()
+            answer.close()
+            _tell(request, answer.status)
 
-    async def _let_through(self, request: Request) -> bytes | None:
-        """Put the caller into the scope; returns the body of a change.
+    async def _let_through(self, request: Request, body: "_Body") -> Receive:
+        """Put the caller into the scope; returns what gives the application the body.
+
+        Nobody's body is read before it is known that they may change something.
 
         Raises:
             Refused: not this request.
         """
+        _check_framing(request)
         path, is_change = request.scope["path"], request.method not in SAFE_METHODS
         if path in OPEN or path.startswith(STATIC):
-            return None
+            return body.unread()
         if path == LOGIN or path.startswith(f"{LOGIN}/"):
             if not is_change:
-                return None
+                return body.unread()
             self._access.check_site(request)
-            return await _body(request, MAX_LOGIN_BYTES)
+            await body.read(MAX_LOGIN_BYTES)
+            return body.replay()
         caller = self._access.caller(request)
         if caller is None:
-            raise Refused(401, "log in, or send a token", WWW_Authenticate="Bearer")
+            raise HttpRefused(401, "log in, or send a token", WWW_Authenticate="Bearer")
         request.scope["amqsidecar.caller"] = caller
         request.scope["amqsidecar.csrf"] = self._access.csrf_token(caller)
         if not is_change:
-            return None
-        body = await _body(request, MAX_BODY_BYTES)
-        token = request.headers.get(CSRF_HEADER) or _form_token(request, body)
-        if path == LOGOUT:
-            self._access.check_intention(request, caller, token)
-        else:
-            self._access.check_change(request, caller, token)
-        return body
+            return body.unread()
+        if path != LOGOUT:
+            self._access.check_role(caller)
+        data = await body.read(MAX_LOGIN_BYTES if path == LOGOUT else MAX_BODY_BYTES)
+        token = request.headers.get(CSRF_HEADER) or _form_token(request, data)
+        self._access.check_intention(request, caller, token)
+        return body.replay()
 
 
 def _tell(request: Request, status: int) -> None:
@@ -153,27 +155,6 @@ def _tell(request: Request, status: int) -> None:
         )
 
 
-async def _body(request: Request, max_bytes: int) -> bytes:
-    """Return the whole body.
-
-    Raises:
-        Refused: it is too large, or neither JSON nor a plain form.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # Why no multipart: its parts name codecs of Python, and some of those take minutes.
-    if kind not in ("", FORM, JSON):
-        raise Refused(415, f"only {FORM} and {JSON} are taken")
-    too_large = Refused(413, f"more than {max_bytes} bytes are not taken", Connection="close")
-    if int(request.headers.get("content-length", 0)) > max_bytes:
-        raise too_large
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise too_large
-    return bytes(body)
-
-
 def _form_token(request: Request, body: bytes) -> str | None:
     if not request.headers.get("content-type", "").lower().startswith(FORM):
         return None
@@ -184,14 +165,139 @@ def _form_token(request: Request, body: bytes) -> str | None:
     return fields.get(CSRF_FIELD, [None])[0]
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    is_told = False
+def _check_framing(request: Request) -> None:
+    """Check that a request can't be taken apart in two ways.
 
-    async def replay() -> Message:
-        nonlocal is_told
-        if is_told:
-            return await receive()
-        is_told = True
-        return {"type": "http.request", "body": body, "more_body": False}
+    Raises:
+        Refused: it can; the connection ends, since nobody knows where the next request begins.
+    """
+    if "content-length" in request.headers and "transfer-encoding" in request.headers:
+        what = "a request has either Content-Length or Transfer-Encoding"
+        raise HttpRefused(400, what, Connection="close")
 
-    return replay
+
+class _Body:
+    """The body of a request, of bounded size, counted while it is in memory."""
+
+    def __init__(self, request: Request, budget: Budget) -> None:
+        self._request = request
+        self._budget = budget
+        self._data = bytearray()
+        self._counted = 0
+        self._is_told = False
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            Refused: it is too large, or neither JSON nor a plain form, or too many are being read.
+        """
+        headers = self._request.headers
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        # Why no multipart: its parts name codecs of Python, and some of those take minutes.
+        if kind not in ("", FORM, JSON):
+            raise HttpRefused(415, f"only {FORM} and {JSON} are taken")
+        too_large = HttpRefused(
+            413, f"more than {max_bytes} bytes are not taken", Connection="close"
+        )
+        if int(headers.get("content-length", 0)) > max_bytes:
+            raise too_large
+        async for chunk in self._request.stream():
+            self._count(len(chunk))
+            self._data += chunk
+            if len(self._data) > max_bytes:
+                raise too_large
+        return bytes(self._data)
+
+    def replay(self) -> Receive:
+        """Return what gives the application the body that was read."""
+        return self._receive
+
+    def unread(self) -> Receive:
+        """Return what gives the application the body as it comes; none of ours reads one."""
+        return self._request.receive
+
+    def close(self) -> None:
+        """Count it as gone."""
+        self._budget.give(self._counted)
+        self._counted = 0
+
+    def _count(self, size: int) -> None:
+        try:
+            self._budget.take(size)
+        except HttpRefused as refused:
+            refused.headers["Connection"] = "close"
+            raise
+        self._counted += size
+
+    async def _receive(self) -> Message:
+        if self._is_told:
+            return await self._request.receive()
+        self._is_told = True
+        data, self._data = bytes(self._data), bytearray()
+        return {"type": "http.request", "body": data, "more_body": False}
+
+
+class _NoRoom(Exception):
+    """Too many answers are not yet read; nothing of this one was sent.
+
+    Why none of `HttpRefused`: to the application it has begun to answer.
+    """
+
+    def __init__(self, refused: HttpRefused) -> None:
+        self.refused = refused
+        super().__init__(refused.what)
+
+
+class _Answer:
+    """An answer on its way: safe to show, and counted until it is read."""
+
+    def __init__(self, send: Send, budget: Budget) -> None:
+        self.status = 0
+        self._send = send
+        self._budget = budget
+        self._counted = 0
+        self._start: Message | None = None
+
+    async def send(self, message: Message) -> None:
+        """Send a part of an answer.
+
+        Raises:
+            _NoRoom: see there.
+        """
+        if message["type"] != "http.response.body":
+            self._start = message
+            return
+        body = message.get("body", b"")
+        if self._start is not None and len(body) > _PIECE_BYTES:
+            try:
+                self._budget.take(len(body))
+            except HttpRefused as refused:
+                self._start = None
+                raise _NoRoom(refused) from None
+            self._counted += len(body)
+        await self.send_small(message)
+
+    async def send_small(self, message: Message) -> None:
+        """Send a part of an answer that takes no memory to speak of."""
+        if message["type"] != "http.response.body":
+            self._start = message
+            return
+        if self._start is not None:
+            start, self._start = self._start, None
+            self.status = start["status"]
+            headers = MutableHeaders(scope=start)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            await self._send(start)
+        body, has_more = message.get("body", b""), message.get("more_body", False)
+        for at in range(0, len(body) - _PIECE_BYTES, _PIECE_BYTES):
+            piece = body[at : at + _PIECE_BYTES]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        rest = body[(max(0, len(body) - 1) // _PIECE_BYTES) * _PIECE_BYTES :]
+        await self._send({"type": "http.response.body", "body": rest, "more_body": has_more})
+
+    def close(self) -> None:
+        """Count it as read."""
+        self._budget.give(self._counted)
+        self._counted = 0

@@ -7,18 +7,21 @@ from typing import Final
 import msgspec
 
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import Refused
-from amqsidecar.http.desk import Desk, DeskBusy, OpenStore
+from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.store_queries import DeskBusy, OpenStore, StoreQueries
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import RowState, StoreState
 
 MAX_LISTENERS: Final = 16
 EVERY_S: Final = 2.0
+LISTEN_S: Final = 300.0
+"""Then a listener has to ask again, as browsers do by themselves, and show once more who it is."""
+
 _SILENCE_S: Final = 15.0
 """Longer than this nothing is said to nobody, so that proxies keep the connection."""
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
+class LiveCounters(msgspec.Struct, frozen=True, kw_only=True):
     """What changes while people look.
 
     Attributes:
@@ -34,12 +37,12 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[Operation]
 
 
-def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> Counters:
+def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> LiveCounters:
     """Return the counters; scans no rows."""
     counts = dict.fromkeys(RowState, 0)
     for tally in store.tallies():
         counts[tally.state] += tally.count
-    return Counters(
+    return LiveCounters(
         waiting=counts[RowState.WAITING],
         held=counts[RowState.HELD],
         parked=counts[RowState.PARKED],
@@ -52,7 +55,7 @@ def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> Counter
 class Live:
     """Tells listeners of counters that changed; for the server's thread."""
 
-    def __init__(self, desk: Desk, every_s: float = EVERY_S) -> None:
+    def __init__(self, desk: StoreQueries, every_s: float = EVERY_S) -> None:
         self._desk = desk
         self._every_s = every_s
         self._listeners: set[asyncio.Queue[bytes]] = set()
@@ -63,10 +66,10 @@ class Live:
 
         Raises:
             Refused: too many listen already.
-            NoStore, DeskBusy, StoreUnavailable: as `Desk.ask`.
+            NoStore, DeskBusy, StoreUnavailable: as `StoreQueries.ask`.
         """
         if len(self._listeners) >= MAX_LISTENERS:
-            raise Refused(503, "too many listen already", Retry_After="30")
+            raise HttpRefused(503, "too many listen already", Retry_After="30")
         events = self._events()
         # Why at once: who waits for the first counters has a place already.
         first = await anext(events)
@@ -79,7 +82,8 @@ class Live:
             yield await self._read()
             if self._poller is None:
                 self._poller = asyncio.create_task(self._poll())
-            while True:
+            end_s = asyncio.get_running_loop().time() + LISTEN_S
+            while asyncio.get_running_loop().time() < end_s:
                 try:
                     yield await asyncio.wait_for(heard.get(), _SILENCE_S)
                 except TimeoutError:

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 import regex
 
-from amqsidecar.http.access import Refused, Role
-from amqsidecar.http.access_settings import Bodies
+from amqsidecar.http.access import HttpRefused, Role
+from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
 from amqsidecar.model.operation import Selection
@@ -77,7 +77,7 @@ class Masking:
             Refused: it asks for properties, which are not shown to them.
         """
         if selection.properties and not self.may_see(role):
-            raise Refused(403, HIDDEN)
+            raise HttpRefused(403, HIDDEN)
 
     def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:
         """Check that an edit changes nothing that somebody doesn't see.
@@ -91,7 +91,7 @@ class Masking:
             Refused: it does.
         """
         if not self.may_see(role):
-            raise Refused(403, HIDDEN)
+            raise HttpRefused(403, HIDDEN)
         named = {one.name for one in change.set_properties} | {*change.remove_properties}
         entries = {one.name for one in change.set_entries} | {*change.remove_entries}
         is_body = change.text is not None or change.data is not None
@@ -100,7 +100,7 @@ class Masking:
             or any(one.name in named and one.locked == MASKED for one in view.properties)
             or any(one.name in entries and one.locked == MASKED for one in view.body.entries)
         ):
-            raise Refused(403, f"what is masked can't be edited: {MASKED}")
+            raise HttpRefused(403, f"what is masked can't be edited: {MASKED}")
 
     def message(self, view: MessageView, role: Role) -> MessageView:
         """Return what somebody sees of a message; what is masked can't be edited."""

@@ -1,26 +1,39 @@
 """The HTTP server: uvicorn in a thread of its own, which strangers can't keep busy.
 
 Connections are few; one whose request does not arrive, or whose answer is not read, is cut off
-after a while, and at once where somebody else needs its place. How long an answer may take is not
-bounded here: a stream of events has no end.
+after a while, and at once where somebody else needs its place. Where all places are taken, metrics
+and health are still answered, on places of their own. How long an answer may take is not bounded
+here: a stream of events has no end.
 """
 
 import asyncio
 import logging
 import socket
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.http.guard import OPEN
 
 MAX_CONNECTIONS: Final = 64
-"""So many connections may be open at a time; of more one that asks nothing has to go."""
+"""So many connections may be open at a time; of more one that asks or reads nothing has to go."""
+
+MAX_PER_ADDRESS: Final = 32
+"""The same from one address that is no trusted proxy's."""
+
+PROBE_PLACES: Final = 16
+"""More connections, on each of which one request for metrics or health is answered."""
+
+PROBE_S: Final = 3.0
+"""So long a request may take to arrive on one of those."""
 
 TIMEOUT_S: Final = 10.0
 """So long a request may take to arrive, and an answer to be read on."""
@@ -38,8 +51,20 @@ class HttpServer:
         *,
         timeout_s: float = TIMEOUT_S,
         max_connections: int = MAX_CONNECTIONS,
+        max_per_address: int = MAX_PER_ADDRESS,
+        is_shared: Callable[[str], bool] = lambda _address: False,
     ) -> None:
-        protocol = partial(_BoundedProtocol, timeout_s=timeout_s, max_connections=max_connections)
+        """Set it up.
+
+        Args:
+            app: what is served.
+            timeout_s: so long a request may take to arrive, and an answer to be read on.
+            max_connections: at a time.
+            max_per_address: of them from one address.
+            is_shared: whether many people come from an address: a proxy's.
+        """
+        bounds = _Bounds(timeout_s, max_connections, max_per_address, is_shared)
+        protocol = partial(_BoundedProtocol, bounds=bounds)
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -121,21 +146,39 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class _Bounds(NamedTuple):
+    """See `HttpServer`."""
+
+    timeout_s: float
+    max_connections: int
+    max_per_address: int
+    is_shared: Callable[[str], bool]
+
+
 class _BoundedProtocol(H11Protocol):
     """uvicorn's protocol with bounds on what strangers can hold."""
 
-    def __init__(self, *, timeout_s: float, max_connections: int, **given: Any) -> None:
+    def __init__(self, *, bounds: _Bounds, **given: Any) -> None:
         super().__init__(**given)
-        self._timeout_s = timeout_s
-        self._max_connections = max_connections
+        self._bounds = bounds
         self._arriving: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self.is_for_probes = False
+        """Whether only metrics and health are answered."""
+        self.is_cut = False
+        """Whether its place is free already."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        # Why: else what nobody reads waits here unnoticed, until it is 64 KiB.
+        transport.set_write_buffer_limits(high=0)
+        self.is_for_probes = not self._find_place()
         self._arriving = self._cut_later()
-        if len(self.connections) > self._max_connections:
-            self._make_room()
+        if self.is_for_probes:
+            self.app = _only_probes(self.app)
+            places = self._others(is_for_probes=True)
+            if len(places) >= PROBE_PLACES:
+                _make_room(places or [self])
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -143,6 +186,10 @@ class _BoundedProtocol(H11Protocol):
             self._arriving = self._arriving or self._cut_later()
         else:
             self._stop_arriving()
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if self.conn.their_state is h11.DONE and self.conn.trailing_data[0] and not is_answered:
+            # Why: who asks on without reading answers would keep us busy from a few places.
+            self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -153,30 +200,52 @@ class _BoundedProtocol(H11Protocol):
         self._stop_unread()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_cut = True
         self._stop_arriving()
         self._stop_unread()
         super().connection_lost(exc)
 
     @property
     def idle_until_s(self) -> float | None:
-        """When it is cut if it asks nothing, by the loop's clock; None = it is answered."""
-        timer = self._arriving or self.timeout_keep_alive_task
+        """When it is cut if it asks and reads nothing, by the loop's clock; None = it is served."""
+        timer = self._arriving or self._unread or self.timeout_keep_alive_task
         return None if timer is None else timer.when()
 
     def cut(self) -> None:
         """Cut it at once."""
+        self.is_cut = True
         self._stop_arriving()
+        self._stop_unread()
         self._unset_keepalive_if_required()
         self.transport.abort()
 
-    def _make_room(self) -> None:
-        """Cut the connection that would be cut first, so that no silent ones keep probes out."""
+    def _find_place(self) -> bool:
+        """Tell whether there is a place for anything that is asked, after one idle has to go."""
+        address = self.address
+        others = self._others(is_for_probes=False)
+        same = [one for one in others if one.address == address]
+        if len(same) >= self._bounds.max_per_address and not self._bounds.is_shared(address):
+            return _make_room(same)
+        return len(others) < self._bounds.max_connections or _make_room(others)
+
+    def _others(self, *, is_for_probes: bool) -> list["_BoundedProtocol"]:
         connections = cast("set[_BoundedProtocol]", self.connections)
-        idle = [one for one in connections if one.idle_until_s is not None]
-        min(idle, key=lambda one: one.idle_until_s or 0.0).cut()
+        return [
+            one
+            for one in connections
+            if one is not self and not one.is_cut and one.is_for_probes is is_for_probes
+        ]
+
+    @property
+    def address(self) -> str:
+        """Where it comes from; "" = can't be told."""
+        return self.client[0] if self.client else ""
 
     def _cut_later(self) -> asyncio.TimerHandle:
-        return self.loop.call_later(self._timeout_s, self.transport.abort)
+        timeout_s = self._bounds.timeout_s
+        return self.loop.call_later(
+            min(timeout_s, PROBE_S) if self.is_for_probes else timeout_s, self.cut
+        )
 
     def _stop_arriving(self) -> None:
         if self._arriving is not None:
@@ -187,3 +256,27 @@ class _BoundedProtocol(H11Protocol):
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+
+def _make_room(connections: Sequence[_BoundedProtocol]) -> bool:
+    """Cut the connection that is nearest its timeout; returns whether there is one."""
+    idle = [one for one in connections if one.idle_until_s is not None]
+    if idle:
+        min(idle, key=lambda one: one.idle_until_s or 0.0).cut()
+    return bool(idle)
+
+
+def _only_probes(app: Any) -> ASGIApp:
+    """Return an application that answers metrics and health, and then ends the connection."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        is_probe = scope["type"] == "http" and scope["path"] in OPEN
+        refusal = PlainTextResponse("503 too many connections\n", 503, {"Retry-After": "5"})
+        await (app if is_probe else refusal)(scope, receive, send_last)
+
+    return answer

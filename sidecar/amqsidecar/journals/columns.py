@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amqsidecar.journal import COLUMNS, Column, Kind, Segment
+from amqsidecar.journal import COLUMNS, Column, ColumnType, Segment
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.event import AnyEvent
@@ -103,10 +103,10 @@ def _columns_of(kind: Any, events: Sequence[AnyEvent], cause_text: bool) -> Any:
 
 def _array(column: Column, values: Sequence[Any]) -> Any:
     kind = SCHEMA.field(column.name).type
-    if column.kind is Kind.TIMESTAMP_MS:
+    if column.kind is ColumnType.TIMESTAMP_MS:
         times = pc.min_element_wise(pa.array(values, pa.int64()), LATEST_MS, skip_nulls=False)
         return pc.max_element_wise(times, 0, skip_nulls=False).cast(kind)
-    if column.kind is Kind.STRING_MAP:
+    if column.kind is ColumnType.STRING_MAP:
         values = [None if value is None else list(value.items()) for value in values]
     return pa.array(values, kind)
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import pyarrow.compute as pc
 
-from amqsidecar.journal import COLUMNS, Kind
+from amqsidecar.journal import COLUMNS, ColumnType
 from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.parquet import opened, parquet_writer, row_groups
 from amqsidecar.journals.schema import SCHEMA
@@ -96,7 +96,7 @@ def _write_csv(tables: Iterator[Any], sink: BinaryIO) -> None:
 
 def _rows(tables: Iterator[Any]) -> Iterator[dict[str, Any]]:
     """Yield rows with times as texts such as 2026-11-01T08:00:00.123Z."""
-    times = [column.name for column in COLUMNS if column.kind is Kind.TIMESTAMP_MS]
+    times = [column.name for column in COLUMNS if column.kind is ColumnType.TIMESTAMP_MS]
     for table in tables:
         for batch in table.to_batches(max_chunksize=1_000):
             for row in batch.to_pylist(maps_as_pydicts="strict"):

@@ -9,10 +9,12 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from amqsidecar.errors import ConfigError, JournalError, Problem
 from amqsidecar.journal import stream_folder
+from amqsidecar.private_files import make_private_folder, mend, open_private
 
 Fill = Callable[[BinaryIO], None]
 """Writes a file's content."""
 
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _LOCAL_SCHEMES: Final = ("file://", "local://")
 
 
@@ -103,6 +105,7 @@ class LocalFolder:
         self._root = root
         self._writer = writer
         self._before_rename = before_rename
+        self._mended: set[Path] = set()
 
     @property
     def path(self) -> str:
@@ -140,7 +143,7 @@ class LocalFolder:
         with _told("written", path, OSError):
             self._make_folder(path.parent)
             try:
-                with temporary.open("wb") as file:
+                with os.fdopen(open_private(temporary, _NEW_FILE), "wb") as file:
                     fill(file)
                     file.flush()
                     os.fsync(file.fileno())
@@ -170,9 +173,16 @@ class LocalFolder:
                 return []
 
     def _make_folder(self, folder: Path) -> None:
-        if folder.is_dir():
+        """Make the folder of a stream, or mend it once: nobody else reads what is in it."""
+        if folder in self._mended:
             return
-        folder.mkdir(parents=True, exist_ok=True)
+        self._mended.add(folder)
+        if folder.is_dir():
+            mend(folder)
+            for one in folder.iterdir():
+                mend(one)
+            return
+        make_private_folder(folder)
         _sync_folder(folder.parent)
 
 

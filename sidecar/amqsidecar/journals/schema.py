@@ -4,15 +4,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from amqsidecar.journal import COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY, Column, Kind
+from amqsidecar.journal import COLUMNS, SCHEMA_VERSION, SCHEMA_VERSION_KEY, Column, ColumnType
 
-_TYPES: Final[dict[Kind, Any]] = {
-    Kind.STRING: pa.string(),
-    Kind.INT32: pa.int32(),
-    Kind.INT64: pa.int64(),
-    Kind.BOOL: pa.bool_(),
-    Kind.TIMESTAMP_MS: pa.timestamp("ms", tz="UTC"),
-    Kind.STRING_MAP: pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False)),
+_TYPES: Final[dict[ColumnType, Any]] = {
+    ColumnType.STRING: pa.string(),
+    ColumnType.INT32: pa.int32(),
+    ColumnType.INT64: pa.int64(),
+    ColumnType.BOOL: pa.bool_(),
+    ColumnType.TIMESTAMP_MS: pa.timestamp("ms", tz="UTC"),
+    ColumnType.STRING_MAP: pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False)),
 }
 
 

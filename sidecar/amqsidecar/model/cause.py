@@ -6,6 +6,7 @@ them. `*` stands for what was cut, whatever it was: an id that happens to have n
 """
 
 import re
+from codecs import getincrementaldecoder
 from functools import lru_cache
 from typing import Final
 
@@ -18,10 +19,17 @@ LINE_MAX: Final = 2_000
 GROUP_MAX: Final = 200
 """Characters of a group."""
 
+KEPT_BYTES_MAX: Final = 16_384
+"""Bytes of a cause, as UTF-8, that are kept of each death."""
+
+ROW_BYTES_MAX: Final = 2_048
+"""Bytes of a cause, as UTF-8, that a row of a list shows."""
+
 BLANK: Final = "(blank)"
 """The group of a text of which nothing is left."""
 
 _ROOT_MAX = 110
+_MARK_BYTES_MAX = 80
 _MEMO_TEXTS = 2_048
 _MEMO_TEXT_MAX = 1_000
 _MASK = bytes.maketrans(b"123456789", b"000000000")
@@ -79,6 +87,53 @@ _DATE = _pattern(
 _SIGN = _pattern(r"(?<![\w)\]*])[-+]\*")
 _VALUE_LIST = _pattern(r"\*(?:[ ,;:/._+-]*+\*)+")
 _CLASS = _pattern(_EXCEPTION)
+# Where `str.splitlines` ends a line. Linear: blanks that end no line follow one that does.
+_LINE_END = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
+_ROOT = re.compile(rf"(?<=[{_LINE_END}])[^\S{_LINE_END}]*+(?=Caused by:)")
+
+
+def bounded_cause(text: str, most: int = KEPT_BYTES_MAX) -> str:
+    """Return a cause of at most so many bytes: its head and its root, with what is left out named.
+
+    A cause that fits is returned unchanged. With `KEPT_BYTES_MAX` a cause of up to `TEXT_MAX`
+    characters keeps its group.
+
+    Args:
+        text: the broker's words, of any length and from anyone.
+        most: bytes as UTF-8; at least 200.
+    """
+    if len(text) <= most // 4 or _size(text) <= most:
+        return text
+    room = most - _MARK_BYTES_MAX
+    root_at = _root_at(text)
+    head = _beginning(text, room)
+    root = ""
+    if root_at + LINE_MAX > len(head):
+        root = _beginning(text[root_at:], room // 2)
+        head = _beginning(text[:root_at], room - _size(root))
+    left_out = len(text) - len(head) - len(root)
+    return f"{head}\n[{left_out} characters are left out here]\n{root}".rstrip("\n")
+
+
+def _root_at(text: str) -> int:
+    """Return where the last line begins that names a root cause; 0 = none is near either end."""
+    tail_at = max(0, len(text) - TEXT_MAX)
+    for begin in dict.fromkeys((tail_at, 0)):
+        found = [one.end() for one in _ROOT.finditer(text[begin : begin + TEXT_MAX])]
+        if found:
+            return begin + found[-1]
+    return 0
+
+
+def _beginning(text: str, most: int) -> str:
+    """Return the beginning of a text that has at most so many bytes."""
+    data = text[:most].encode("utf-8", "surrogatepass")[:most]
+    # Why not at once: the last character may be cut in two.
+    return getincrementaldecoder("utf-8")("surrogatepass").decode(data)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def cause_group(text: str) -> str:

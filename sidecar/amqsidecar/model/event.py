@@ -79,6 +79,12 @@ class Discarded(Event, frozen=True, gc=False, kw_only=True, tag="discarded"):
     actor: str | None = None
 
 
+class Missed(Event, frozen=True, gc=False, kw_only=True, tag="missed"):
+    """It is no longer in its final dead-letter queue: somebody took it, or purged the queue."""
+
+    destination: str
+
+
 class Parked(Event, frozen=True, gc=False, kw_only=True, tag="parked"):
     """It can't be redelivered as things are; it is kept for a person."""
 
@@ -206,6 +212,7 @@ AnyEvent = (
     | Scheduled
     | Exhausted
     | Discarded
+    | Missed
     | Parked
     | Held
     | Resent

@@ -26,8 +26,14 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.schedule import RowState
 
-BUCKET_MS: Final = 5 * 60_000
-"""Events are counted by the five minutes that they lie in."""
+BUCKET_MS: Final = 60_000
+"""Events are counted by the minute that they lie in."""
+
+MERGED_STEP_MS: Final = 5 * 60_000
+"""Older counts are merged to such steps, and still older ones to hours."""
+
+MERGED_BACK_MS: Final = 3_600_000
+"""What lies longer before the time of merging is not looked for: it is merged to hours later."""
 
 EXPIRED: Final = "(expired)"
 """The group of what expired without a word of anybody."""
@@ -67,7 +73,7 @@ class CountKey(msgspec.Struct, frozen=True, kw_only=True):
     """What a count is of.
 
     Attributes:
-        bucket_ms: begin of its five minutes, milliseconds since the epoch.
+        bucket_ms: begin of its minute, milliseconds since the epoch.
         destination: where it died, else the dead-letter queue; of RESENT and the others where to.
         cause_group: of DIED and RETURNED, by `failure_cause`; "" = of no cause.
         attempt: RESENT: number of the redelivery, 1-based; RETURNED: of the one that failed;

@@ -29,6 +29,8 @@ class Action(StrEnum):
     """Give up: to the final dead-letter queue now."""
     DISCARD = "discard"
     """Give up: gone for good, with nothing left but its history."""
+    TAKE_BACK = "take-back"
+    """Take exhausted messages out of their final queue, and keep them in the schedule."""
     HOLD = "hold"
     RELEASE = "release"
 
@@ -72,7 +74,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     properties: tuple[tuple[str, str], ...] = ()
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class OperationPace(msgspec.Struct, frozen=True, kw_only=True):
     """How carefully an operation goes; nothing of it = all at once.
 
     Attributes:
@@ -96,7 +98,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     begin_at_ms: int | None = None
 
 
-CAREFUL: Final = Pace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)
+CAREFUL: Final = OperationPace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)
 """What a careful operator begins with, who knows nothing of the destination.
 
 Of operations of which 30 % come back 99.9 % are stopped by the probe, the others by the portion of
@@ -104,7 +106,7 @@ Of operations of which 30 % come back 99.9 % are stopped by the probe, the other
 """
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class OperationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of an operation at one moment; see `Operation`."""
 
     at_ms: int = 0
@@ -159,7 +161,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     created_at_ms: int
     until_id: int
-    pace: Pace = Pace()
+    pace: OperationPace = OperationPace()
     target: str | None = None
     expected: int | None = None
     state: OperationState = OperationState.RUNNING
@@ -176,7 +178,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     not_before_ms: int = 0
     portion: int | None = None
     window_until_ms: int | None = None
-    mark: Mark = Mark()
+    mark: OperationSnapshot = OperationSnapshot()
     state_changes: tuple[StateChange, ...] = ()
     runner: str = ""
     runner_until_ms: int = 0
@@ -219,7 +221,7 @@ class Step(msgspec.Struct, frozen=True):
     limit: int
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Pause(msgspec.Struct, frozen=True):
     """Do nothing until then."""
 
     until_ms: int
@@ -235,7 +237,7 @@ class Finished(msgspec.Struct, frozen=True):
     """Every row was looked at."""
 
 
-def next_step(operation: Operation, now_ms: int) -> Step | Wait | Stop | Finished:
+def next_step(operation: Operation, now_ms: int) -> Step | Pause | Stop | Finished:
     """Return what is next of a running operation, once it is `settled`."""
     reason = _too_many(operation)
     if reason is not None:
@@ -244,16 +246,16 @@ def next_step(operation: Operation, now_ms: int) -> Step | Wait | Stop | Finishe
         return Finished()
     until_ms = _waits_until(operation, now_ms)
     if until_ms > now_ms:
-        return Wait(until_ms)
+        return Pause(until_ms)
     limit = STEP_MAX
     if operation.portion:
         limit = min(limit, operation.portion - _changed_since_mark(operation))
         if limit <= 0:
-            return Wait(operation.window_until_ms or now_ms + POLL_MS)
+            return Pause(operation.window_until_ms or now_ms + POLL_MS)
     per_second = operation.pace.per_second
     if per_second is not None:
         if operation.action in SENDS and _unsent(operation) > max(1, per_second) * UNSENT_S:
-            return Wait(now_ms + POLL_MS)
+            return Pause(now_ms + POLL_MS)
         limit = min(limit, max(1, int(per_second / STEPS_PER_SECOND)))
     return Step(limit)
 
@@ -367,7 +369,7 @@ def _ended(
 
 
 def _marked(operation: Operation, portion: int, now_ms: int) -> Operation:
-    mark = Mark(
+    mark = OperationSnapshot(
         at_ms=now_ms,
         changed=operation.changed,
         resent=operation.resent,
@@ -391,7 +393,7 @@ def _waits_until(operation: Operation, now_ms: int) -> int:
     return max(begin_ms, next_ms if is_near else 0)
 
 
-def _longest_gap_ms(pace: Pace) -> float:
+def _longest_gap_ms(pace: OperationPace) -> float:
     """Return the longest time between two steps."""
     return 1000 * max(1 / STEPS_PER_SECOND, 1 / (pace.per_second or STEPS_PER_SECOND))
 

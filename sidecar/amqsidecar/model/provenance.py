@@ -1,8 +1,14 @@
 """What a dead letter tells about its past."""
 
+from hashlib import sha256
+from typing import Final
+
 import msgspec
 
+from amqsidecar.model.cause import bounded_cause
 from amqsidecar.model.destination import Destination
+
+_MESSAGE_ID_MAX: Final = 1_024
 
 
 class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -11,7 +17,8 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     Attributes:
         origin: where a redelivery goes to; None = the message does not tell. On Artemis a fully
             qualified name where one queue of an address is meant.
-        cause: the broker's words for why it died; None = the broker gives none.
+        cause: the broker's words for why it died, as `kept_cause` gives them; None = the broker
+            gives none.
         expired: whether it died because its time to live ran out.
         is_store_duplicate: the cause says that the broker's store had the id already.
         message_id: the id that consumers see (`JMSMessageID`, AMQP message-id) as text.
@@ -32,3 +39,19 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     redelivery_count: int = 0
     persistent: bool = True
     problem: str | None = None
+
+
+def kept_cause(text: str | None) -> str | None:
+    """Return what is kept of the words for a death; None = there are none."""
+    return None if text is None else bounded_cause(text)
+
+
+def kept_message_id(text: str | None) -> str | None:
+    """Return what is kept of a message id: all, or a beginning that only this id has.
+
+    At most 1,024 characters; None = there is no id.
+    """
+    if text is None or len(text) <= _MESSAGE_ID_MAX:
+        return text
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{text[: _MESSAGE_ID_MAX - 35]}...{digest}"

@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Place(StrEnum):
+class PlannedPlace(StrEnum):
     """Where a planned message lies now.
 
     Attributes:
@@ -32,7 +32,7 @@ class PlannedMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     number: int
     redelivery_id: str
-    place: Place
+    place: PlannedPlace
     source: str
     sidecar: str
     destination: str

@@ -23,3 +23,13 @@ class ResendEffect(StrEnum):
     RING = "ring"
     NON_DESTRUCTIVE = "non-destructive"
     DROP = "drop"
+
+    @property
+    def option(self) -> str:
+        """The configuration by which the operator accepts it."""
+        return f"redelivery: {{allow: [{self}]}}"
+
+    @property
+    def advice(self) -> str:
+        """The same as the end of a sentence."""
+        return f"allow it by {self.option}"

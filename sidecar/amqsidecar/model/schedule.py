@@ -15,6 +15,28 @@ class RowState(StrEnum):
     """The rules redeliver it no more, or a person gave it up; kept here, or in its final queue."""
 
 
+class Recall(StrEnum):
+    """What becomes of an exhausted message with its final dead-letter queue."""
+
+    NONE = "none"
+    """It stays where it is."""
+    SEND = "send"
+    """It lies in the queue; taken back, it is sent to its destination."""
+    KEEP = "keep"
+    """It lies in the queue; taken back, it stays in the schedule."""
+    DISCARD = "discard"
+    """It lies in the queue; taken back, it is discarded."""
+    DROP = "drop"
+    """It was taken back to be discarded."""
+    RETURN = "return"
+    """It was taken back beside others, and goes back when no operation runs."""
+    LEAVE = "leave"
+    """It lies in the queue by a person's word, or was put back: `keep` leaves it there, too."""
+
+
+WANTED = (Recall.SEND, Recall.KEEP, Recall.DISCARD)
+"""Messages that are to be taken back."""
+
 GROUP_PLACES_MAX = 100
 """More are not counted."""
 
@@ -56,6 +78,9 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             Stores without `store.KnowsGroups` don't keep it.
         final_queue: its final dead-letter queue, canonical text; None = none was decided, which
             means `destination` where `is_final`.
+        recall: what becomes of it with its final queue.
+        recall_operation: number of the operation that wants it so; 0 = none.
+        passes_gates: see `DueRow`.
     """
 
     id: int
@@ -77,6 +102,9 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cause_group: str = ""
     message_group: str | None = None
     final_queue: str | None = None
+    recall: Recall = Recall.NONE
+    recall_operation: int = 0
+    passes_gates: bool = False
 
     @property
     def decided_queue(self) -> str | None:
@@ -134,6 +162,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         gate: the gate that lets it wait; None = none does.
         final_queue: the final dead-letter queue that it goes to or lies in (`is_final`), or would
             go to (EXHAUSTED and kept here); None = none was decided.
+        recall, recall_operation: see `TakenRow`.
     """
 
     id: int
@@ -156,6 +185,8 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     cause_group: str = ""
     gate: str | None = None
     final_queue: str | None = None
+    recall: Recall = Recall.NONE
+    recall_operation: int = 0
 
     @property
     def is_in_final_queue(self) -> bool:

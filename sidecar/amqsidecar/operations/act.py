@@ -1,23 +1,23 @@
 """Acting on rows: what an action makes of one, and acting at once where there is no ledger."""
 
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from typing import Final, assert_never
 
 import msgspec
 
 from amqsidecar.errors import SidecarError, StoreUnavailable
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.select import narrow
 from amqsidecar.store import BrokerSchedule
 
 
-class Refused(SidecarError):
+class ActionRefused(SidecarError):
     """What was asked can't be done; the message says why and what can."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What an action did.
 
     Attributes:
@@ -34,8 +34,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
+_BY_ACTOR: Final[Mapping[Action, Callable[[int, str], acts.Act]]] = {
+    Action.TAKE_BACK: acts.take_back,
+    Action.HOLD: acts.hold,
+    Action.RELEASE: acts.release,
+}
+
+
 def act_of(
-    action: Action, now_ms: int, actor: str, suffix: str, target: str | None, reason: str = ""
+    action: Action,
+    now_ms: int,
+    actor: str,
+    suffix: str,
+    target: str | None,
+    reason: str = "",
+    operation: int = 0,
 ) -> acts.Act:
     """Return what an action makes of a row.
 
@@ -46,6 +59,7 @@ def act_of(
         suffix: of final dead-letter queues, for cancelling.
         target: where to, for redirecting.
         reason: why, in the person's words.
+        operation: its number; 0 = none.
     """
     match action:
         case Action.RETRY:
@@ -55,11 +69,9 @@ def act_of(
         case Action.CANCEL:
             return acts.cancel(now_ms, actor, suffix)
         case Action.DISCARD:
-            return acts.discard(now_ms, actor)
-        case Action.HOLD:
-            return acts.hold(now_ms, actor)
-        case Action.RELEASE:
-            return acts.release(now_ms, actor)
+            return acts.discard(now_ms, actor, operation)
+        case Action.TAKE_BACK | Action.HOLD | Action.RELEASE:
+            return _BY_ACTOR[action](now_ms, actor)
         case _:
             assert_never(action)
 
@@ -70,8 +82,8 @@ def check_direct(action: Action) -> None:
     Raises:
         Refused: the broker can't do it to what it keeps.
     """
-    if action in (Action.REDIRECT, Action.DISCARD):
-        raise Refused(
+    if action in (Action.REDIRECT, Action.DISCARD, Action.TAKE_BACK):
+        raise ActionRefused(
             f"the broker keeps what waits (store.url broker:) and can't {action} it: retry it or "
             "give it up"
         )
@@ -89,7 +101,7 @@ def act_directly(
     suffix: str,
     progress: Callable[[int], None] = lambda _count: None,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> ActionResult:
     """Do it at once to what waits in the broker, where that keeps the schedule.
 
     Args:
@@ -130,10 +142,10 @@ def act_directly(
                 )
             case Action.RELEASE:
                 pass  # Nothing is ever held there.
-            case Action.REDIRECT | Action.DISCARD:
+            case Action.REDIRECT | Action.DISCARD | Action.TAKE_BACK:
                 check_direct(action)
             case _:
                 assert_never(action)
     except _Stopped:
-        return Outcome(action=action, matched=matched, changed=changed, stopped=True)
-    return Outcome(action=action, matched=matched, changed=changed)
+        return ActionResult(action=action, matched=matched, changed=changed, stopped=True)
+    return ActionResult(action=action, matched=matched, changed=changed)

@@ -30,6 +30,13 @@ _DIGITS_MAX: Final = 18
 _ROWS_OF_ONE_MESSAGE = 100
 
 
+class RoomStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the store has space to take dead letters; see `store.Room`."""
+
+    is_enough: bool
+    reason: str
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How the schedule stands.
 
@@ -42,6 +49,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         next_due_at_ms: when the next waiting row is due, may lie in the past; None = nothing waits.
         oldest_overdue_seconds: for how long it has been due; 0 = it is not yet.
         store_size_bytes: space that the store takes.
+        room: whether it has space to take more.
         backlog: dead-letter queue to how many more of its dead letters will be held as backlog.
         instances: on a shared schedule all that there are.
         gates: what gates let wait, the largest number first; its time is theirs, so none of it is
@@ -58,6 +66,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     next_due_at_ms: int | None
     oldest_overdue_seconds: float
     store_size_bytes: int
+    room: RoomStatus
     backlog: dict[str, int]
     instances: list[InstanceView]
     gates: list[GateTally]
@@ -119,12 +128,18 @@ def read_status(
         next_due_at_ms=next_due_ms,
         oldest_overdue_seconds=overdue_ms / 1000,
         store_size_bytes=store.size_bytes(),
+        room=_room(store),
         backlog={source: count for source, count in store.holds().items() if count},
         instances=_instances(store),
         gates=store.gate_tallies(now_ms) if isinstance(store, Ledger) else [],
         exhausted=exhausted,
         missing=read_missing(store, exhausted, now_ms) if isinstance(store, Ledger) else [],
     )
+
+
+def _room(store: Store) -> RoomStatus:
+    room = store.room()
+    return RoomStatus(is_enough=room.is_enough, reason=room.reason)
 
 
 def _tallies(store: Store, row_filter: RowFilter) -> list[Tally]:

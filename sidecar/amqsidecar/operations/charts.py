@@ -8,13 +8,16 @@ import msgspec
 
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import CountKind, FailureCount
+from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.groups import DAY_MS, DEATHS, HOUR_MS, Place
-from amqsidecar.operations.shares import Share, share
 
 OTHER: Final = "(all others)"
 """The series of the causes that have none of their own."""
 
+MINUTE_MS: Final = 60_000
+
 _ATTEMPTS_MAX = 12
+_MARKS_MAX = 20
 
 
 class AttemptRecovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +59,19 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     series: list[Series]
 
 
+class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that people or processes did, to be shown in a timeline.
+
+    Attributes:
+        what: a few words.
+        operation: its number; None = it is none.
+    """
+
+    at_ms: int
+    what: str
+    operation: int | None = None
+
+
 class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
     """How many were re-sent so late.
 
@@ -94,15 +110,24 @@ def deaths_by_cause(
     *,
     span_ms: int = DAY_MS,
     step_ms: int = HOUR_MS,
-    destination: str | None = None,
+    place: Place | None = None,
     top: int = 5,
 ) -> Timeline:
-    """Return deaths by time and cause; the most frequent causes, and one series for the others."""
+    """Return deaths by time and cause; the most frequent causes, and one series for the others.
+
+    Args:
+        ledger: of an open store.
+        now_ms: the time.
+        span_ms: how long before it.
+        step_ms: of `FailureCount`s that are kept: minutes for the last hour, else hours.
+        place: only of this group; None = of all.
+        top: so many causes have a series of their own.
+    """
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
     counts = [
         one
         for one in ledger.failure_counts(from_ms, from_ms + steps * step_ms, DEATHS, step_ms)
-        if destination in (None, one.key.destination)
+        if place in (None, (one.key.destination, one.key.cause_group))
     ]
     totals = Counter[str]()
     for one in counts:
@@ -145,6 +170,28 @@ def schedule_ahead(
     return Timeline(
         from_ms=now_ms, step_ms=step_ms, series=[Series(name="due", counts=list(counts))]
     )
+
+
+def marks_since(ledger: Ledger, from_ms: int, began_ms: int | None) -> list[ChartMark]:
+    """Return what happened since a time, the oldest first: operations, and the latest restart.
+
+    Args:
+        ledger: of an open store.
+        from_ms: the time.
+        began_ms: when this process began, which read the rules then; None = nobody said.
+    """
+    marks = [
+        ChartMark(
+            at_ms=one.created_at_ms,
+            what=f"{one.action.word} by {one.actor}",
+            operation=one.id,
+        )
+        for one in ledger.operations(_MARKS_MAX)
+        if one.created_at_ms >= from_ms
+    ]
+    if began_ms is not None and began_ms >= from_ms:
+        marks.append(ChartMark(at_ms=began_ms, what="the sidecar began, and read its rules"))
+    return sorted(marks, key=lambda one: one.at_ms)
 
 
 def lateness(cumulative: Sequence[tuple[str, float]]) -> list[LatenessBucket]:

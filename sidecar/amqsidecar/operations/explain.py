@@ -26,7 +26,7 @@ _READ_FROM: Final = queue("the queue that it was read from")
 """Stands for the dead-letter queue, which rules alone don't tell."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What becomes of a dead letter; what has nothing to do with it is unset.
 
     Attributes:
@@ -85,9 +85,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         end: what becomes of it then; None = it is re-sent more often than is shown.
     """
 
-    now: Answer
+    now: Explanation
     sends: list[PlannedSend]
-    end: Answer | None
+    end: Explanation | None
 
 
 class Explainer:
@@ -128,7 +128,7 @@ class Explainer:
         """Tell whether messages can have died there: it is no dead-letter queue itself."""
         return self._park_reason(destination) is UNSET
 
-    def explain(self, dead_letter: DeadLetter) -> Answer:
+    def explain(self, dead_letter: DeadLetter) -> Explanation:
         """Return what becomes of a dead letter."""
         origin = dead_letter.destination
         answer = self._answer(origin, self._decider.decide(dead_letter, self._chance))
@@ -162,10 +162,10 @@ class Explainer:
             answer = self.explain(_again(dead_letter, count))
         return Forecast(now=now, sends=sends, end=answer)
 
-    def _answer(self, origin: Destination, decision: Decision | None) -> Answer:
+    def _answer(self, origin: Destination, decision: Decision | None) -> Explanation:
         match decision:
             case Redeliver(delay_ms, redelivery_count, rule):
-                answer = Answer(
+                answer = Explanation(
                     action="redeliver",
                     delay_ms=delay_ms,
                     redelivery_count=redelivery_count,
@@ -175,7 +175,7 @@ class Explainer:
                 gates = () if answer.is_parked else self._gates_memo(origin)
                 return msgspec.structs.replace(answer, gates=gates) if gates else answer
             case DeadLetterTo(destination, expiration_ms, rule):
-                return Answer(
+                return Explanation(
                     action="dead_letter",
                     destination=str(destination),
                     expiration_ms=expiration_ms,
@@ -183,9 +183,9 @@ class Explainer:
                     differs=self._differs_memo(origin, decision, False),
                 )
             case Discard(rule):
-                return Answer(action="discard", rule=rule, differs=self._park_reason(origin))
+                return Explanation(action="discard", rule=rule, differs=self._park_reason(origin))
             case None:
-                return Answer(
+                return Explanation(
                     action="none",
                     rule="no plugin of the chain decided",
                     differs=_PARKS,

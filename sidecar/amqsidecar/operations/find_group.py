@@ -10,10 +10,8 @@ from amqsidecar.ledger import Ledger
 from amqsidecar.model.cause import group_name
 from amqsidecar.model.failure import group_number
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.groups import Place
 from amqsidecar.store import Store
-
-Place = tuple[str, str]
-"""A destination and a cause group."""
 
 _GROUPS_MAX = 5_000
 _SHOWN = 5

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from amqsidecar.ledger import Ledger, Sighting, Verdict
+from amqsidecar.ledger import Ledger, MemberVerdict, Sighting
 from amqsidecar.model.event import (
     AnyEvent,
     DeadLettered,
@@ -22,18 +22,6 @@ UNSENT_MS: Final = 24 * 3_600_000
 """For so long after the end of an operation a message that it changed may still be sent."""
 
 NEVER_SENT = "it was not sent within a day: somebody else changed it, or it can't be sent"
-
-
-def begin_to_follow(ledger: Ledger, operation: Operation, position: str) -> None:
-    """Skip what happened before a position, if nobody but this operation is followed.
-
-    Args:
-        ledger: of an open store.
-        operation: just begun.
-        position: the ledger's `tail` before it was begun.
-    """
-    if all(one.id == operation.id for one in ledger.open_operations()):
-        ledger.apply_sightings([], position)
 
 
 def follow(ledger: Ledger) -> bool:
@@ -90,7 +78,7 @@ def judge(ledger: Ledger, operation: Operation, now_ms: int) -> int:
                 resent_at_ms, None, seen[member.destination], now_ms, operation.pace.window_ms
             )
             if found.kind is not OutcomeKind.RESENT:
-                verdicts.append(Verdict(member.redelivery_id, found.kind, found.evidence))
+                verdicts.append(MemberVerdict(member.redelivery_id, found.kind, found.evidence))
     if verdicts:
         ledger.give_verdicts(operation.id, verdicts)
     return len(verdicts)
@@ -112,7 +100,7 @@ def _observations(
     }
 
 
-def _unsent(ledger: Ledger, operation: Operation, now_ms: int) -> Iterator[Verdict]:
+def _unsent(ledger: Ledger, operation: Operation, now_ms: int) -> Iterator[MemberVerdict]:
     """Give up waiting for members of an operation that ended long ago."""
     ended_at_ms = operation.ended_at_ms
     if ended_at_ms is None or now_ms < ended_at_ms + UNSENT_MS:
@@ -121,5 +109,5 @@ def _unsent(ledger: Ledger, operation: Operation, now_ms: int) -> Iterator[Verdi
     while members := ledger.members(operation.id, None, VERDICTS_AT_ONCE, after):
         for member in members:
             if member.outcome is None:
-                yield Verdict(member.redelivery_id, OutcomeKind.UNKNOWN, NEVER_SENT)
+                yield MemberVerdict(member.redelivery_id, OutcomeKind.UNKNOWN, NEVER_SENT)
         after = members[-1].redelivery_id

@@ -1,6 +1,6 @@
 """What dies and why: failures by destination and cause, and whether it gets worse."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
@@ -8,7 +8,13 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureGroup, group_number
+from amqsidecar.model.failure import (
+    BUCKET_MS,
+    CountKind,
+    FailureCount,
+    FailureGroup,
+    group_number,
+)
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState
 
@@ -41,6 +47,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: names it, for its life; see `group_number`.
         recent: deaths in the window that ends now; messages that came back count again.
+        recent_messages: how many messages that were, by `messages_of`.
         day_before: deaths in the same window of the day before.
         first_at_ms: when one died of it for the first time, as far as the history goes.
         last_at_ms: when one died of it last.
@@ -58,6 +65,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     cause_group: str
     trend: Trend
     recent: int
+    recent_messages: int
     day_before: int
     first_at_ms: int
     last_at_ms: int
@@ -68,6 +76,31 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     exhausted: int
     example_id: str
     note: GroupNote | None
+
+    @property
+    def kept(self) -> int:
+        """Messages of it that the schedule knows."""
+        return self.waiting + self.held + self.parked + self.exhausted
+
+    def is_snoozed(self, now_ms: int) -> bool:
+        """Whether somebody put it out of sight, it is not over, and nothing died of it since."""
+        return is_snoozed(self.note, self.last_at_ms, now_ms)
+
+
+def is_snoozed(latest: GroupNote | None, last_at_ms: int, now_ms: int) -> bool:
+    """Return whether a group is snoozed, by its latest note and its last death."""
+    return latest is not None and latest.snoozed_until_ms > now_ms and latest.at_ms >= last_at_ms
+
+
+def messages_of(deaths: Iterable[FailureCount]) -> int:
+    """Return how many messages died so often, at least.
+
+    Each dies once with each attempt; who is retried after the last one begins to count anew.
+    """
+    by_attempt = Counter[int]()
+    for one in deaths:
+        by_attempt[one.key.attempt] += one.count
+    return max(by_attempt.values(), default=0)
 
 
 def trend(recent: int, day_before: int, *, is_new: bool) -> Trend:
@@ -132,7 +165,10 @@ def _told(
     ledger: Ledger, found: Iterable[FailureGroup], now_ms: int, window_ms: int
 ) -> list[Group]:
     from_ms, until_ms = window(now_ms, window_ms)
-    recent = _deaths(ledger, from_ms, until_ms)
+    by_place: dict[Place, list[FailureCount]] = defaultdict(list)
+    for one in ledger.failure_counts(from_ms, until_ms, DEATHS, DAY_MS):
+        by_place[one.key.destination, one.key.cause_group].append(one)
+    recent = {place: sum(one.count for one in found) for place, found in by_place.items()}
     day_before = _deaths(ledger, from_ms - DAY_MS, until_ms - DAY_MS)
     rows = Counter[tuple[str, RowState, str]]()
     for tally in ledger.group_tallies():
@@ -147,8 +183,9 @@ def _told(
                 number=group_number(*place),
                 destination=group.destination,
                 cause_group=group.cause_group,
-                trend=trend(recent[place], day_before[place], is_new=is_new),
-                recent=recent[place],
+                trend=trend(recent.get(place, 0), day_before[place], is_new=is_new),
+                recent=recent.get(place, 0),
+                recent_messages=messages_of(by_place.get(place, ())),
                 day_before=day_before[place],
                 first_at_ms=group.first_at_ms,
                 last_at_ms=group.last_at_ms,

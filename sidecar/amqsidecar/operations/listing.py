@@ -3,9 +3,10 @@
 import msgspec
 
 from amqsidecar.ledger import Ledger, RowKey, RowOrder
+from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowView
-from amqsidecar.operations.select import PropertiesOf, selector
+from amqsidecar.operations.select import PropertyReader, selector
 from amqsidecar.store import Store
 
 
@@ -23,11 +24,18 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     next_after: RowKey | None
 
 
+def shown_row(row: RowView) -> RowView:
+    """Return a row as lists show it, its cause cut to `ROW_BYTES_MAX`; mask it before."""
+    if row.cause is None:
+        return row
+    return msgspec.structs.replace(row, cause=bounded_cause(row.cause, ROW_BYTES_MAX))
+
+
 def list_messages(
     store: Store,
     ledger: Ledger,
     selection: Selection,
-    properties_of: PropertiesOf,
+    properties_of: PropertyReader,
     *,
     order: RowOrder = RowOrder.NEWEST,
     limit: int = 50,

@@ -7,20 +7,33 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.event import AnyEvent, Edited
-from amqsidecar.model.message import MessageEdit, MessageView
-from amqsidecar.model.operation import Action, Operation, Pace, Selection
+from amqsidecar.model.cause import KEPT_BYTES_MAX, ROW_BYTES_MAX, bounded_cause
+from amqsidecar.model.event import AnyEvent, Edited, Received
+from amqsidecar.model.message import BodyKind, BodyView, MessageEdit, MessageView
+from amqsidecar.model.operation import Action, Operation, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.operations.act import Refused
-from amqsidecar.operations.acting import Acting
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.active_rules import ActiveRules
 from amqsidecar.operations.browse import tell_story
 from amqsidecar.operations.explain import Forecast, last_death
+from amqsidecar.operations.listing import shown_row
 from amqsidecar.operations.operate import LedgerStore, Wish, begin, checked
 from amqsidecar.operations.timeline import Moment, tell_life
 from amqsidecar.store import Store
 
 VIEW_BYTES_MAX: Final = 64 * 1024
 """What is shown of a body unless more is asked for."""
+
+VIEWED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A larger message is not opened to be shown; it can be downloaded."""
+
+LIFE_MAX: Final = 500
+"""Moments of a message's life that are shown."""
+
+CAUSES_BYTES_MAX: Final = 256 * 1024
+"""Bytes of causes that are shown whole, those of the latest deaths first."""
+
+ORIGINALS_MAX: Final = 20
 
 EDIT_BYTES_MAX: Final = 1024 * 1024
 """A longer body can't be edited by hand: what can't be shown whole can't be changed safely."""
@@ -57,8 +70,10 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
         rows: where it waits now; none = it doesn't. Several are possible for a topic's message that
             died for several subscribers.
         row: the one that `view` shows; None = it waits no longer.
-        life: what happened to it, the oldest first.
-        originals: what it was before edits, the oldest first.
+        life: what happened to it, the oldest first, `LIFE_MAX` moments at most; causes of earlier
+            deaths are cut.
+        life_left_out: earlier moments that are not in `life`.
+        originals: what it was before edits, the oldest first, `ORIGINALS_MAX` of the latest.
         view: what is in it now; None = it waits no longer, so its bytes are not here.
         edit_lock: why it can't be edited now; None = it may be.
         forecast: what the rules as they are now make of its latest death, and of it again each time
@@ -70,6 +85,7 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[RowView]
     row: RowView | None
     life: list[Moment]
+    life_left_out: int = 0
     originals: list[OriginalView]
     view: MessageView | None
     edit_lock: str | None
@@ -85,9 +101,9 @@ def message_page(
     now_ms: int,
     view: ViewMessage,
     *,
-    acting: Acting | None = None,
+    acting: ActiveRules | None = None,
     max_bytes: int = VIEW_BYTES_MAX,
-    window_ms: int = Pace().window_ms,
+    window_ms: int = OperationPace().window_ms,
 ) -> MessagePage | None:
     """Return what is known of a message; None = nothing.
 
@@ -113,15 +129,15 @@ def message_page(
     death = last_death(story.history)
     named = [row for row in story.rows if str(row.id) == reference]
     row = next(iter(named or story.rows), None)
-    message = None if row is None else store.message(row.id)
-    looks = None
-    if row is not None and message is not None:
-        looks = view(row.encoding, message, max_bytes)
+    looks = None if row is None else _view_of(store, row, view, max_bytes)
+    life = tell_life(ledger, history, now_ms, window_ms)
+    originals = list(enumerate(ledger.originals(redelivery_id)))
     return MessagePage(
         redelivery_id=redelivery_id,
-        rows=story.rows,
+        rows=[shown_row(one) for one in story.rows],
         row=row if looks is not None else None,
-        life=tell_life(ledger, history, now_ms, window_ms),
+        life=_with_short_causes(life[-LIFE_MAX:]),
+        life_left_out=max(0, len(life) - LIFE_MAX),
         originals=[
             OriginalView(
                 number=number,
@@ -130,13 +146,48 @@ def message_page(
                 actor=original.actor,
                 view=view(original.encoding, original.message, max_bytes),
             )
-            for number, original in enumerate(ledger.originals(redelivery_id))
+            for number, original in originals[-ORIGINALS_MAX:]
         ],
         view=looks,
         edit_lock="it waits no longer" if row is None else edit_lock(row),
         forecast=None if acting is None or death is None else acting.forecast(death),
         rules="" if acting is None or death is None else acting.source_at(death.destination),
     )
+
+
+def _view_of(store: Store, row: RowView, view: ViewMessage, max_bytes: int) -> MessageView | None:
+    """Return what is in the message of a row; None = its bytes are not here."""
+    if row.is_in_final_queue:
+        return None
+    if row.size_bytes > VIEWED_BYTES_MAX:
+        return too_large_to_show(row.size_bytes)
+    message = store.message(row.id)
+    return None if message is None else view(row.encoding, message, max_bytes)
+
+
+def too_large_to_show(size_bytes: int) -> MessageView:
+    """Return what is shown of a message that is larger than `VIEWED_BYTES_MAX`."""
+    what = f"it has more than {VIEWED_BYTES_MAX} bytes: download it to see what is in it"
+    return MessageView(
+        wire="",
+        body=BodyView(kind=BodyKind.EMPTY, size_bytes=size_bytes, is_cut=True, locked=what),
+        size_bytes=size_bytes,
+        problems=(what,),
+    )
+
+
+def _with_short_causes(life: Sequence[Moment]) -> list[Moment]:
+    """Return moments of which all but the latest deaths have short causes."""
+    left, found = CAUSES_BYTES_MAX, []
+    for moment in reversed(life):
+        event = moment.event
+        if isinstance(event, Received) and event.cause is not None:
+            cause = bounded_cause(event.cause, KEPT_BYTES_MAX if left > 0 else ROW_BYTES_MAX)
+            left -= len(cause)
+            event = msgspec.structs.replace(event, cause=cause)
+            moment = msgspec.structs.replace(moment, event=event)  # noqa: PLW2901 - a copy
+        found.append(moment)
+    return found[::-1]
 
 
 def original_message(ledger: Ledger, redelivery_id: str, number: int) -> bytes | None:
@@ -224,7 +275,7 @@ def edit_and_retry(
     )
     edited = edit(row.encoding, message, change)
     if edited == message:
-        raise Refused("the edit changes nothing; to send it as it is, retry it")
+        raise ActionRefused("the edit changes nothing; to send it as it is, retry it")
     event = Edited(
         at_ms=now_ms,
         id=row.id,
@@ -233,7 +284,9 @@ def edit_and_retry(
         actor=actor,
     )
     if not ledger.replace_message(row.id, message, edited, event, actor):
-        raise Refused(f"message {row_id} has just left, or somebody else changed it: look again")
+        raise ActionRefused(
+            f"message {row_id} has just left, or somebody else changed it: look again"
+        )
     return begin(ledger, wish, now_ms)
 
 
@@ -241,8 +294,8 @@ def _editable(store: Store, row_id: int) -> tuple[RowView, bytes]:
     rows = store.list_rows(RowFilter(ids=(row_id,)), 1)
     message = store.message(row_id)
     if not rows or message is None:
-        raise Refused(f"message {row_id} waits no longer")
+        raise ActionRefused(f"message {row_id} waits no longer")
     why = edit_lock(rows[0])
     if why is not None:
-        raise Refused(f"message {row_id} can't be edited: {why}")
+        raise ActionRefused(f"message {row_id} can't be edited: {why}")
     return rows[0], message

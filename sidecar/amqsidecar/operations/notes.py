@@ -4,34 +4,63 @@ from typing import Final
 
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.note import GroupNote
-from amqsidecar.operations.act import Refused
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.groups import Place, read_group
 
 LONGEST_NOTE: Final = 2_000
+LONGEST_OWNER: Final = 100
 
 
-def write_note(ledger: Ledger, place: Place, text: str, author: str, now_ms: int) -> GroupNote:
-    """Keep a note on a group; returns it.
+SNOOZE_MAX_MS: Final = 90 * 24 * 3_600_000
+
+
+def write_note(
+    ledger: Ledger,
+    place: Place,
+    text: str,
+    author: str,
+    now_ms: int,
+    *,
+    owner: str | None = None,
+    snooze_ms: int | None = None,
+) -> GroupNote:
+    """Keep a note on a group, and who has it and how long it is snoozed; returns it.
 
     Args:
         ledger: of an open store.
         place: the group.
-        text: the note.
+        text: the note; may be empty where owner or snooze are given.
         author: who writes it.
         now_ms: the time.
+        owner: who has it from now on; "" = nobody, None = who had it.
+        snooze_ms: out of sight for so long, unless one more dies of it; 0 = in sight from now on,
+            None = as it is.
 
     Raises:
         Refused: it is empty or too long, or nobody ever died of that there.
     """
-    text = text.strip()
-    if not text:
-        raise Refused("a note needs a text")
+    text, owner = text.strip(), owner if owner is None else owner.strip()
+    if not text and owner is None and snooze_ms is None:
+        raise ActionRefused("a note needs a text")
     if len(text) > LONGEST_NOTE:
-        raise Refused(f"a note has at most {LONGEST_NOTE} characters")
-    if read_group(ledger, place, now_ms) is None:
-        raise Refused("nothing died of this cause there, as far as the history goes")
+        raise ActionRefused(f"a note has at most {LONGEST_NOTE} characters")
+    if owner is not None and len(owner) > LONGEST_OWNER:
+        raise ActionRefused(f"the name of an owner has at most {LONGEST_OWNER} characters")
+    if snooze_ms is not None and not 0 <= snooze_ms <= SNOOZE_MAX_MS:
+        raise ActionRefused("a group can be snoozed for 90 days at most")
+    group = read_group(ledger, place, now_ms)
+    if group is None:
+        raise ActionRefused("nothing died of this cause there, as far as the history goes")
+    had = group.note.owner if group.note else ""
+    until_ms = group.note.snoozed_until_ms if group.note and group.is_snoozed(now_ms) else 0
     note = GroupNote(
-        destination=place[0], cause_group=place[1], at_ms=now_ms, author=author, text=text
+        destination=place[0],
+        cause_group=place[1],
+        at_ms=now_ms,
+        author=author,
+        text=text,
+        owner=had if owner is None else owner,
+        snoozed_until_ms=until_ms if snooze_ms is None else snooze_ms and now_ms + snooze_ms,
     )
     ledger.add_note(note)
     return note

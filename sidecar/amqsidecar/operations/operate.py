@@ -16,16 +16,16 @@ from amqsidecar.model.operation import (
     Action,
     Finished,
     Operation,
+    OperationPace,
     OperationState,
-    Pace,
+    Pause,
     Selection,
     Step,
     Stop,
-    Wait,
 )
-from amqsidecar.operations.act import Refused, act_of
-from amqsidecar.operations.follow import begin_to_follow, follow
-from amqsidecar.operations.select import NEEDED_STATES, PropertiesOf, narrow, selector
+from amqsidecar.operations.act import ActionRefused, act_of
+from amqsidecar.operations.follow import follow
+from amqsidecar.operations.select import NEEDED_STATES, PropertyReader, narrow, selector
 from amqsidecar.store import Store
 
 LONGEST_REASON: Final = 500
@@ -51,7 +51,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     selection: Selection
     actor: str
     reason: str = ""
-    pace: Pace = Pace()
+    pace: OperationPace = OperationPace()
     target: str | None = None
     expected: int | None = None
     since: int | None = None
@@ -66,7 +66,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     suffix: str
-    properties_of: PropertiesOf
+    properties_of: PropertyReader
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,26 +91,28 @@ def checked(wish: Wish) -> Wish:
     """
     pace, action = wish.pace, wish.action
     if (wish.target is None) == (action is Action.REDIRECT):
-        raise Refused("a target is for redirect, and redirect needs one")
+        raise ActionRefused("a target is for redirect, and redirect needs one")
     if wish.target is not None:
         wish = msgspec.structs.replace(wish, target=str(_checked_target(wish.target)))
     is_judged = pace.probe or pace.ramp or pace.stop_share is not None
     if is_judged and action not in SENDS:
-        raise Refused(
+        raise ActionRefused(
             f"nothing comes back of {action}: probe, ramp and stop share are for re-sends"
         )
     if pace.probe < 0 or not 1 <= pace.window_ms <= LONGEST_WINDOW_MS:
-        raise Refused("a probe has at least one message, and a window some time, at most 30 days")
+        raise ActionRefused(
+            "a probe has at least one message, and a window some time, at most 30 days"
+        )
     if pace.per_second is not None and not SLOWEST_PER_SECOND <= pace.per_second < 1e9:
-        raise Refused("a pace is a number of messages a second, from one message an hour")
+        raise ActionRefused("a pace is a number of messages a second, from one message an hour")
     if pace.stop_share is not None and not 0 <= pace.stop_share <= 1:
-        raise Refused("a stop share is from 0 to 1")
+        raise ActionRefused("a stop share is from 0 to 1")
     if len(wish.reason) > LONGEST_REASON:
-        raise Refused(f"a reason has at most {LONGEST_REASON} characters")
+        raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
     rows = narrow(action, wish.selection.rows)
     needed = NEEDED_STATES.get(action, rows.state)
     if rows.state is not needed:
-        raise Refused(f"{action} is for {needed} messages, not for {rows.state} ones")
+        raise ActionRefused(f"{action} is for {needed} messages, not for {rows.state} ones")
     return msgspec.structs.replace(
         wish, selection=msgspec.structs.replace(wish.selection, rows=rows)
     )
@@ -120,16 +122,16 @@ def _checked_target(text: str) -> Destination:
     try:
         target = parse_destination(text)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise ActionRefused(str(error)) from error
     if target.is_temporary:
-        raise Refused(f"{target} is temporary: it goes with the connection that made it")
+        raise ActionRefused(f"{target} is temporary: it goes with the connection that made it")
     if not target.name.isprintable():
-        raise Refused("the target has characters that nobody sees")
+        raise ActionRefused("the target has characters that nobody sees")
     # Why: Classic would send a copy to each.
     if "," in target.name or not _WILDCARDS.isdisjoint(target.name.split(".")):
-        raise Refused(f"{target} names several: a redirect has one destination")
+        raise ActionRefused(f"{target} names several: a redirect has one destination")
     if target.name.startswith(TOKEN_QUEUE_PREFIX):
-        raise Refused(f"{target} is a queue of its own that amqsidecar keeps its place by")
+        raise ActionRefused(f"{target} is a queue of its own that amqsidecar keeps its place by")
     return target
 
 
@@ -138,7 +140,7 @@ def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
     for source in map(parse_destination, ledger.holds()):
         names = {source.name, *source.name.split("::")}
         if target.is_queue and target.name in names:
-            raise Refused(
+            raise ActionRefused(
                 f"{source} is a dead-letter queue that amqsidecar reads, or has read: what goes "
                 "there would go in a circle; to give messages up, use give-up"
             )
@@ -154,12 +156,16 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
     """
     wish = checked(wish)
     if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
-        raise Refused("an operation begins within 30 days")
+        raise ActionRefused("an operation begins within 30 days")
     if wish.target is not None:
         _check_no_circle(ledger, parse_destination(wish.target))
     position = ledger.tail()
-    running = [one for one in ledger.open_operations() if _runs(one)]
-    operation = ledger.add_operation(
+    followed = ledger.open_operations()
+    running = [one for one in followed if _runs(one)]
+    if not followed:
+        # Why before it is kept: what fails here must leave no operation that would begin by itself.
+        ledger.apply_sightings([], position)
+    return ledger.add_operation(
         Operation(
             id=0,
             action=wish.action,
@@ -177,8 +183,6 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
             runner_until_ms=now_ms + LEASE_MS if runner else 0,
         )
     )
-    begin_to_follow(ledger, operation, position)
-    return operation
 
 
 def pause(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
@@ -220,15 +224,15 @@ def _change(
     wanted: OperationState,
 ) -> Operation:
     if len(reason) > LONGEST_REASON:
-        raise Refused(f"a reason has at most {LONGEST_REASON} characters")
+        raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
     try:
         operation = ledger.change_operation(
             number, lambda operation: change(operation, now_ms, actor, reason)
         )
     except KeyError as error:
-        raise Refused(f"there is no operation {number}") from error
+        raise ActionRefused(f"there is no operation {number}") from error
     if operation.state is not wanted:
-        raise Refused(f"operation {number} is {operation.state}")
+        raise ActionRefused(f"operation {number} is {operation.state}")
     return operation
 
 
@@ -249,8 +253,8 @@ def carry_out(
     """
     operation = ledger.operation(number)
     if operation is None:
-        raise Refused(f"there is no operation {number}")
-    if operation.action in SENDS and operation.pace != Pace():
+        raise ActionRefused(f"there is no operation {number}")
+    if operation.action in SENDS and operation.pace != OperationPace():
         # Why first: nothing is judged, and nothing goes on, before all is read that happened.
         if not follow(ledger):
             return Turn(operation=operation, changed=0, next_at_ms=now_ms())
@@ -263,7 +267,7 @@ def carry_out(
     match course.next_step(operation, now_ms()):
         case Step(limit):
             return _step(ledger, operation, limit, means, now_ms)
-        case Wait(until_ms):
+        case Pause(until_ms):
             return Turn(operation=operation, changed=0, next_at_ms=until_ms)
         case Stop(reason):
             end = partial(course.stopped, now_ms=now_ms(), reason=reason)
@@ -304,7 +308,7 @@ def _step(
         after = course.claimed(after, operation.runner, began_ms)
         return course.stepped(operation, after, began_ms)
 
-    asked = operation.actor, means.suffix, operation.target, operation.reason
+    asked = operation.actor, means.suffix, operation.target, operation.reason, operation.id
     act = act_of(action, began_ms, *asked)
     select = selector(operation.selection, means.properties_of)
     try:

@@ -1,6 +1,7 @@
 """The first screen: what dies, what waits, what does not recover, and is the sidecar well."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -9,12 +10,23 @@ import msgspec
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, MissingTally, RowState
+from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.exhausted import read_missing
-from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Group, read_groups
-from amqsidecar.operations.shares import Share, share
-from amqsidecar.operations.wellness import Wellness
+from amqsidecar.operations.groups import (
+    DAY_MS,
+    DEATHS,
+    HOUR_MS,
+    Group,
+    Trend,
+    messages_of,
+    read_groups,
+    window,
+)
+from amqsidecar.operations.solved import SolvedGroup, find_solutions
+from amqsidecar.operations.status import SidecarStatus
 from amqsidecar.store import Store
 
+_GROUPS_MAX = 2_000
 _SOON_MS = 5 * 60_000
 _LOOKS_MS: Final = HOUR_MS
 """What was seen of a destination longer ago says nothing about now."""
@@ -64,7 +76,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[GateTally]
 
 
-class Verdict(StrEnum):
+class RecoveryVerdict(StrEnum):
     """Whether messages that are re-sent to a destination die again.
 
     Whether the others were consumed is another question: they may lie in the queue.
@@ -92,9 +104,25 @@ class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
     destination: str
     came_back: Share
-    verdict: Verdict
+    verdict: RecoveryVerdict
     depth: int | None = None
     depth_at_ms: int | None = None
+
+
+class Died(msgspec.Struct, frozen=True, kw_only=True):
+    """How many died in the last hour.
+
+    Attributes:
+        messages: at least so many, by `messages_of`.
+        deaths: so often altogether.
+        causes: groups that they belong to.
+        new: groups among them of which nobody died before the last 24 hours.
+    """
+
+    messages: int
+    deaths: int
+    causes: int
+    new: int
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +130,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at_ms: when it was read.
-        groups: of which one died in the last 24 hours, those first of which most die.
+        died: in the last hour; snoozed and solved groups count, too.
+        groups: of which one died in the last 24 hours, those first of which most die; without
+            snoozed and solved ones.
+        solved: of which one died in the last 24 hours and nothing is left, the latest first.
+        snoozed: of which one died in the last 24 hours, and that somebody put out of sight.
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
         exhausted: where exhausted messages are, which wait for a person, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
@@ -110,16 +142,23 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at_ms: int
+    died: Died
     groups: list[Group]
+    solved: list[SolvedGroup]
+    snoozed: list[Group]
     waiting: Waiting
     recoveries: list[DestinationRecovery]
     exhausted: list[ExhaustedTally]
     missing: list[MissingTally]
-    wellness: Wellness | None = None
+    wellness: SidecarStatus | None = None
 
 
 def read_overview(
-    store: Store, ledger: Ledger, now_ms: int, wellness: Wellness | None = None, limit: int = 20
+    store: Store,
+    ledger: Ledger,
+    now_ms: int,
+    wellness: SidecarStatus | None = None,
+    limit: int = 20,
 ) -> Overview:
     """Return the first screen.
 
@@ -128,17 +167,44 @@ def read_overview(
         ledger: the same store.
         now_ms: the time.
         wellness: how the sidecar itself is.
-        limit: at most so many groups.
+        limit: at most so many groups of each kind.
     """
     exhausted = ledger.exhausted_tallies()
+    groups = read_groups(ledger, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
+    snoozed = [group for group in groups if group.is_snoozed(now_ms)]
+    seen = [group for group in groups if not group.is_snoozed(now_ms)]
+    gone = sorted((one for one in seen if not one.kept), key=lambda one: -one.last_at_ms)
+    solutions = find_solutions(store, ledger, gone[:limit], now_ms)
+    solved = [
+        SolvedGroup(group=group, solution=solutions[place])
+        for group in gone[:limit]
+        if (place := (group.destination, group.cause_group)) in solutions
+    ]
+    are_gone = {(group.destination, group.cause_group) for group in gone[limit:]} | {*solutions}
+    dying = [one for one in seen if (one.destination, one.cause_group) not in are_gone]
     return Overview(
         at_ms=now_ms,
-        groups=read_groups(ledger, now_ms, since_ms=now_ms - DAY_MS, limit=limit),
+        died=read_died(ledger, groups, now_ms),
+        groups=dying[:limit],
+        solved=sorted(solved, key=lambda one: -one.solution.at_ms),
+        snoozed=snoozed[:limit],
         waiting=read_waiting(store, ledger, now_ms),
         recoveries=read_recoveries(ledger, now_ms),
         exhausted=exhausted,
         missing=read_missing(ledger, exhausted, now_ms),
         wellness=wellness,
+    )
+
+
+def read_died(ledger: Ledger, groups: Sequence[Group], now_ms: int) -> Died:
+    """Return how many died in the last hour."""
+    deaths = ledger.failure_counts(*window(now_ms), DEATHS, DAY_MS)
+    recent = [group for group in groups if group.recent]
+    return Died(
+        messages=messages_of(deaths),
+        deaths=sum(one.count for one in deaths),
+        causes=len(recent),
+        new=sum(group.trend is Trend.NEW for group in recent),
     )
 
 
@@ -178,17 +244,31 @@ def read_waiting(store: Store, ledger: Ledger, now_ms: int) -> Waiting:
 
 
 def read_recoveries(
-    ledger: Ledger, now_ms: int, *, span_ms: int = DAY_MS, limit: int = 10
+    ledger: Ledger,
+    now_ms: int,
+    *,
+    span_ms: int = DAY_MS,
+    limit: int = 10,
+    destination: str | None = None,
 ) -> list[DestinationRecovery]:
-    """Return how destinations take re-sends, the surest failures first, at most `limit`."""
+    """Return how destinations take re-sends, the surest failures first, at most `limit`.
+
+    Args:
+        ledger: of an open store.
+        now_ms: the time.
+        span_ms: what was re-sent so long before it.
+        limit: at most so many.
+        destination: only this one, canonical text; None = all.
+    """
     resent, returned = Counter[str](), Counter[str]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
     for one in ledger.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
         counts = resent if one.key.kind is CountKind.RESENT else returned
         counts[one.key.destination] += one.count
     found = [
-        _recovery(destination, share(returned[destination], count))
-        for destination, count in resent.items()
+        _recovery(place, share(returned[place], count))
+        for place, count in resent.items()
+        if destination in (None, place)
     ]
     found.sort(key=lambda one: (-one.came_back.low, one.destination))
     return [_with_depth(ledger, one, now_ms) for one in found[:limit]]
@@ -201,16 +281,16 @@ def _with_depth(ledger: Ledger, one: DestinationRecovery, now_ms: int) -> Destin
     last = seen[-1]
     share_back, verdict = one.came_back, one.verdict
     if not share_back.part and last.depth is not None and last.depth >= share_back.whole:
-        verdict = Verdict.LIES
+        verdict = RecoveryVerdict.LIES
     return msgspec.structs.replace(one, verdict=verdict, depth=last.depth, depth_at_ms=last.at_ms)
 
 
 def _recovery(destination: str, came_back: Share) -> DestinationRecovery:
-    verdict = Verdict.PARTLY
+    verdict = RecoveryVerdict.PARTLY
     if came_back.low >= _FAILS_FROM:
-        verdict = Verdict.FAILS
+        verdict = RecoveryVerdict.FAILS
     elif came_back.high <= _HOLDS_UP_TO:
-        verdict = Verdict.HOLDS
+        verdict = RecoveryVerdict.HOLDS
     elif not came_back.part or came_back.high - came_back.low > _WIDEST:
-        verdict = Verdict.UNCLEAR
+        verdict = RecoveryVerdict.UNCLEAR
     return DestinationRecovery(destination=destination, came_back=came_back, verdict=verdict)

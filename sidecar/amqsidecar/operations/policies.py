@@ -12,9 +12,10 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.acting import Acting, Policies, Rules
+from amqsidecar.operations.active_rules import ActiveRules, Policies
 from amqsidecar.operations.browse import tell_story
-from amqsidecar.operations.explain import Answer, Explainer, Forecast, last_death
+from amqsidecar.operations.explain import Explainer, Explanation, Forecast, last_death
+from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import parse_policy
 from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 from amqsidecar.store import Store
@@ -26,7 +27,8 @@ DESTINATIONS_MAX: Final = 100
 ROWS_MAX: Final = 5_000
 """Waiting messages that are looked at for their attempts."""
 
-RULES_BYTES_MAX: Final = 256 * 1024
+RULES_BYTES_MAX: Final = 32 * 1024
+"""Of rules that somebody tries out: the worst text of eight times as much took 39 s to read."""
 
 
 class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +104,7 @@ def acting_yaml(policies: Policies) -> str:
 class _Known:
     """Destinations that messages die at, by how much there is to say of them."""
 
-    def __init__(self, ledger: Ledger, now_ms: int, acting: Acting) -> None:
+    def __init__(self, ledger: Ledger, now_ms: int, acting: ActiveRules) -> None:
         self.deaths = Counter[tuple[str, int]]()
         kinds = (CountKind.DIED, CountKind.RETURNED)
         for one in ledger.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
@@ -149,8 +151,8 @@ class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
     redelivery_count: int
     deaths: int
     waiting: int
-    before: Answer | None
-    after: Answer
+    before: Explanation | None
+    after: Explanation
 
 
 class DestinationEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +173,7 @@ class DestinationEffect(msgspec.Struct, frozen=True, kw_only=True):
     after: Forecast
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyEffect(msgspec.Struct, frozen=True, kw_only=True):
     """What other rules would change.
 
     Attributes:
@@ -198,7 +200,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     helm: str
 
 
-def effect_of(store: Store, ledger: Ledger, policies: Policies, text: str, now_ms: int) -> Effect:
+def effect_of(
+    store: Store, ledger: Ledger, policies: Policies, text: str, now_ms: int
+) -> PolicyEffect:
     """Return what would change with other rules; nothing is changed.
 
     Delays are compared without collision avoidance.
@@ -227,7 +231,7 @@ def effect_of(store: Store, ledger: Ledger, policies: Policies, text: str, now_m
         effects.append(_effect_at(destination, known, waiting, before, after, len(rows)))
     changed = [one for one in effects if one.attempts or _differ(one.before, one.after)]
     attempts = [attempt for one in changed for attempt in one.attempts]
-    return Effect(
+    return PolicyEffect(
         destinations=changed,
         unchanged=len(effects) - len(changed),
         deaths=sum(known.deaths_at(destination) for destination in known.shown),
@@ -327,7 +331,7 @@ def _changed(effect: AttemptEffect) -> Iterable[AttemptEffect]:
         yield effect
 
 
-def _result(answer: Answer) -> Answer:
+def _result(answer: Explanation) -> Explanation:
     return msgspec.structs.replace(answer, rule="")
 
 
@@ -337,6 +341,6 @@ def _differ(before: Forecast | None, after: Forecast) -> bool:
     return _course(before) != _course(after)
 
 
-def _course(forecast: Forecast) -> tuple[list[int], Answer | None]:
+def _course(forecast: Forecast) -> tuple[list[int], Explanation | None]:
     end = forecast.end
     return [one.delay_ms for one in forecast.sends], None if end is None else _result(end)

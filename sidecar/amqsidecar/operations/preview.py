@@ -11,7 +11,7 @@ from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import act_of
-from amqsidecar.operations.select import PropertiesOf, is_tallied, narrow, selector
+from amqsidecar.operations.select import PropertyReader, is_tallied, narrow, selector
 from amqsidecar.store import Store
 
 ROWS_MAX: Final = 5_000
@@ -31,10 +31,17 @@ FINAL: Final = "goes to its final dead-letter queue already"
 IN_FINAL_QUEUE: Final = "lies in its final dead-letter queue"
 
 
-class Left(msgspec.Struct, frozen=True):
+class SkippedRows(msgspec.Struct, frozen=True):
     """Rows that are selected and would be left as they are, and why."""
 
     reason: str
+    count: int
+
+
+class SendTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where messages would be sent, and how many of those that were looked at."""
+
+    destination: str
     count: int
 
 
@@ -46,6 +53,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         is_whole: False = there are more that nobody looked at: at least `count`.
         looked_at: rows that were looked at one by one; 0 = the tallies told.
         parts: the count by destination and state, the largest first.
+        targets: where messages would be sent, by the rows that were looked at, else by the newest;
+            the largest number first. None of them where nothing is sent, or a person names it.
         left: what would be left as it is.
         delayed: of the count, rows whose destination took nothing when they were due.
         gated: of the count, rows that gates let wait, and that go past them.
@@ -61,7 +70,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool
     looked_at: int
     parts: list[Tally]
-    left: list[Left]
+    targets: list[SendTarget]
+    left: list[SkippedRows]
     delayed: int
     gated: int
     notes: list[str]
@@ -77,8 +87,9 @@ def preview(
     ledger: Ledger,
     action: Action,
     selection: Selection,
-    properties_of: PropertiesOf,
+    properties_of: PropertyReader,
     *,
+    suffix: str,
     after: RowKey | None = None,
 ) -> Preview:
     """Return what an action would do now.
@@ -92,6 +103,7 @@ def preview(
         action: what to do.
         selection: to what.
         properties_of: reads properties out of messages.
+        suffix: of final dead-letter queues, where none is decided.
         after: `next_after` of the preview before, to look at what it didn't.
     """
     selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
@@ -99,8 +111,8 @@ def preview(
     if after is None and is_tallied(selection):
         parts = _tallied(ledger, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
-            return _by_tallies(store, ledger, action, selection.rows, parts, since)
-    look = _Look(action, store, selector(selection, properties_of))
+            return _by_tallies(store, ledger, action, selection.rows, parts, since, suffix)
+    look = _Look(action, store, selector(selection, properties_of), suffix)
     pages = 0
     while pages < PAGES_MAX and look.has_room:
         page = ledger.page_rows(selection.rows, RowOrder.NEWEST, look.room, after)
@@ -115,10 +127,11 @@ def preview(
         is_whole=after is None,
         looked_at=look.count,
         parts=_listed(look.parts),
-        left=[Left(reason, count) for reason, count in look.left.most_common()],
+        targets=look.listed_targets(),
+        left=[SkippedRows(reason, count) for reason, count in look.left.most_common()],
         delayed=look.delayed,
         gated=look.gated,
-        notes=_notes(ledger, action, look.expired, look.final, look.left[IN_FINAL_QUEUE]),
+        notes=_notes(ledger, action, look.expired, look.final, look.lying, look.unread),
         oldest_at_ms=look.oldest_at_ms,
         newest_at_ms=look.newest_at_ms,
         example=look.example,
@@ -147,20 +160,24 @@ def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
 class _Look:
     """Looks at rows one by one."""
 
-    def __init__(self, action: Action, store: Store, select: Select | None) -> None:
-        # Why nobody: only whether a row would be changed matters.
-        self._act = act_of(action, 0, "", ".x", "queue://x")
+    def __init__(self, action: Action, store: Store, select: Select | None, suffix: str) -> None:
+        # Why nobody: only whether a row would be changed, and where it would go, matters.
+        self._act = act_of(action, 0, "", suffix, "queue://x")
+        self._has_target = action in (Action.RETRY, Action.CANCEL, Action.RELEASE)
         self._is_send = action in SENDS
         self._store = store
         self._select = select
         self._max = ROWS_MAX if select is None else MESSAGES_MAX
         self.count = 0
         self.parts = Counter[tuple[str, RowState]]()
+        self.targets = Counter[str]()
         self.left = Counter[str]()
         self.delayed = 0
         self.gated = 0
         self.expired = 0
         self.final = 0
+        self.lying = 0
+        self.unread = 0
         self.oldest_at_ms: int | None = None
         self.newest_at_ms: int | None = None
         self.example: RowView | None = None
@@ -176,24 +193,36 @@ class _Look:
     def add(self, rows: Sequence[RowView]) -> None:
         for row in rows:
             self.count += 1
-            if self._select is None or self._select(row, self._store.message(row.id) or b""):
+            if self._select is None:
                 self._count(row)
+            elif row.is_in_final_queue:
+                self.unread += 1
+            elif self._select(row, self._store.message(row.id) or b""):
+                self._count(row)
+
+    def listed_targets(self) -> list[SendTarget]:
+        return [SendTarget(destination=name, count=n) for name, n in self.targets.most_common()]
 
     def _count(self, row: RowView) -> None:
         if row.in_flight:
             self.left[BEING_SENT] += 1
             return
-        if self._act(row) is None:
+        change = self._act(row)
+        if change is None:
             in_queue = IN_FINAL_QUEUE if row.is_in_final_queue else FINAL
             self.left[in_queue if row.is_final else row.state.value] += 1
             return
         self.parts[row.destination, row.state] += 1
+        if self._has_target:
+            final = change.final_queue or change.destination
+            self.targets[final if change.is_final else change.destination] += 1
         if self._is_send and row.gate is not None:
             self.gated += 1
         elif self._is_send and row.state is RowState.WAITING and row.reason:
             self.delayed += 1
         self.expired += row.cause_group == EXPIRED
-        self.final += row.is_final
+        self.lying += row.is_in_final_queue
+        self.final += row.is_final and not row.is_in_final_queue
         at_ms = row.received_at_ms
         self.oldest_at_ms = min(at_ms, self.oldest_at_ms or at_ms)
         self.newest_at_ms = max(at_ms, self.newest_at_ms or at_ms)
@@ -219,8 +248,11 @@ def _by_tallies(
     rows: RowFilter,
     parts: Counter[tuple[str, RowState]],
     since: int,
+    suffix: str,
 ) -> Preview:
-    newest = ledger.page_rows(rows, RowOrder.NEWEST, 1).rows
+    newest = ledger.page_rows(rows, RowOrder.NEWEST, _PAGE_ROWS).rows
+    look = _Look(action, store, None, suffix)
+    look.add(newest)
     oldest = store.list_rows(rows, 1)
     expired = 0
     if rows.cause_group in (None, EXPIRED):
@@ -232,6 +264,7 @@ def _by_tallies(
         is_whole=True,
         looked_at=0,
         parts=_listed(parts),
+        targets=look.listed_targets(),
         left=[],
         delayed=0,
         gated=_gated(ledger, action, rows),
@@ -268,21 +301,32 @@ def running_notes(ledger: Ledger) -> list[str]:
 
 
 def _notes(
-    ledger: Ledger, action: Action, expired: int = 0, final: int = 0, in_queue: int = 0
+    ledger: Ledger,
+    action: Action,
+    expired: int = 0,
+    final: int = 0,
+    lying: int = 0,
+    unread: int = 0,
 ) -> list[str]:
     notes = running_notes(ledger)
+    if lying:
+        notes.append(
+            f"{lying} of them lie in their final dead-letter queue: the sidecar takes them back "
+            "out of it first, and says which are no longer there. Where the broker can't hand over "
+            "chosen messages (Classic, STOMP) it takes all of the queue, and puts back in their "
+            "order what nobody has chosen"
+        )
+    if unread:
+        notes.append(
+            f"{unread} more lie in their final dead-letter queue, where their properties can't be "
+            "read: take them back first (take-back)"
+        )
     if action not in SENDS:
         return notes
     if expired:
         notes.append(
             f"{expired} of them died because their time to live was over: ask whether anybody "
             "still wants them"
-        )
-    if in_queue:
-        notes.append(
-            f"{in_queue} more lie in their final dead-letter queue and are left there: start the "
-            "sidecar with redelivery.exhausted=keep, which takes them back into the schedule, "
-            "where this works"
         )
     if final and action is Action.RETRY:
         notes.append(

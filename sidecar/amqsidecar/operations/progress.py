@@ -10,12 +10,12 @@ from amqsidecar.model.operation import (
     Operation,
     OperationState,
     OutcomeKind,
+    Pause,
     Step,
     Stop,
-    Wait,
     next_step,
 )
-from amqsidecar.operations.act import Refused
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.words import clock_time
 
 
@@ -79,7 +79,7 @@ def read_progress(ledger: Ledger, number: int, now_ms: int) -> Progress:
     """
     operation = ledger.operation(number)
     if operation is None:
-        raise Refused(f"there is no operation {number}")
+        raise ActionRefused(f"there is no operation {number}")
     outcomes = None
     if operation.action in SENDS:
         counts = ledger.member_counts(number)
@@ -132,12 +132,12 @@ def _running(operation: Operation, now_ms: int) -> str:
     if now_ms >= operation.runner_until_ms:
         return "it waits for a running service to carry it out"
     match next_step(operation, now_ms):
-        case Wait(until_ms) if until_ms == operation.not_before_ms:
+        case Pause(until_ms) if until_ms == operation.not_before_ms:
             return "it goes on"
-        case Wait(until_ms) if operation.window_until_ms is not None:
+        case Pause(until_ms) if operation.window_until_ms is not None:
             portion = operation.portion
             return f"it sent {portion} and waits until {clock_time(until_ms)} how many come back"
-        case Wait() if operation.action in SENDS and operation.resent < operation.changed:
+        case Pause() if operation.action in SENDS and operation.resent < operation.changed:
             unsent = operation.changed - operation.resent
             return (
                 f"it waits until {unsent} more were sent; if it stays so, the service is not "
@@ -146,5 +146,5 @@ def _running(operation: Operation, now_ms: int) -> str:
             )
         case Stop(reason):
             return reason
-        case Step() | Wait() | Finished():
+        case Step() | Pause() | Finished():
             return "it goes on"

@@ -10,17 +10,21 @@ from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.store import Store
 
-NEEDED_STATES: Final = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}
+NEEDED_STATES: Final = {
+    Action.HOLD: RowState.WAITING,
+    Action.RELEASE: RowState.HELD,
+    Action.TAKE_BACK: RowState.EXHAUSTED,
+}
 """What other actions can be about is in any state."""
 
 _ROWS_OF_ONE_MESSAGE = 2_000
 _DIGITS_MAX = 18
 """Of a row number; a store has no more."""
 
-ReadProperties = Callable[[str, bytes], Mapping[str, str] | None]
+ReadMessageProperties = Callable[[str, bytes], Mapping[str, str] | None]
 """Encoding and message to properties; None = none of them, or it can't be read."""
 
-PropertiesOf = Callable[[Collection[str]], ReadProperties]
+PropertyReader = Callable[[Collection[str]], ReadMessageProperties]
 """Returns a reader of the properties of these names."""
 
 
@@ -41,7 +45,7 @@ def is_tallied(selection: Selection) -> bool:
     return rows == tallied and not selection.properties
 
 
-def selector(selection: Selection, properties_of: PropertiesOf) -> Select | None:
+def selector(selection: Selection, properties_of: PropertyReader) -> Select | None:
     """Return what tells which of the rows that its filter hits are selected; None = all."""
     if not selection.properties:
         return None

@@ -109,6 +109,9 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     ),
     events.Exhausted: lambda event: f"to {event.destination}: {event.rule}",
     events.Discarded: lambda event: f"{event.destination}: {event.rule}",
+    events.Missed: lambda event: (
+        f"{event.destination}: somebody took it there, or purged the queue"
+    ),
     events.Parked: lambda event: f"{event.destination}: {event.reason}",
     events.Held: lambda event: f"{event.destination}: {event.reason}",
     events.Resent: lambda event: (

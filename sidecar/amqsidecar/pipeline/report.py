@@ -18,8 +18,8 @@ import pandas
 from lxml import etree
 from pyspark.sql import SparkSession
 
-from amqsidecar.pipeline.hadoop_files import write_by_hadoop
 from amqsidecar.pipeline.report_chart import draw, printable
+from amqsidecar.pipeline.sources.hadoop_files import write_by_hadoop
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1b1f24; --faint: #59636e; --line: #d1d9e0; }

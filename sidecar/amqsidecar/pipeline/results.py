@@ -6,8 +6,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from amqsidecar.pipeline.hadoop_files import remove_by_hadoop
 from amqsidecar.pipeline.report import Report
+from amqsidecar.pipeline.sources.hadoop_files import remove_by_hadoop
 
 MOST_ROWS: Final = 200
 """Of a table that are shown in a report."""

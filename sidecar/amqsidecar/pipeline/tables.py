@@ -16,15 +16,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from amqsidecar.journal import COLUMNS, Column, Kind
+from amqsidecar.journal import COLUMNS, Column, ColumnType
 
-_TYPES: Final[dict[Kind, DataType]] = {
-    Kind.STRING: StringType(),
-    Kind.INT32: IntegerType(),
-    Kind.INT64: LongType(),
-    Kind.BOOL: BooleanType(),
-    Kind.TIMESTAMP_MS: TimestampType(),
-    Kind.STRING_MAP: MapType(StringType(), StringType(), valueContainsNull=False),
+_TYPES: Final[dict[ColumnType, DataType]] = {
+    ColumnType.STRING: StringType(),
+    ColumnType.INT32: IntegerType(),
+    ColumnType.INT64: LongType(),
+    ColumnType.BOOL: BooleanType(),
+    ColumnType.TIMESTAMP_MS: TimestampType(),
+    ColumnType.STRING_MAP: MapType(StringType(), StringType(), valueContainsNull=False),
 }
 
 

@@ -23,7 +23,11 @@ from amqsidecar.policy.artemis_rules import (
     ArtemisRules,
     WildcardSyntax,
 )
-from amqsidecar.policy.java_regex import JavaRegexError, JavaRegexTimeout, compile_java_regex
+from amqsidecar.policy.java_regex.java_regex import (
+    JavaRegexError,
+    JavaRegexTimeout,
+    compile_java_regex,
+)
 
 _FIELDS = tuple(field.name for field in fields(AddressSettings))
 _ESCAPE = "\\"

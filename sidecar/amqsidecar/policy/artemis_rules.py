@@ -1,7 +1,7 @@
 """The address settings of a `broker.xml` that concern dead letters, as values.
 
 None always means "not set at this match": merging fills it from a less specific match, and the
-default is applied after merging (specification note for Artemis, section 1).
+default is applied after merging (`spec-artemis.md` 1).
 """
 
 from dataclasses import dataclass, field

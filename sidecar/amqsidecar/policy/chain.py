@@ -19,7 +19,7 @@ INNERMOST = "deadletter"
 """Name of the plugin that stands for the broker's own dead-letter handling."""
 
 
-class Decider(Protocol):
+class ChainDecider(Protocol):
     """What the chain asks; see `amqsidecar.plugin.Decider`.
 
     A decider may also have a method `passing_rule(dead_letter) -> str | None`: the rule by which it
@@ -34,7 +34,7 @@ class Decider(Protocol):
 class CompilesOptions(Protocol):
     """The part of `amqsidecar.plugin.Plugin` that the chain uses."""
 
-    def compile(self, options: object) -> Decider:
+    def compile(self, options: object) -> ChainDecider:
         """Return a decider for the options of one use of the plugin."""
         ...
 
@@ -42,7 +42,7 @@ class CompilesOptions(Protocol):
 class Chain:
     """Asks the decider listed last first, as in the broker; the first answer wins."""
 
-    def __init__(self, deciders: Sequence[Decider]) -> None:
+    def __init__(self, deciders: Sequence[ChainDecider]) -> None:
         """Build the chain.
 
         Args:
@@ -88,7 +88,7 @@ class StoredDeadLetters:
     write the same words. Where the strategy refuses such messages, none of them is in a queue.
     """
 
-    def __init__(self, decider: Decider, rules: DeadLetterRules) -> None:
+    def __init__(self, decider: ChainDecider, rules: DeadLetterRules) -> None:
         self._decider = decider
         self._strategies = DeadLetterDecider(rules)
 
@@ -110,7 +110,7 @@ def compile_classic(rules: ClassicRules, plugins: Mapping[str, CompilesOptions])
     Raises:
         ConfigError: a plugin is missing or refuses its options; with every problem found.
     """
-    deciders: list[Decider] = []
+    deciders: list[ChainDecider] = []
     problems: list[Problem] = []
     innermost = PluginRules(
         name=INNERMOST, options=rules.dead_letter, source=rules.dead_letter.source

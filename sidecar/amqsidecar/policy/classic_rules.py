@@ -1,12 +1,12 @@
 """The rules of an `activemq.xml` that concern dead letters, as values.
 
-Names and defaults are the broker's own (spec: ActiveMQ Classic XML schema, section 11 of the
-specification note). A value of these types is what the importers produce and the deciders compile.
+Names and defaults are the broker's own (`spec-classic.md` 11). A value of these types is what the
+importers produce and the deciders compile.
 """
 
 from dataclasses import dataclass, field
 
-from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.policy.rule_source import DEFAULTS, RuleSource
 
 
@@ -218,18 +218,37 @@ class MirroredQueues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualTopic:
+    """A `virtualTopic`: what is sent to the topic is copied to the queue of each consumer.
+
+    Attributes:
+        destinations: the pattern of its name; several where the name is a list.
+        prefix, postfix: of the consumers' queues, around the topic's name.
+        set_original_destination: copies name the queue that they lie in; else the topic.
+
+    Source: org.apache.activemq.broker.region.virtual.VirtualTopic.
+    """
+
+    destinations: tuple[Destination, ...] = (topic("VirtualTopic.>"),)
+    prefix: str = "Consumer.*."
+    postfix: str = ""
+    set_original_destination: bool = True
+    source: RuleSource = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationInterceptors:
     """What acts on each message that is sent to a destination, as far as it makes copies.
 
-    Virtual topics are not here: they copy what is sent to a topic, and a re-send goes to the queue
-    of one consumer.
-
     Attributes:
+        virtual_topics: they copy what is sent to a topic; a re-send goes to the queue of one
+            consumer, which they don't see.
         mirrored_queues: None = queues have no mirrors.
         are_known: False = nothing was said of them, so that the broker may have some.
     """
 
     composites: tuple[CompositeDestination, ...] = ()
+    virtual_topics: tuple[VirtualTopic, ...] = ()
     mirrored_queues: MirroredQueues | None = None
     are_known: bool = field(default=True, compare=False)
 

@@ -11,7 +11,11 @@ from amqsidecar.model.decision import Decision, Discard
 from amqsidecar.model.destination import DestinationKind
 from amqsidecar.policy.classic_rules import DiscardingRules
 from amqsidecar.policy.destination_map import MEMO_SIZE
-from amqsidecar.policy.java_regex import JavaRegexError, JavaRegexTimeout, compile_java_regex
+from amqsidecar.policy.java_regex.java_regex import (
+    JavaRegexError,
+    JavaRegexTimeout,
+    compile_java_regex,
+)
 from amqsidecar.policy.redelivery_decider import describe_rule
 from amqsidecar.policy.redelivery_policy import Chance
 

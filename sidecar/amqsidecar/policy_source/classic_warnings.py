@@ -20,7 +20,7 @@ from amqsidecar.policy.rule_source import RuleSource
 def list_warnings(rules: ClassicRules) -> tuple[str, ...]:
     """Return one sentence for each surprise in the rules, with its place.
 
-    Source: the specification note for Classic, section 16.
+    Source: the table in `policy/README.md`.
     """
     return tuple(dict.fromkeys(_warnings(rules)))
 

@@ -11,6 +11,7 @@ from amqsidecar.policy.classic_rules import (
     DestinationInterceptors,
     ForwardTo,
     MirroredQueues,
+    VirtualTopic,
 )
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy_source.bean_values import DESTINATION_KINDS, BeanValues
@@ -35,14 +36,18 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
     written. Source: org.apache.activemq.broker.BrokerService.createRegionBroker.
     """
     composites: list[CompositeDestination] = []
+    virtual_topics: list[VirtualTopic] = []
     mirrored_queues: MirroredQueues | None = None
     temporary = values.boolean(broker, "useTempMirroredQueues", default=True)
     written = broker.values.get("destinationInterceptors")
     if written is None and values.boolean(broker, "useMirroredQueues", default=False):
         mirrored_queues = MirroredQueues(temporary=temporary, source=values.source(broker))
+    if written is None and values.boolean(broker, "useVirtualTopics", default=True):
+        virtual_topics.append(VirtualTopic())
     for bean in values.beans.beans_of(written) if written else ():
         if bean.kind == "virtualDestinationInterceptor":
             composites += _composites(values, bean)
+            virtual_topics += _virtual_topics(values, bean)
         elif bean.kind == "mirroredQueue":
             mirrored_queues = MirroredQueues(
                 prefix=values.text_or(bean, "prefix", MirroredQueues().prefix),
@@ -52,7 +57,29 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
             )
         else:
             _warn_of_unknown(values, bean)
-    return DestinationInterceptors(composites=tuple(composites), mirrored_queues=mirrored_queues)
+    return DestinationInterceptors(
+        composites=tuple(composites),
+        virtual_topics=tuple(virtual_topics),
+        mirrored_queues=mirrored_queues,
+    )
+
+
+def _virtual_topics(values: BeanValues, interceptor: Bean) -> Iterator[VirtualTopic]:
+    written = interceptor.values.get("virtualDestinations")
+    for bean in values.beans.beans_of(written) if written else ():
+        if bean.kind == "virtualTopic":
+            usual = VirtualTopic()
+            # Quirk (Classic 5.x): the name of a virtual topic is `>` where none is written.
+            name = values.text_or(bean, "name", ">")
+            yield VirtualTopic(
+                destinations=values.named(DestinationKind.TOPIC, name, bean.line),
+                prefix=values.text_or(bean, "prefix", usual.prefix),
+                postfix=values.text_or(bean, "postfix", usual.postfix),
+                set_original_destination=values.boolean(
+                    bean, "setOriginalDestination", default=True
+                ),
+                source=values.source(bean),
+            )
 
 
 def _composites(values: BeanValues, interceptor: Bean) -> Iterator[CompositeDestination]:
@@ -114,6 +141,19 @@ def read_interceptor_options(options: OptionReader) -> DestinationInterceptors:
             )
         )
         one.finish()
+    virtual_topics = []
+    for one in options.mappings("virtual_topics"):
+        usual = VirtualTopic()
+        virtual_topics.append(
+            VirtualTopic(
+                destinations=one.pattern(),
+                prefix=one.text("prefix", usual.prefix),
+                postfix=one.text("postfix", usual.postfix),
+                set_original_destination=one.boolean("set_original_destination", default=True),
+                source=one.source,
+            )
+        )
+        one.finish()
     mirrored_queues = None
     mirror = options.mapping("mirrored_queues")
     if mirror is not None:
@@ -128,6 +168,7 @@ def read_interceptor_options(options: OptionReader) -> DestinationInterceptors:
     return DestinationInterceptors(
         # Why the condition: a problem is noted, and nothing can be matched without a name.
         composites=tuple(one for one in composites if one.destinations),
+        virtual_topics=tuple(one for one in virtual_topics if one.destinations),
         mirrored_queues=mirrored_queues,
     )
 

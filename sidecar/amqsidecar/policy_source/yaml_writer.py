@@ -25,6 +25,7 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryPolicy,
     RedeliveryRules,
     SharedDeadLetterStrategy,
+    VirtualTopic,
 )
 
 _STRATEGY_KINDS = {
@@ -158,6 +159,11 @@ def _interceptors(interceptors: DestinationInterceptors) -> dict[str, object]:
                 "forward_to": [_forward(forward) for forward in one.forward_to],
             }
             for one in interceptors.composites
+        ]
+    if interceptors.virtual_topics:
+        content["virtual_topics"] = [
+            {**_pattern(one.destinations), **_changed(one, VirtualTopic(), {"destinations"})}
+            for one in interceptors.virtual_topics
         ]
     if interceptors.mirrored_queues is not None:
         content["mirrored_queues"] = _changed(interceptors.mirrored_queues, MirroredQueues())

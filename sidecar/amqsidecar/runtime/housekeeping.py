@@ -29,6 +29,8 @@ NEW_MS = 3_600_000
 GROUPS_AT_ONCE = 2_000
 HOURS_AFTER_MS = 2 * 24 * 3_600_000
 """Counts of failures that are older are kept by the hour."""
+STEPS_AFTER_MS = 2 * 3_600_000
+"""And those that are older than this by five minutes, later ones by the minute."""
 WORK_S = 10.0
 """So long this work goes on at most; what is left is for the next time."""
 
@@ -129,7 +131,7 @@ class Housekeeping:
                     ends_s, limit, lambda: store.trim_history(self._max_events, limit)
                 )
                 if isinstance(store, Ledger):
-                    self._forget_ledger(store, ends_s, before_ms, now_ms - HOURS_AFTER_MS)
+                    self._forget_ledger(store, ends_s, before_ms, now_ms)
                 self._repeat(ends_s, True, store.shrink)
         except (ConfigError, StoreError) as error:
             log.warning("retention_failed", reason=str(error))
@@ -137,11 +139,13 @@ class Housekeeping:
         if removed:
             log.info("history_forgotten", events=removed)
 
-    def _forget_ledger(
-        self, ledger: Ledger, ends_s: float, before_ms: int, hours_before_ms: int
-    ) -> None:
-        limit = LEDGER_FORGOTTEN_AT_ONCE
-        self._repeat(ends_s, limit, lambda: ledger.forget_ledger(before_ms, hours_before_ms, limit))
+    def _forget_ledger(self, ledger: Ledger, ends_s: float, before_ms: int, now_ms: int) -> None:
+        limit, merged = LEDGER_FORGOTTEN_AT_ONCE, (now_ms - HOURS_AFTER_MS, now_ms - STEPS_AFTER_MS)
+
+        def forget() -> int:
+            return ledger.forget_ledger(before_ms, merged[0], limit, merged[1])
+
+        self._repeat(ends_s, limit, forget)
 
     @contextmanager
     def _opened(self) -> Iterator[Store]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
+from amqsidecar.broker import TellsSettings
 from amqsidecar.clock import Clock
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import Decision
@@ -29,14 +30,6 @@ JSON_KEYS = {
 
 # Bound: an address costs some kilobytes, and dead letters may name any number of them.
 _ADDRESSES_MAX = 2_000
-
-
-class TellsSettings(Protocol):
-    """A link that can ask the broker for the merged settings of addresses."""
-
-    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return what `getAddressSettingsAsJSON` says of each address, in order."""
-        ...
 
 
 class SeenSettings:

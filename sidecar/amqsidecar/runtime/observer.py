@@ -23,7 +23,7 @@ from amqsidecar.broker import (
 from amqsidecar.clock import Clock
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import CauseOf, Judge, JudgeSettings, no_cause
-from amqsidecar.engine.observation import Observation, Observed, Tally
+from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
 from amqsidecar.errors import BrokerRefused, ConfigError, DiscoveryRefused, LinkLost
@@ -73,7 +73,7 @@ class ObserverLog:
     def observe(self, items: Sequence[Observed]) -> None:
         """These were seen for the first time."""
 
-    def summary(self, tally: Tally) -> None:
+    def summary(self, tally: ObservationTally) -> None:
         """This is what all comes to since the start."""
 
 
@@ -87,7 +87,7 @@ class Observer:
         make_decider: MakeDecider,
         find_intake: FindIntake,
         dead_letter_queue_of: DeadLetterQueueOf,
-        observation: Observation,
+        observation: ObservedDeaths,
         clock: Clock,
         chance: Chance,
         settings: ObserverSettings,

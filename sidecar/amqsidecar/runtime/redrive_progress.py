@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
-from amqsidecar.model.redrive import Place
+from amqsidecar.model.redrive import PlannedPlace
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far an execution has come.
 
     Attributes:
@@ -23,7 +23,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     plan_id: str
-    place: Place
+    place: PlannedPlace
     next_number: int = 0
     taken: int = 0
     left: dict[str, int] = {}
@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class ProgressFile:
     """The progress of one execution, in memory and on disk."""
 
-    def __init__(self, path: Path, plan_id: str, place: Place) -> None:
+    def __init__(self, path: Path, plan_id: str, place: PlannedPlace) -> None:
         """Read it, or begin.
 
         Raises:
@@ -40,9 +40,9 @@ class ProgressFile:
             StoreUnavailable: the file can't be read.
         """
         self._path = path
-        self.progress = Progress(plan_id=plan_id, place=place)
+        self.progress = RedriveProgress(plan_id=plan_id, place=place)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=Progress)
+            found = msgspec.json.decode(path.read_bytes(), type=RedriveProgress)
         except FileNotFoundError:
             return
         except (OSError, msgspec.MsgspecError) as error:

@@ -16,7 +16,7 @@ import msgspec
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model.event import Retried
-from amqsidecar.model.redrive import Place, PlannedMessage
+from amqsidecar.model.redrive import PlannedMessage, PlannedPlace
 from amqsidecar.runtime.redrive_progress import ProgressFile
 from amqsidecar.store import Store
 
@@ -84,7 +84,7 @@ class Hand(Protocol):
         ...
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RedriveTotals(msgspec.Struct, frozen=True, kw_only=True):
     """What the execution of a plan has done so far, over all its runs.
 
     Attributes:
@@ -112,7 +112,7 @@ class Redrive:
         self,
         *,
         plan: Plan,
-        place: Place,
+        place: PlannedPlace,
         sidecar: str | None,
         open_hand: Callable[[], AbstractContextManager[Hand]],
         progress: ProgressFile,
@@ -149,7 +149,7 @@ class Redrive:
         if self._hand is not None:
             self._hand.wake()
 
-    def run(self) -> Outcome:
+    def run(self) -> RedriveTotals:
         """Execute the plan from where it stands.
 
         Raises:
@@ -172,7 +172,7 @@ class Redrive:
             finally:
                 self._hand = None
 
-    def _run(self, hand: Hand) -> Outcome:
+    def _run(self, hand: Hand) -> RedriveTotals:
         progress = self._file.progress
         batches = _Batches(self._plan.messages(progress.next_number), self._is_ours)
         began_ms: int | None = None
@@ -207,10 +207,10 @@ class Redrive:
             return ANOTHER_SIDECAR
         return ""
 
-    def _outcome(self, hand: Hand, taken_of_batch: int) -> Outcome:
+    def _outcome(self, hand: Hand, taken_of_batch: int) -> RedriveTotals:
         progress = self._file.progress
         waiting, parked = hand.unsent()
-        return Outcome(
+        return RedriveTotals(
             plan_id=self._plan.plan_id,
             planned=self._plan.message_count,
             sent=progress.taken + taken_of_batch - waiting - parked,

@@ -9,10 +9,10 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.plan_judge import Errand, PlanJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.engine.telling import CycleStats
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Retried

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event as Flag
 
 from amqsidecar.clock import Clock
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.redrive import PlannedMessage
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.redriving import was_redriven

@@ -23,6 +23,7 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import (
@@ -41,15 +42,14 @@ from amqsidecar.engine.origin import TrueOrigin, named_origin
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.engine.resend_copies import ResendProblem, no_resend_problem
-from amqsidecar.engine.telling import Observer
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
-from amqsidecar.ledger import Ledger
-from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.schedule import ExhaustedTally, StoreState
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
+from amqsidecar.runtime.broker_held import INSTANCE, open_to_move
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
-from amqsidecar.runtime.moving import INSTANCE, open_to_move
+from amqsidecar.runtime.recalling import Recalling, RecallStore
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.token_watch import TokenWatch
 from amqsidecar.store import SharedStore, Store
@@ -112,6 +112,9 @@ class ServiceHealth:
 
     def link_up(self) -> None:
         """The link is up, the token is ours, the intake reads."""
+
+    def taking(self, problem: str) -> None:
+        """Dead letters are taken; or why the store has no room for them; told each second."""
 
     def link_down(self, reason: str) -> None:
         """Nothing is read or sent for now."""
@@ -180,7 +183,7 @@ class Service:
         chance: Chance,
         settings: ServiceSettings,
         health: ServiceHealth,
-        observe: Observer,
+        observe: CycleObserver,
         crash_point: CrashPoint = no_crash,
         true_origin: TrueOrigin = named_origin,
         properties_of: PropertiesOf = no_properties,
@@ -217,9 +220,11 @@ class Service:
             self._candidates, settings.first_backoff_s, settings.max_backoff_s, chance
         )
         self._finals = FinalQueues()
+        self._recalling: Recalling | None = None
         self._is_up = False
         self._tokens = TokenWatch(accepts_orphans=settings.accepts_orphans)
         self._left_behind: tuple[LeftBehind, ...] = ()
+        self._room_problem = ""
         self.service_clock = ServiceClock(self.wake, clock)
 
     # ------------------------------------------------------------------ for other threads
@@ -301,6 +306,7 @@ class Service:
             if begun is None:
                 return
             engine, names, backlog = begun
+            self._recalling = self._make_recalling(link)
             self._look_for_queues(link, names, backlog)
             self._look_for_tokens(link, state)
             self._is_up = True
@@ -318,7 +324,7 @@ class Service:
             self._drive(engine, link, names, backlog, state)
             engine.settle_up()
         finally:
-            self._link = None
+            self._link = self._recalling = None
             link.close()
 
     def _begin(self, link: Link, store: Store, state: StoreState) -> _Begun | None:
@@ -370,11 +376,14 @@ class Service:
         has_changed = False
         while not self._stop.is_set():
             engine.turn(self._settings.max_wait_s)
+            self._tell_room()
             self._watch_clock()
             if shared is not None:
                 shared.keep()
             if watches is not None and watches.queues_changed():
                 has_changed = True
+            if self._recalling is not None and self._recalling.tend():
+                self._look_for_queues(link, names, backlog)
             is_time = has_changed and self._clock.monotonic_s() >= not_before_s
             if self._look_again.is_set():
                 self._look_again.clear()
@@ -385,6 +394,20 @@ class Service:
                 self._look_for_queues(link, names, backlog)
                 not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
 
+    def _tell_room(self) -> None:
+        """Tell whether the store has room to take dead letters."""
+        if self._store is None:
+            return
+        problem = self._store.room().reason
+        self._health.taking(problem)
+        if bool(problem) == bool(self._room_problem):
+            return
+        self._room_problem = problem
+        if problem:
+            log.warning("taking_stopped", reason=problem)
+        else:
+            log.info("taking_again")
+
     def _watch_clock(self) -> None:
         step = self._look_at_clock()
         self._health.clock(step)
@@ -394,23 +417,24 @@ class Service:
 
     def _look_for_queues(self, link: Link, names: IntakeNames, backlog: BacklogGate) -> None:
         prefetch = self._settings.prefetch or 2 * self._max_messages(link)
-        items = self._intake.look(link, names, prefetch, self._finals_to_read())
+        finals = [] if self._recalling is None else self._recalling.queues()
+        items = self._intake.look(link, names, prefetch, finals)
         for queue in queues_read(link, names):
             backlog.meet(queue)
         self._tell_left_behind(items)
 
-    def _finals_to_read(self) -> list[IntakeQueue]:
-        """Return the final queues of ours in which messages lie that are to be kept here."""
+    def _make_recalling(self, link: Link) -> Recalling | None:
         store = self._store
-        places: Sequence[ExhaustedTally] = (
-            store.exhausted_tallies() if isinstance(store, Ledger) else []
+        if not isinstance(store, RecallStore):
+            return None
+        return Recalling(
+            store,
+            link,
+            self._finals,
+            self._clock,
+            final_suffix=self._settings.final_suffix,
+            keeps_exhausted=self._settings.keeps_exhausted,
         )
-        lying = [one.queue for one in places if one.is_in_queue]
-        queues = [parse_destination(name) for name in dict.fromkeys(lying)]
-        suffix, keeps = self._settings.final_suffix, self._settings.keeps_exhausted
-        ours = [one for one in queues if keeps and one.name.endswith(suffix)]
-        self._finals.replace(ours)
-        return [IntakeQueue(one, is_final=True) for one in ours]
 
     def _look_for_tokens(self, link: Link, state: StoreState | None) -> None:
         if self._store is not None and state is not None:
@@ -456,7 +480,11 @@ class Service:
             link=link,
             store=store,
             judge=RecallJudge(
-                self._make_judge(link, names), store, self._finals, link.description.encoding
+                self._make_judge(link, names),
+                store,
+                self._finals,
+                link.description.encoding,
+                keeps_exhausted=settings.keeps_exhausted,
             ),
             backlog=backlog,
             clock=self._clock,

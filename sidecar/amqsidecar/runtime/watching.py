@@ -19,7 +19,7 @@ from amqsidecar.broker import CountsQueues, Link
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation

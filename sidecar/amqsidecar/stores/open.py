@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.stores.sqlite_store import SqliteStore, path_of_url
+from amqsidecar.stores.sqlite.store import SqliteStore, path_of_url
 
 if TYPE_CHECKING:
-    from amqsidecar.stores.postgres_store import PostgresStore
+    from amqsidecar.stores.postgres.store import PostgresStore
 
 
 SCHEMA = "amqsidecar"
@@ -25,7 +25,7 @@ class HasText(Protocol):
         ...
 
 
-class StoreOptions(Protocol):
+class StoreSettings(Protocol):
     """What of the options concerns the store."""
 
     @property
@@ -44,6 +44,11 @@ class StoreOptions(Protocol):
         ...
 
     @property
+    def reserve_mib(self) -> int:
+        """Space that dead letters are not taken into; 0 = none."""
+        ...
+
+    @property
     def lease_s(self) -> int:
         """After so long without a sign of life a share is free."""
         ...
@@ -57,7 +62,7 @@ class HasStoreOptions(Protocol):
     """The options, as far as they are needed here."""
 
     @property
-    def store(self) -> StoreOptions:
+    def store(self) -> StoreSettings:
         """The options of the store."""
         ...
 
@@ -83,6 +88,7 @@ def open_store(
         clock=clock,
         instance_name=options.instance or None,
         read_only=read_only,
+        reserve_bytes=options.reserve_mib * 1024 * 1024,
     )
 
 
@@ -107,7 +113,7 @@ def open_shared_store(
         ConfigError: as `open_store`.
     """
     try:
-        from amqsidecar.stores.postgres_store import PostgresStore  # noqa: PLC0415 - an extra
+        from amqsidecar.stores.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = f'needs the driver of PostgreSQL: pip install "amqsidecar[postgres]" ({error})'
         raise ConfigError([Problem("store.url", what)]) from error
@@ -125,4 +131,5 @@ def open_shared_store(
         lease_s=options.lease_s,
         schema=SCHEMA,
         password=password,
+        reserve_bytes=options.reserve_mib * 1024 * 1024 // 2,
     )

@@ -1,7 +1,8 @@
 """How stores pack what they keep: id sets and event lists of a cycle, and large messages."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +13,9 @@ from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
 
 PLAIN, DEFLATED = 0, 1
+
+HISTORY_MAX = 2_000
+"""Events of one message that are read: a message may die for ever, each time with a long cause."""
 
 # Why: 600 KB of JSON per thousand messages shrink to a tenth for some µs per message; a small list
 # would grow.
@@ -68,6 +72,14 @@ def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
     return _decode_events(body if packing == PLAIN else zlib.decompress(body))
 
 
+def of_message(
+    blocks: Iterable[Iterable[AnyEvent]], is_told: Callable[[AnyEvent], bool]
+) -> list[AnyEvent]:
+    """Return the events of blocks that tell of a message, the latest `HISTORY_MAX` at most."""
+    found = (event for block in blocks for event in block if is_told(event))
+    return list(deque(found, HISTORY_MAX))
+
+
 def pack_message(message: bytes) -> bytes:
     """Return the message, or fewer bytes out of which `unpack_message` makes it again."""
     size = len(message)
@@ -101,9 +113,15 @@ def storable(text: str) -> str:
 
 def read_note(row: Sequence[Any]) -> GroupNote:
     """Return a note as the queries read it."""
-    destination, cause_group, at_ms, author, text = row
+    destination, cause_group, at_ms, author, text, owner, snoozed_until_ms = row
     return GroupNote(
-        destination=destination, cause_group=cause_group, at_ms=at_ms, author=author, text=text
+        destination=destination,
+        cause_group=cause_group,
+        at_ms=at_ms,
+        author=author,
+        text=text,
+        owner=owner,
+        snoozed_until_ms=snoozed_until_ms,
     )
 
 

@@ -42,10 +42,12 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
     decisions = counts["amqsidecar_decisions_total"]
     resent = counts["amqsidecar_resent_total"]
     lateness_s = []
+    died_at: dict[int, str] = {}
     for event in events:
         match event:
             case Received() | Returned():
-                received[(event.origin or event.source,)] += 1
+                died_at[event.id] = event.origin or event.source
+                received[(died_at[event.id],)] += 1
             case Scheduled():
                 decisions["redeliver", rule_kind(event.rule)] += 1
                 counts["amqsidecar_scheduled_total"][()] += 1
@@ -54,10 +56,12 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
                 lateness_s.append(event.lateness_ms / 1000)
             case Exhausted():
                 decisions["dead_letter", rule_kind(event.rule)] += 1
-                counts["amqsidecar_exhausted_total"][()] += 1
+                # Why the other: what a person gives up was received long ago.
+                place = died_at.get(event.id, event.destination)
+                counts["amqsidecar_exhausted_total"][(place,)] += 1
             case Discarded():
                 decisions["discard", rule_kind(event.rule)] += 1
-                counts["amqsidecar_discarded_total"][()] += 1
+                counts["amqsidecar_discarded_total"][(event.destination,)] += 1
             case Parked():
                 decisions["park", "sidecar"] += 1
             case Held() if event.actor is None:

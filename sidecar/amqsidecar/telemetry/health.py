@@ -48,6 +48,7 @@ class Health:
         self._read_count = 0
         self._refused: Mapping[str, str] = {}
         self._intake_problem = ""
+        self._taking_problem = ""
         self._foreign: tuple[ForeignToken, ...] = ()
         self._clock_behind_ms = 0
 
@@ -92,6 +93,11 @@ class Health:
             self._read_count, self._refused = read_count, dict(refused)
             self._intake_problem = problem
 
+    def taking(self, problem: str) -> None:
+        """Dead letters are taken; or why the store has no room for them."""
+        with self._lock:
+            self._taking_problem = problem
+
     def foreign_tokens(self, items: Sequence[ForeignToken]) -> None:
         """The broker holds these tokens of other schedules."""
         with self._lock:
@@ -111,9 +117,11 @@ class Health:
         The body is `{"status": "ready" | "not ready", "link": {"up", "reason"},
         "store": {"ok", "reason"}, "token": {"state", "reason"},
         "intake": {"read", "refused", "reason"}, "other_schedules": [{"instance", "sent_at_ms",
-        "is_held"}], "clock": {"behind_s"}}`; `refused` holds the broker's words by queue. What
-        waits in another schedule that is not held is not sent by any sidecar. `behind_s` is by how
-        much the schedule's clock is behind the wall clock.
+        "is_held"}], "clock": {"behind_s"}, "taking": {"ok", "reason"}}`; `refused` holds the
+        broker's words by queue. What waits in another schedule that is not held is not sent by any
+        sidecar. `behind_s` is by how much the schedule's clock is behind the wall clock. Where the
+        store has no room, taking is not ok, and the answer is ready all the same: what is due is
+        sent.
         """
         with self._lock:
             is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
@@ -129,6 +137,7 @@ class Health:
                 },
                 "other_schedules": self._foreign,
                 "clock": {"behind_s": self._clock_behind_ms / 1000},
+                "taking": {"ok": not self._taking_problem, "reason": self._taking_problem},
             }
         return HealthAnswer(is_good=is_ready, body=_json(answer))
 

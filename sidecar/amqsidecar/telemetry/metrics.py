@@ -11,7 +11,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -30,7 +30,7 @@ from amqsidecar.telemetry.metrics_table import (
     IDLE_S,
     METRICS,
     OTHER,
-    Kind,
+    MetricKind,
 )
 
 _BY_NAME: Final = {spec.name: spec for spec in METRICS}
@@ -38,14 +38,14 @@ _BY_NAME: Final = {spec.name: spec for spec in METRICS}
 _OF_DESTINATIONS: Final = tuple(
     spec.name
     for spec in METRICS
-    if spec.labels[:1] == ("destination",) and spec.kind is not Kind.HISTOGRAM
+    if spec.labels[:1] == ("destination",) and spec.kind is not MetricKind.HISTOGRAM
 )
 _GAUGES_OF_DESTINATIONS: Final = tuple(
-    name for name in _OF_DESTINATIONS if _BY_NAME[name].kind is Kind.GAUGE
+    name for name in _OF_DESTINATIONS if _BY_NAME[name].kind is MetricKind.GAUGE
 )
 _RELEASE_S: Final = 60.0
 
-Values = dict[Labels, float]
+MetricValues = dict[Labels, float]
 
 
 class Metrics:
@@ -65,17 +65,21 @@ class Metrics:
         self._clock = clock or SystemClock()
         self._used_at_s: dict[str, float] = {}
         self._release_at_s = 0.0
-        self._values: dict[str, Values] = {
+        self._values: dict[str, MetricValues] = {
             spec.name: {(): 0.0} if spec.is_always_there and not spec.labels else {}
             for spec in METRICS
-            if spec.kind is not Kind.HISTOGRAM
+            if spec.kind is not MetricKind.HISTOGRAM
         }
         self._histograms = {
-            spec.name: _Histogram(spec.bounds) for spec in METRICS if spec.kind is Kind.HISTOGRAM
+            spec.name: _Histogram(spec.bounds)
+            for spec in METRICS
+            if spec.kind is MetricKind.HISTOGRAM
         }
         self._values["amqsidecar_build_info"][__version__, platform.python_version()] = 1.0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_TableCollector(self))
+        # Registers itself: memory, processor, descriptors and start of this process.
+        ProcessCollector(registry=self._registry)
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
         """Count events that became true; cheap per event."""
@@ -149,6 +153,10 @@ class Metrics:
         """Say whether another process holds the token."""
         self._set("amqsidecar_token_awaited", float(is_awaited))
 
+    def set_taking_stopped(self, is_stopped: bool) -> None:
+        """Say whether the store has no room to take dead letters."""
+        self._set("amqsidecar_taking_stopped", float(is_stopped))
+
     def set_orphaned_tokens(self, count: int) -> None:
         """Say how many schedules the broker has tokens of and no sidecar."""
         self._set("amqsidecar_orphaned_tokens", float(count))
@@ -208,7 +216,7 @@ class Metrics:
 
     def set_waiting(self, tallies: Sequence[Tally]) -> None:
         """Say what the schedule holds; what is not named is gone."""
-        values: Values = {}
+        values: MetricValues = {}
         with self._lock:
             for tally in sorted(tallies, key=lambda tally: -tally.count):
                 key = (self._bounded(tally.destination), tally.state.value)
@@ -217,7 +225,7 @@ class Metrics:
 
     def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
         """Say what gates let wait; what is not named is gone."""
-        values: Values = {}
+        values: MetricValues = {}
         with self._lock:
             for tally in tallies:
                 key = (self._bounded(tally.destination), tally.gate)
@@ -226,7 +234,7 @@ class Metrics:
 
     def set_new_causes(self, found: Mapping[str, int]) -> None:
         """Say how many causes are new, by destination; what is not named has none."""
-        values: Values = {}
+        values: MetricValues = {}
         with self._lock:
             for destination, count in found.items():
                 key = (self._bounded(destination),)
@@ -235,7 +243,7 @@ class Metrics:
 
     def set_left_behind(self, items: Sequence[LeftBehind]) -> None:
         """Say what the link does not take; what is not named is gone."""
-        values: Values = {}
+        values: MetricValues = {}
         with self._lock:
             for item in items:
                 key = (self._bounded(str(item.queue)), item.reason)
@@ -256,7 +264,7 @@ class Metrics:
         with self._lock:
             return self._values[name].get(labels, 0.0)
 
-    def labelled(self, name: str) -> Values:
+    def labelled(self, name: str) -> MetricValues:
         """Return a counter's or gauge's values by labels."""
         with self._lock:
             return dict(self._values[name])
@@ -310,11 +318,11 @@ class Metrics:
             values = {name: dict(labelled) for name, labelled in self._values.items()}
             histograms = {name: item.snapshot() for name, item in self._histograms.items()}
         for spec in METRICS:
-            if spec.kind is Kind.HISTOGRAM:
+            if spec.kind is MetricKind.HISTOGRAM:
                 buckets, total = histograms[spec.name]
                 yield HistogramMetricFamily(spec.name, spec.help, buckets, total)
                 continue
-            kind = CounterMetricFamily if spec.kind is Kind.COUNTER else GaugeMetricFamily
+            kind = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
             family = kind(spec.name, spec.help, labels=spec.labels)
             for labels, value in values[spec.name].items():
                 family.add_metric(labels, value)

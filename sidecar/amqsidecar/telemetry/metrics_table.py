@@ -18,7 +18,7 @@ IDLE_S: Final = 3600.0
 """After so long without an event, and with nothing waiting, a destination gives its label back."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The kinds of metrics that we have."""
 
     COUNTER = "counter"
@@ -37,7 +37,7 @@ class MetricSpec(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     help: str
     source: str
@@ -55,7 +55,7 @@ _SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 100
 METRICS: Final = (
     MetricSpec(
         "amqsidecar_dead_letters_received_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("destination",),
         "Dead letters taken from the broker, by original destination; by dead-letter queue where "
         "the message doesn't tell its origin.",
@@ -63,7 +63,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_decisions_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("action", "rule_kind"),
         "Verdicts on dead letters. Action: redeliver, dead_letter, discard, park or hold. Rule "
         "kind: redelivery, dead_letter, discarding, address_settings, sidecar (no rule of the "
@@ -72,7 +72,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_observed_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("action", "rule_kind"),
         "`run --observe` only: dead letters that were seen, by what would become of them; labels "
         "as those of amqsidecar_decisions_total.",
@@ -80,28 +80,28 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_observed_by_destination_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("destination", "action"),
         "`run --observe` only: the same by where they would go.",
         "the observer",
     ),
     MetricSpec(
         "amqsidecar_scheduled_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "Messages that the rules redeliver, counted at each death.",
         "scheduled",
     ),
     MetricSpec(
         "amqsidecar_resent_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("destination",),
         "Messages sent to their original destination again.",
         "resent",
     ),
     MetricSpec(
         "amqsidecar_outcomes_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("destination", "outcome"),
         "What became of re-sends, once it is known or `outcomes.window_s` has passed twice: "
         "consumed, came back, unknown (`outcomes.md`). Of a shared schedule each sidecar counts "
@@ -110,35 +110,35 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_exhausted_total",
-        Kind.COUNTER,
-        (),
-        "Messages that the rules redeliver no further.",
+        MetricKind.COUNTER,
+        ("destination",),
+        "Messages that the rules redeliver no further, by the destination that they died at.",
         "exhausted",
     ),
     MetricSpec(
         "amqsidecar_discarded_total",
-        Kind.COUNTER,
-        (),
-        "Messages that the rules drop.",
+        MetricKind.COUNTER,
+        ("destination",),
+        "Messages that the rules drop, by the destination that they died at.",
         "discarded",
     ),
     MetricSpec(
         "amqsidecar_destinations_blocked_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "How often a destination was found unable to take re-sends; what is due there waits.",
         "destination_blocked",
     ),
     MetricSpec(
         "amqsidecar_gate_waits_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("gate",),
         "How often a gate let a due message wait (`gates.md`).",
         "the gates",
     ),
     MetricSpec(
         "amqsidecar_gate_waiting",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         ("destination", "gate"),
         "Messages that were due and that a gate lets wait until later (`gates.md`). They are part "
         "of amqsidecar_waiting, and not overdue.",
@@ -146,7 +146,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_waiting",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         ("destination", "state"),
         "Messages that the schedule knows, by where they belong and state: waiting, held, parked "
         "or exhausted (no more redeliveries; a person has to act on them).",
@@ -154,7 +154,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_new_causes",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         ("destination",),
         "Groups of failures, by cause and destination, of which the first message ever died within "
         "the last hour, as far as the history goes.",
@@ -162,7 +162,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_left_behind",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         ("destination", "reason"),
         "Dead letters that stay in their queue (the label's destination). Reason, by what the "
         "wire can't carry: body_type, property_types, group, not_carried, not_convertible; can't "
@@ -173,14 +173,14 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_oldest_overdue_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "How long the most overdue waiting message has been due; 0 = none is.",
         "the store's next due time",
     ),
     MetricSpec(
         "amqsidecar_lateness_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         (),
         "How long after its due time a message was re-sent.",
         "resent",
@@ -188,7 +188,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_cycle_duration_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         (),
         "How long a cycle took, from gathering to the broker's commit.",
         "the engine",
@@ -196,7 +196,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_cycle_messages",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         (),
         "How many messages a cycle took and sent.",
         "the engine",
@@ -204,21 +204,21 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_cycles_in_doubt_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "Cycles of which nobody could tell whether the broker committed them; copies are possible.",
         "cycle_in_doubt",
     ),
     MetricSpec(
         "amqsidecar_link_up",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "1 = connected to the broker, the token is ours, dead letters are read; 0 = not.",
         "the service",
     ),
     MetricSpec(
         "amqsidecar_token_awaited",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "1 = the broker is reached, but another process, or the broker for a dead one, still holds "
         "the token of this instance; nothing is taken or sent until it is free.",
@@ -226,7 +226,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_outcomes_not_counted",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "1 = the broker does not count what is acknowledged, so that re-sends that do not come "
         "back stay unknown (`outcomes.md`).",
@@ -234,7 +234,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_orphaned_tokens",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Schedules whose token is in the broker and that no sidecar works on, other than this one: "
         "what waits in them is not sent. `/readyz` and the log name them.",
@@ -242,14 +242,14 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_link_reconnects_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "How often a link that had been up was lost and came up again.",
         "the service",
     ),
     MetricSpec(
         "amqsidecar_takeovers_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "Sidecars that are gone for good, and whose last cycle this one settled by their token "
         "(`shared-schedule.md`).",
@@ -257,7 +257,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_clock_steps_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("direction",),
         "How often somebody set the machine's clock by a second or more while the sidecar ran. "
         "Direction: ahead or back. Delays don't change by it.",
@@ -265,7 +265,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_clock_behind_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "By how much the schedule's clock is behind the machine's clock, negative = ahead; after a "
         "step it comes back to 0 by a twentieth of the time that passes.",
@@ -273,22 +273,29 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_store_size_bytes",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Space that the store takes on its medium.",
         "the store",
     ),
     MetricSpec(
         "amqsidecar_store_available_bytes",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Space left on the disk that the store's file is on; not there for a store in PostgreSQL.",
         "the file system",
         is_always_there=False,
     ),
     MetricSpec(
+        "amqsidecar_taking_stopped",
+        MetricKind.GAUGE,
+        (),
+        "1 where the store has no room, so that no dead letters are taken; what is due is sent.",
+        "the store",
+    ),
+    MetricSpec(
         "amqsidecar_journal_lag_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Age of the oldest event that is not in the journal yet; 0 = all are. Up to "
         "`journal.segment_s` is normal.",
@@ -296,42 +303,42 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_journal_waiting_events",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Events that are not in the journal yet; the store keeps them until they are.",
         "the store's outbox",
     ),
     MetricSpec(
         "amqsidecar_journal_segments_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "Segments that were written into the journal.",
         "the journal's writer",
     ),
     MetricSpec(
         "amqsidecar_journal_written_bytes_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "Bytes of these segments' files.",
         "the journal's writer",
     ),
     MetricSpec(
         "amqsidecar_journal_failures_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         (),
         "Attempts to write the journal that failed; each has a line in the log, and is repeated.",
         "the journal's writer",
     ),
     MetricSpec(
         "amqsidecar_operations_running",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Operations that operators began and that are going on now.",
         "the store",
     ),
     MetricSpec(
         "amqsidecar_operations_stopped",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         (),
         "Of the latest 50 operations, those that stopped by themselves because too many messages "
         "came back, until somebody resumes or cancels them.",
@@ -339,7 +346,7 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_operation_messages_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("action",),
         "Messages that operations changed since the service started, whoever carried them out. "
         "Action: retry, redirect, cancel, discard, hold or release.",
@@ -347,14 +354,14 @@ METRICS: Final = (
     ),
     MetricSpec(
         "amqsidecar_operation_came_back_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         ("action",),
         "Of these, messages that were sent and died again.",
         "the store",
     ),
     MetricSpec(
         "amqsidecar_build_info",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         ("version", "python"),
         "Always 1; the labels tell the versions.",
         "the program",
@@ -375,6 +382,10 @@ def metrics_markdown() -> str:
         f"`{OTHER}`, which is no destination: `amqsidecar status` names them. A destination at "
         "which nothing waits, and nothing happened for an hour, gives its value back to one that "
         "needs it, and begins again at 0.",
+        "Beside these there are those of the process, where the machine is Linux: "
+        "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, "
+        "`process_cpu_seconds_total`, `process_open_fds`, `process_max_fds`, "
+        "`process_start_time_seconds`.",
         "",
         "| metric | kind | labels | meaning | from |",
         "|---|---|---|---|---|",

@@ -7,7 +7,7 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.engine.gates import GatesAt, no_gates
-from amqsidecar.engine.observation import DISCARD, HOLD, PARK, REDELIVER, Observed, Tally
+from amqsidecar.engine.observation import DISCARD, HOLD, PARK, REDELIVER, ObservationTally, Observed
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.telemetry.logs import Logger, cut
 
@@ -64,7 +64,7 @@ class LogObserved:
         told["reason" if item.action in (PARK, HOLD) else "rule"] = cut(item.rule)
         self._log.info(f"would_{item.action}", **told)
 
-    def summary(self, tally: Tally) -> None:
+    def summary(self, tally: ObservationTally) -> None:
         """Write what all that was observed since the start comes to."""
         most = sorted(tally.destinations.items(), key=lambda item: -item[1].total())
         self._log.info(

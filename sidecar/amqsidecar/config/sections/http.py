@@ -127,6 +127,16 @@ class OidcOptions(Section):
     name_claim: str = option(
         "preferred_username", "Claim that people are called by in logs and events; else `sub`."
     )
+    recheck_minutes: StrictInt = option(
+        5,
+        "A page that is opened later than that after the log-in leads through the provider once "
+        "more, which nobody notices who is still logged in there; after twice as long also what an "
+        "open page sends is refused. So a role that was withdrawn ends.",
+        why="who leaves should be out within minutes",
+        unit="minutes",
+        ge=1,
+        le=60,
+    )
     groups_claim: str = option(
         "groups",
         "Claim with the groups that `http.operator_groups` and `http.viewer_groups` name.",

@@ -40,7 +40,7 @@ def _as_origins(value: object) -> Mapping[str, Destination]:
     return origins
 
 
-Origins = Annotated[
+DeclaredOrigins = Annotated[
     Mapping[str, Destination],
     PlainValidator(_as_origins, json_schema_input_type=dict[str, str]),
     PlainSerializer(
@@ -48,7 +48,9 @@ Origins = Annotated[
         return_type=dict[str, str],
     ),
 ]
-Losses = Annotated[tuple[Loss, ...], BeforeValidator(as_texts, json_schema_input_type=list[Loss])]
+AllowedLosses = Annotated[
+    tuple[Loss, ...], BeforeValidator(as_texts, json_schema_input_type=list[Loss])
+]
 
 
 class IntakeOptions(Section):
@@ -74,7 +76,7 @@ class IntakeOptions(Section):
         unit="messages",
         ge=0,
     )
-    origin: Origins = option(
+    origin: DeclaredOrigins = option(
         {},
         "Classic over AMQP, where messages don't tell their origin: the queue that the messages of "
         "a dead-letter queue died in, by the name of the dead-letter queue. Needed for shared "
@@ -86,7 +88,7 @@ class IntakeOptions(Section):
         "the dead letters that AMQP applications have made, which that connector carries whole.",
         why="a message of another application would arrive as a BytesMessage",
     )
-    allow_lossy: Losses = option(
+    allow_lossy: AllowedLosses = option(
         (),
         "STOMP, which can't carry everything: what messages may lose. `body_type` = Map, Object "
         "and Stream bodies, and whether it was Text or Bytes; `property_types` = numbers and "

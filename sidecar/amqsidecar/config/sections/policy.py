@@ -35,11 +35,11 @@ def _as_gates(value: object) -> object:
 
 
 # Why: the YAML reader's mappings know their lines; a validated copy wouldn't.
-Rules = Annotated[
+RulesText = Annotated[
     Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
 ]
 # Why no type of what is in it: each gate reads its own options.
-Gates = Annotated[
+GateTexts = Annotated[
     Sequence[Mapping[str, object]],
     PlainValidator(_as_gates, json_schema_input_type=list[dict[str, Any]]),
 ]
@@ -53,7 +53,7 @@ class PolicyOptions(Section):
         "File with the rules: the broker's own `activemq.xml` or `broker.xml`, or a `.yaml` in "
         "our policy format. A relative path in a configuration file starts at that file's folder.",
     )
-    rules: Rules = option(
+    rules: RulesText = option(
         None,
         "Rules written here, in the policy format of `.yaml` sources; instead of `source`.",
     )
@@ -64,7 +64,7 @@ class PolicyOptions(Section):
         why="one subscriber's failure is not the others' message",
     )
 
-    gates: Gates = option(
+    gates: GateTexts = option(
         (),
         "Gates that redeliveries pass when they are due, in the order in which they are asked: "
         "`pace`, `breaker`, `windows`, `order`, or those of other packages (`gates.md`). None = "

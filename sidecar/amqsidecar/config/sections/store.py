@@ -48,6 +48,18 @@ class StoreOptions(Section):
         "sidecar has in hand. What waits in that store is not sent until a sidecar runs with it.",
         why="otherwise a store that was lost or mixed up goes unnoticed, and all that waits in it",
     )
+    reserve_mib: StrictInt = option(
+        64,
+        "Space that is kept for sending, discarding and housekeeping: where less is left on the "
+        "volume of a `sqlite` store, no dead letters are taken, and what is due is sent. Half of "
+        "it lies in a file beside the store, which is removed where the volume gets full; at most "
+        "a quarter of the volume is used. In PostgreSQL half of it lies in a table, and taking "
+        "stops when the server's medium was full. 0 = none: a full volume stops everything.",
+        why="room for the largest cycle of sends and its log, little on any volume",
+        unit="MiB",
+        ge=0,
+        le=65536,
+    )
     lease_s: StrictInt = option(
         30,
         "`postgresql` only: after so long without a sign of life the share of a sidecar may be "

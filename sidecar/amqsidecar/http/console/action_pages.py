@@ -1,7 +1,7 @@
 """Pages of actions: what one would do, its pace and its reason, and then the confirmation."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from starlette.requests import Request
@@ -12,11 +12,12 @@ from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe
 from amqsidecar.http.console.query import MessageQuery, QueryError
-from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
-from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, Pace, Selection
+from amqsidecar.http.store_queries import OpenStore
+from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.operations.act import Refused
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.preview import Preview, drift, preview
 
@@ -28,6 +29,11 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
     desk = console.desk
 
+    def looked(store: OpenStore, action: Action, selection: Selection) -> Preview:
+        tools = desk.tools
+        suffix = tools.final_suffix
+        return preview(store, store, action, selection, tools.properties_of, suffix=suffix)
+
     async def show(
         request: Request,
         action: Action,
@@ -36,8 +42,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         problem: str = "",
     ) -> Response:
         def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Preview:
-            selection = query.selection
-            return preview(store, store, action, selection, desk.tools.properties_of)
+            return looked(store, action, query.selection)
 
         found = await desk.ask(read)
         if form is None:
@@ -52,7 +57,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             query=query,
             conditions=describe(query.selection),
             preview=found,
-            form=form,
+            form=_in_utc(form),
             problem=problem,
             command=_command(action, query.selection, form, desk.clock.now_ms()),
         )
@@ -68,19 +73,19 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         actor = caller_of(request).actor("console")
         try:
             if ACTIONS[action].is_final and form.get("sure") != "yes":
-                raise Refused("this can't be undone: tick the box to say that you mean it")
+                raise ActionRefused("this can't be undone: tick the box to say that you mean it")
             wish = _wish(action, query.selection, form, actor)
 
             def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
-                now = preview(store, store, action, query.selection, desk.tools.properties_of)
+                now = looked(store, action, query.selection)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
-                        raise Refused(changed)
+                        raise ActionRefused(changed)
                 return begin(store, wish, now_ms)
 
             operation = await desk.ask(write)
-        except (Refused, QueryError) as error:
+        except (ActionRefused, QueryError) as error:
             return await show(request, action, query, form, str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)
 
@@ -119,30 +124,42 @@ def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: 
     )
 
 
-def _pace(form: Mapping[str, str]) -> Pace:
+def _pace(form: Mapping[str, str]) -> OperationPace:
     stop, window_s = _number(form, "stop"), _number(form, "window")
-    return Pace(
+    return OperationPace(
         probe=int(_number(form, "probe") or 0),
         per_second=_number(form, "per_second"),
         ramp=form.get("ramp") == "yes",
         stop_share=None if stop is None else stop / 100,
-        window_ms=Pace().window_ms if window_s is None else int(window_s * 1000),
-        begin_at_ms=_moment(form, "begin"),
+        window_ms=OperationPace().window_ms if window_s is None else int(window_s * 1000),
+        begin_at_ms=_begin_ms(form),
     )
 
 
-def _moment(form: Mapping[str, str], name: str) -> int | None:
-    text = form.get(name, "").strip()
+def _begin_ms(form: Mapping[str, str]) -> int | None:
+    """Return when it shall begin; None = at once. `zone` is minutes east of UTC."""
+    text, zone = form.get("begin", "").strip(), form.get("zone", "").strip() or "0"
     if not text:
         return None
     try:
         found = datetime.fromisoformat(text)
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=timezone(timedelta(minutes=int(zone))))
         return int(found.timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise QueryError(
-            f"{name}: expected a time such as 2026-11-01T08:00, found {text!r}"
+            f"begin: expected a time such as 2026-11-01T08:00, found {text!r}"
         ) from error
+
+
+def _in_utc(form: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a form with its time of begin in UTC, as its field takes it."""
+    try:
+        begin_ms = _begin_ms(form)
+    except QueryError:
+        return form
+    begin = None if begin_ms is None else moment(begin_ms)
+    return form if begin is None else {**form, "begin": f"{begin:%Y-%m-%dT%H:%M}"}
 
 
 def _number(form: Mapping[str, str], name: str) -> float | None:
@@ -165,7 +182,7 @@ def _command(
     try:
         pace = _pace(form)
     except QueryError:
-        pace = Pace()
+        pace = OperationPace()
     target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
     reason = form.get("reason", "").strip()
     return command_of(action, selection, pace, target or None, reason, now_ms)

@@ -2,20 +2,23 @@
 
 import re
 import shlex
-from typing import Final
 
 import msgspec
 
 from amqsidecar.http.console.shown import shown
 from amqsidecar.http.console.templating import iso
-from amqsidecar.model.operation import Action, Pace, Selection
-from amqsidecar.model.schedule import RowFilter, RowState
-
-_IMPLIED: Final = {Action.HOLD: RowState.WAITING, Action.RELEASE: RowState.HELD}
+from amqsidecar.model.operation import Action, OperationPace, Selection
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.select import NEEDED_STATES
 
 
 def command_of(
-    action: Action, selection: Selection, pace: Pace, target: str | None, reason: str, now_ms: int
+    action: Action,
+    selection: Selection,
+    pace: OperationPace,
+    target: str | None,
+    reason: str,
+    now_ms: int,
 ) -> str | None:
     """Return a command line, without where the configuration is; None = no command does it.
 
@@ -28,10 +31,10 @@ def command_of(
         now_ms: what ages count back from.
     """
     rows = selection.rows
-    state = None if rows.state is _IMPLIED.get(action) else rows.state
-    if not _has_options(rows) or (state is not None and action in _IMPLIED):
+    state = None if rows.state is NEEDED_STATES.get(action) else rows.state
+    if not _has_options(rows) or (state is not None and action in NEEDED_STATES):
         return None
-    is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == Pace()
+    is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == OperationPace()
     words = ["amqsidecar", action.word, *map(str, rows.ids or ())]
     options: list[tuple[str, object]] = [
         ("--destination", rows.destination),
@@ -57,7 +60,7 @@ def command_of(
             words += [name, str(value)]
     if pace.ramp:
         words.append("--ramp")
-    if selection == Selection() or (rows == RowFilter(state=_IMPLIED.get(action))):
+    if selection == Selection() or (rows == RowFilter(state=NEEDED_STATES.get(action))):
         words.append("--all")
     return " ".join(shell_word(word) for word in words)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import time
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any, Final
@@ -13,13 +12,13 @@ from starlette.routing import Route
 
 from amqsidecar import __version__
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import CSRF_FIELD, Caller, Refused, Role
+from amqsidecar.http.access import CSRF_FIELD, Caller, HttpRefused, Role
 from amqsidecar.http.answers import show_refusal
 from amqsidecar.http.console.query import MessageQuery, QueryError, address, read_query
 from amqsidecar.http.console.templating import make_environment
-from amqsidecar.http.desk import Desk, DeskBusy, NoStore
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.static import StaticFiles
+from amqsidecar.http.store_queries import DeskBusy, NoStore, StoreQueries
 
 NAVIGATION: Final = (
     ("/", "Overview"),
@@ -42,7 +41,7 @@ class PageMissing(Exception):
 class Console:
     """Renders pages and answers what goes wrong with a page of one clear sentence."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StoreQueries) -> None:
         self.desk = desk
         self.static = StaticFiles(files("amqsidecar.http.console") / "static")
         self._environment = make_environment()
@@ -62,7 +61,7 @@ class Console:
         async def answered(request: Request) -> Response:
             try:
                 return await handler(request)
-            except Refused as error:
+            except HttpRefused as error:
                 return self._refusal(request, error)
             except tuple(_PROBLEMS) as error:
                 status, title, next_step = _PROBLEMS[_kind(error)]
@@ -95,7 +94,6 @@ class Console:
         path = request.scope["path"]
         return self._environment.get_template(template).render(
             now_ms=values.pop("now_ms", None) or self.desk.clock.now_ms(),
-            server_zone=_server_zone(),
             path=path,
             here=address(path, request.query_params.multi_items()),
             live_query=_live_query(request),
@@ -113,13 +111,13 @@ class Console:
         values = {"title": title, "what": what, "next_step": next_step}
         return HTMLResponse(self._rendered(request, "problem.html", values), status)
 
-    def show_refusal(self, request: Request, refused: Refused) -> Response:
+    def show_refusal(self, request: Request, refused: HttpRefused) -> Response:
         """Return the answer of a refusal: a page for a browser, a line for a program."""
         if "text/html" not in request.headers.get("accept", ""):
             return show_refusal(request, refused)
         return self._refusal(request, refused)
 
-    def _refusal(self, request: Request, refused: Refused) -> HTMLResponse:
+    def _refusal(self, request: Request, refused: HttpRefused) -> HTMLResponse:
         title, next_step = _REFUSALS.get(refused.status, ("This is refused", ""))
         response = self.problem(request, refused.status, title, refused.what, next_step)
         response.headers.update(refused.headers)
@@ -176,8 +174,3 @@ def _live_query(request: Request) -> str:
     """Return the query of a page, to which whether it lives can be added."""
     pairs = [pair for pair in request.query_params.multi_items() if pair[0] != "live"]
     return f"{address('', pairs)}&".lstrip("?&")
-
-
-def _server_zone() -> str:
-    """Return the name of this machine's time zone."""
-    return time.tzname[time.localtime().tm_isdst > 0]

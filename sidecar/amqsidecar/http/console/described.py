@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.http.console.templating import percent, utc
-from amqsidecar.model.operation import Action, Pace, Selection
+from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.operations.words import span
 
 _IDS_SHOWN = 20
@@ -31,6 +31,10 @@ ACTIONS: Final = {
     ),
     Action.REDIRECT: ActionWords(
         name="Redirect", what="Sends messages to another destination now, this once."
+    ),
+    Action.TAKE_BACK: ActionWords(
+        name="Take back",
+        what="Takes exhausted messages out of their final queue and keeps them here.",
     ),
     Action.HOLD: ActionWords(
         name="Hold", what="Keeps waiting messages until somebody releases or retries them."
@@ -82,7 +86,7 @@ def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else f"{utc(at_ms)} UTC"
 
 
-def describe_pace(pace: Pace) -> str:
+def describe_pace(pace: OperationPace) -> str:
     """Return how carefully an operation goes, as a sentence."""
     said = []
     if pace.probe:

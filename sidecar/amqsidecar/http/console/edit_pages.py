@@ -11,12 +11,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import EditRefused
-from amqsidecar.http.access import Refused as Hidden
+from amqsidecar.http.access import HttpRefused as Hidden
 from amqsidecar.http.access import Role
 from amqsidecar.http.console.console import Console, PageMissing
-from amqsidecar.http.desk import Desk, OpenStore
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.store_queries import OpenStore, StoreQueries
 from amqsidecar.model.message import (
     MessageEdit,
     MessageView,
@@ -26,7 +26,7 @@ from amqsidecar.model.message import (
 )
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.operations.act import Refused
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
     EditMessage,
@@ -45,7 +45,7 @@ PROPERTIES_MAX: Final = 150
 """So many can be edited on a page; more than that no form carries."""
 
 
-class _Changed(Refused):
+class _Changed(ActionRefused):
     """Somebody else edited the message since it was shown."""
 
 
@@ -116,7 +116,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             operation = await desk.ask(send)
         except _Changed as error:
             return await show(request, await _read_page(desk, request), problem=str(error))
-        except (EditRefused, Refused) as error:
+        except (EditRefused, ActionRefused) as error:
             return await show(request, page, form, problem=str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)
 
@@ -124,7 +124,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     yield console.route("/messages/edit", edit, "POST")
 
 
-async def _read_page(desk: Desk, request: Request) -> MessagePage:
+async def _read_page(desk: StoreQueries, request: Request) -> MessagePage:
     reference = request.query_params.get("id", "")
     role = caller_of(request).role
     if not desk.masking.may_see(role):
@@ -147,7 +147,7 @@ async def _read_page(desk: Desk, request: Request) -> MessagePage:
     return page
 
 
-def _edit_what_was_seen(desk: Desk, role: Role, mark: str) -> EditMessage:
+def _edit_what_was_seen(desk: StoreQueries, role: Role, mark: str) -> EditMessage:
     """Return what edits a message that is still as a form was made of it, by its mark."""
 
     def edit(encoding: str, message: bytes, change: MessageEdit) -> bytes:

@@ -9,13 +9,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.http.access import Refused
+from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import describe
+from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.query import QueryError, message_query, read_query
-from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState, StoreState
 from amqsidecar.operations.browse import row_named
@@ -42,7 +43,13 @@ def _list_route(console: Console) -> BaseRoute:
         except QueryError as error:
             problem, query = str(error), read_query(type(params)(), desk.clock.now_ms())
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Listing:
+        rows, role = query.selection.rows, caller_of(request).role
+        is_of_group = rows.destination is not None and rows.cause_group is not None
+        wanted = params.get("show", "")
+
+        def read(
+            store: OpenStore, _state: StoreState, _now_ms: int
+        ) -> tuple[Listing, Differing | None]:
             found = list_messages(
                 store,
                 store,
@@ -52,9 +59,13 @@ def _list_route(console: Console) -> BaseRoute:
                 limit=LIMIT,
                 after=query.after,
             )
-            return msgspec.structs.replace(found, rows=[masking.row(row) for row in found.rows])
+            differing = None
+            if is_of_group:
+                differing = read_differing(desk, store.message, found.rows, role, wanted)
+            masked = [masking.row(row) for row in found.rows]
+            return msgspec.structs.replace(found, rows=masked), differing
 
-        listing = None if problem else await desk.ask(read)
+        listing, differing = (None, None) if problem else await desk.ask(read)
         next_page = None
         if listing is not None and listing.next_after is not None:
             sort, row_id = listing.next_after
@@ -65,6 +76,7 @@ def _list_route(console: Console) -> BaseRoute:
             400 if problem else 200,
             problem=problem,
             listing=listing,
+            differing=differing,
             limit=LIMIT,
             query=query,
             written=params,
@@ -134,7 +146,7 @@ def _download_route(console: Console) -> BaseRoute:
 
     async def download(request: Request) -> Response:
         if not masking.may_see(caller_of(request).role):
-            raise Refused(403, HIDDEN)
+            raise HttpRefused(403, HIDDEN)
         reference = request.query_params.get("id", "")
         number = request.query_params.get("original", "")
 

@@ -11,13 +11,13 @@ from starlette.routing import BaseRoute
 from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
-from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.ledger import Ledger
 from amqsidecar.model.operation import SENDS, Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import operate
-from amqsidecar.operations.act import Refused
+from amqsidecar.operations.act import ActionRefused
 
 LIMIT: Final = 30
 MEMBERS_SHOWN: Final = 50
@@ -31,7 +31,7 @@ CHANGES: Final = {
 OPEN_STATES: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
     """An operation with what became of its messages.
 
     Attributes:
@@ -71,11 +71,11 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         outcome = outcome_of(request.query_params.get("outcome"))
         after = request.query_params.get("after", "")
 
-        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> Told | None:
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> ShownOperation | None:
             operation = None if number is None else store.operation(number)
             if operation is None:
                 return None
-            return Told(
+            return ShownOperation(
                 operation=operation,
                 counts=store.member_counts(operation.id),
                 members=store.members(operation.id, outcome, MEMBERS_SHOWN + 1, after),
@@ -136,7 +136,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
         try:
             await desk.ask(write)
-        except Refused as error:
+        except ActionRefused as error:
             return await show(request, str(error))
         return RedirectResponse(f"/operations/{number}", 303)
 

@@ -1,6 +1,7 @@
 """The pages: what is dying, what waits, where it goes; every address can be kept and sent on."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +17,9 @@ from amqsidecar.http.console import (
     policy_pages,
     report_pages,
 )
+from amqsidecar.http.console.advice import known_of, next_steps
 from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.plots import (
     plot_deaths,
     plot_group,
@@ -24,28 +27,45 @@ from amqsidecar.http.console.plots import (
     plot_recovery,
     plot_schedule,
 )
-from amqsidecar.http.console.query import address, group_query
+from amqsidecar.http.console.query import QueryError, address, group_query
 from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.console.templating import many
-from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.guard import caller_of
-from amqsidecar.ledger import RowOrder, RowPage
+from amqsidecar.http.store_queries import OpenStore
+from amqsidecar.ledger import RowOrder
 from amqsidecar.model.note import GroupNote
-from amqsidecar.model.schedule import RowFilter, StoreState
-from amqsidecar.operations.act import Refused
+from amqsidecar.model.schedule import RowFilter, RowView, StoreState
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
-    Timeline,
+    MINUTE_MS,
     deaths_by_cause,
     deaths_of_group,
+    marks_since,
     recovery_by_attempt,
     schedule_ahead,
 )
-from amqsidecar.operations.groups import Group, Place, Trend, read_group, read_groups
-from amqsidecar.operations.notes import LONGEST_NOTE, write_note
-from amqsidecar.operations.overview import Overview, read_overview
+from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Group, Place, read_group, read_groups
+from amqsidecar.operations.notes import LONGEST_NOTE, LONGEST_OWNER, write_note
+from amqsidecar.operations.overview import (
+    DestinationRecovery,
+    Overview,
+    read_overview,
+    read_recoveries,
+)
+from amqsidecar.operations.solved import Solution, find_solutions
 
 GROUPS_SHOWN = 200
 MEMBERS_SHOWN = 10
+
+SNOOZES: Final = (
+    ("", "as it is"),
+    ("3600", "for an hour"),
+    ("28800", "for 8 hours"),
+    ("86400", "for a day"),
+    ("604800", "for a week"),
+    ("0", "not any more"),
+)
+_SNOOZE_MS: Final = {text: int(text) * 1000 if text else None for text, _ in SNOOZES}
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -80,8 +100,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
             found = read_overview(store, store, now_ms, wellness)
             if is_refresh:
                 return found, []
-            deaths = plot_deaths(deaths_by_cause(store, now_ms), desk.masking.text)
-            return found, [deaths, plot_schedule(schedule_ahead(store, now_ms))]
+            return found, list(_urgent_plots(console, store, now_ms))
 
         found, plots = await desk.ask(read)
         return await console.page(
@@ -95,10 +114,16 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
 
     async def plots(request: Request) -> Response:
         def read(store: OpenStore, _state: StoreState, now_ms: int) -> list[Plotted]:
+            marks = marks_since(store, now_ms - DAY_MS, desk.tools.began_ms)
+            timelines = [
+                deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS),
+                deaths_by_cause(store, now_ms),
+            ]
             return [
-                plot_recovery(recovery_by_attempt(store, now_ms)),
-                plot_deaths(deaths_by_cause(store, now_ms), desk.masking.text),
+                *(plot_deaths(one, desk.masking.text, marks) for one in timelines),
+                plot_schedule(schedule_ahead(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)),
                 plot_schedule(schedule_ahead(store, now_ms)),
+                plot_recovery(recovery_by_attempt(store, now_ms)),
             ]
 
         found = await desk.ask(read)
@@ -107,6 +132,17 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
 
     yield console.route("/", overview)
     yield console.route("/plots", plots)
+
+
+def _urgent_plots(console: Console, store: OpenStore, now_ms: int) -> Iterable[Plotted]:
+    """Return what died and what is due, by the minute where there is something in this hour."""
+    marks = marks_since(store, now_ms - DAY_MS, console.desk.tools.began_ms)
+    deaths = deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS)
+    deaths = deaths if deaths.series else deaths_by_cause(store, now_ms)
+    yield plot_deaths(deaths, console.desk.masking.text, marks)
+    by_minute = plot_schedule(schedule_ahead(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS))
+    is_empty = by_minute.is_empty
+    yield plot_schedule(schedule_ahead(store, now_ms)) if is_empty else by_minute
 
 
 def _group_routes(console: Console) -> Iterable[BaseRoute]:
@@ -124,43 +160,63 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             request, "groups.html", groups=found, destination=destination, limit=GROUPS_SHOWN
         )
 
-    async def show(request: Request, written: str = "", problem: str = "") -> Response:
-        place = _place(console, request)
+    async def show(
+        request: Request, written: NoteForm | None = None, problem: str = ""
+    ) -> Response:
+        place, role = _place(console, request), caller_of(request).role
         members_of = RowFilter(destination=place[0], cause_group=place[1])
+        wanted = request.query_params.get("show", "")
 
-        def read(
-            store: OpenStore, _state: StoreState, now_ms: int
-        ) -> tuple[Group | None, list[GroupNote], Timeline, RowPage]:
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> GroupShown:
             members = store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
-            return (
-                read_group(store, place, now_ms),
-                store.notes(*place),
-                deaths_of_group(store, place, now_ms),
-                msgspec.structs.replace(
-                    members, rows=[desk.masking.row(row) for row in members.rows]
+            group = read_group(store, place, now_ms)
+            recoveries = read_recoveries(store, now_ms, destination=place[0])
+            marks = marks_since(store, now_ms - DAY_MS, desk.tools.began_ms)
+            solutions = {} if group is None else find_solutions(store, store, [group], now_ms)
+            return GroupShown(
+                group=group,
+                recovery=recoveries[0] if recoveries else None,
+                solution=solutions.get(place),
+                notes=store.notes(*place),
+                minutes=plot_deaths(
+                    deaths_by_cause(store, now_ms, span_ms=HOUR_MS, step_ms=MINUTE_MS, place=place),
+                    desk.masking.text,
+                    marks,
                 ),
+                trend=plot_group(deaths_of_group(store, place, now_ms), marks),
+                members=[desk.masking.row(row) for row in members.rows],
+                has_more=members.next_after is not None,
+                differing=read_differing(desk, store.message, members.rows, role, wanted),
             )
 
-        found, notes, deaths, members = await desk.ask(read)
-        if found is None and not members.rows:
+        found = await desk.ask(read)
+        if found.group is None and not found.members:
             raise PageMissing(
                 "Nothing died of this cause there, as far as the history goes; it may have been "
                 "removed after history.keep_days."
             )
+        owner = found.notes[0].owner if found.notes else ""
         return await console.page(
             request,
             "group.html",
             422 if problem else 200,
-            group=found,
-            notes=notes,
-            written=written,
+            group=found.group,
+            known=[] if found.group is None else known_of(found.group, found.recovery),
+            next_steps=[] if found.group is None else next_steps(found.group, found.recovery),
+            solution=found.solution,
+            notes=found.notes,
+            written=written or NoteForm(owner=owner),
+            snoozes=SNOOZES,
             problem=problem,
             longest_note=LONGEST_NOTE,
+            longest_owner=LONGEST_OWNER,
             place=place,
             query=group_query(*place),
-            trend=plot_group(deaths),
-            members=members.rows,
-            has_more=members.next_after is not None,
+            minutes=found.minutes,
+            trend=found.trend,
+            members=found.members,
+            has_more=found.has_more,
+            differing=found.differing,
         )
 
     async def group(request: Request) -> Response:
@@ -168,19 +224,69 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
 
     async def note(request: Request) -> Response:
         place, author = _place(console, request), caller_of(request).actor("console")
-        text = str((await request.form()).get("note", "")).replace("\r\n", "\n")
-        try:
-            await desk.ask(
-                lambda store, _state, now_ms: write_note(store, place, text, author, now_ms)
+        form = {name: str(value) for name, value in (await request.form()).items()}
+        text = form.get("note", "").replace("\r\n", "\n")
+        written = NoteForm(note=text, owner=form.get("owner", ""), snooze=form.get("snooze", ""))
+        if written.snooze not in _SNOOZE_MS:
+            raise QueryError("snooze: there is no such time")
+
+        def write(store: OpenStore, _state: StoreState, now_ms: int) -> GroupNote:
+            before = store.notes(*place)
+            had = before[0].owner if before else ""
+            owner = written.owner.strip()
+            return write_note(
+                store,
+                place,
+                text,
+                author,
+                now_ms,
+                owner=None if owner == had else owner,
+                snooze_ms=_SNOOZE_MS[written.snooze],
             )
-        except Refused as error:
-            return await show(request, text, str(error))
+
+        try:
+            await desk.ask(write)
+        except ActionRefused as error:
+            return await show(request, written, str(error))
         here = address("/groups/one", {"destination": place[0], "group": place[1]})
         return RedirectResponse(f"{here}#notes", 303)
 
     yield console.route("/groups", groups)
     yield console.route("/groups/one", group)
     yield console.route("/groups/one", note, "POST")
+
+
+class NoteForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written into the form of a note; see `write_note`.
+
+    Attributes:
+        snooze: seconds; "" = as it is.
+    """
+
+    note: str = ""
+    owner: str = ""
+    snooze: str = ""
+
+
+class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page of a group shows.
+
+    Attributes:
+        group: None = its history is gone.
+        recovery: of its destination; None = nothing was re-sent there.
+        solution: None = something of it is left.
+        members: some of its messages.
+    """
+
+    group: Group | None
+    recovery: DestinationRecovery | None
+    solution: Solution | None
+    notes: list[GroupNote]
+    minutes: Plotted
+    trend: Plotted
+    members: list[RowView]
+    has_more: bool
+    differing: Differing
 
 
 def _place(console: Console, request: Request) -> Place:
@@ -203,15 +309,14 @@ def headline(overview: Overview) -> str:
 
 
 def _dying(overview: Overview) -> str:
-    dying = [group for group in overview.groups if group.recent]
-    if not dying:
+    died = overview.died
+    if not died.deaths:
         if overview.wellness is not None and not overview.wellness.is_well:
             return "Nothing was seen to die in the last hour, but this sidecar needs a person."
         return "Nothing died in the last hour."
-    deaths = sum(group.recent for group in dying)
-    groups = len(dying)
-    said = f"{many(deaths, 'message')} died in the last hour, of {many(groups, 'cause')}"
-    new = sum(group.trend is Trend.NEW for group in dying)
-    if new:
-        said += f"; {new} {'are' if new > 1 else 'is'} new since yesterday"
+    times = "" if died.deaths == died.messages else f", {many(died.deaths, 'time')}"
+    said = f"{many(died.messages, 'message')} died in the last hour{times}, of "
+    said += many(died.causes, "cause")
+    if died.new:
+        said += f"; {died.new} {'are' if died.new > 1 else 'is'} new since yesterday"
     return f"{said}."

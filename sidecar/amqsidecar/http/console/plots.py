@@ -2,29 +2,40 @@
 
 from collections.abc import Callable, Sequence
 
-from amqsidecar.http.console.svg import Plotted
+from amqsidecar.http.console.svg import Plotted, PlottedMark
 from amqsidecar.http.console.templating import moment, number, percent
-from amqsidecar.operations.charts import AttemptRecovery, LatenessBucket, Timeline
+from amqsidecar.operations.charts import (
+    MINUTE_MS,
+    AttemptRecovery,
+    ChartMark,
+    LatenessBucket,
+    Timeline,
+)
 from amqsidecar.operations.words import span
 
 
-def plot_deaths(timeline: Timeline, masked: Callable[[str], str]) -> Plotted:
-    """Return what died by hour and cause; causes as they may be shown."""
+def plot_deaths(
+    timeline: Timeline, masked: Callable[[str], str], marks: Sequence[ChartMark] = ()
+) -> Plotted:
+    """Return what died by time and cause; causes as they may be shown."""
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)
     most = "" if largest is None else f" Most of them: {masked(largest.name)}."
+    by_minute = timeline.step_ms == MINUTE_MS
+    when = "minute and cause, last hour" if by_minute else "hour and cause, last 24 hours"
     return Plotted(
-        key="deaths",
-        title="Dead letters by hour and cause, last 24 hours",
+        key="minutes" if by_minute else "deaths",
+        title=f"Dead letters by {when}",
         description=f"{number(total)} deaths.{most}",
-        axis="hour from, UTC",
-        labels=_hours(timeline),
+        axis=f"{'minute' if by_minute else 'hour'} from, UTC",
+        labels=_times(timeline),
         names=[masked(one.name) for one in timeline.series],
         counts=[one.counts for one in timeline.series],
+        marks=_placed(timeline, marks),
     )
 
 
-def plot_group(timeline: Timeline) -> Plotted:
+def plot_group(timeline: Timeline, marks: Sequence[ChartMark] = ()) -> Plotted:
     """Return what died of one cause by hour, beside the day before."""
     now, before = (sum(one.counts) for one in timeline.series)
     return Plotted(
@@ -32,21 +43,24 @@ def plot_group(timeline: Timeline) -> Plotted:
         title="Deaths by hour, beside the day before",
         description=f"{number(now)} in the last 24 hours, {number(before)} in those before.",
         axis="hour from, UTC",
-        labels=_hours(timeline),
+        labels=_times(timeline),
         names=[one.name for one in timeline.series],
         counts=[one.counts for one in timeline.series],
+        marks=_placed(timeline, marks),
     )
 
 
 def plot_schedule(timeline: Timeline) -> Plotted:
-    """Return what is due by hour."""
+    """Return what is due by time."""
     counts = timeline.series[0].counts
+    by_minute = timeline.step_ms == MINUTE_MS
+    within = "hour" if by_minute else "24 hours"
     return Plotted(
-        key="schedule",
-        title="Due in the next 24 hours",
-        description=f"{number(sum(counts))} messages are due within 24 hours from now.",
+        key="next" if by_minute else "schedule",
+        title=f"Due in the next {within}{', by minute' if by_minute else ''}",
+        description=f"{number(sum(counts))} messages are due in the next {within}.",
         axis="time from, UTC",
-        labels=_hours(timeline),
+        labels=_times(timeline),
         names=["messages due"],
         counts=[counts],
     )
@@ -92,7 +106,17 @@ def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
     )
 
 
-def _hours(timeline: Timeline) -> list[str]:
+def _times(timeline: Timeline) -> list[str]:
     steps = len(timeline.series[0].counts) if timeline.series else 0
     begins = (moment(timeline.from_ms + at * timeline.step_ms) for at in range(steps))
     return [f"{begin:%H:%M}" if begin else "" for begin in begins]
+
+
+def _placed(timeline: Timeline, marks: Sequence[ChartMark]) -> list[PlottedMark]:
+    steps = len(timeline.series[0].counts) if timeline.series else 0
+    placed = ((one, (one.at_ms - timeline.from_ms) / timeline.step_ms) for one in marks)
+    return [
+        PlottedMark(place=place, at_ms=one.at_ms, what=one.what, operation=one.operation)
+        for one, place in placed
+        if 0 <= place <= steps
+    ]

@@ -8,9 +8,9 @@ from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.console.console import Console
-from amqsidecar.http.desk import OpenStore
+from amqsidecar.http.store_queries import OpenStore
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.operations.policies import Effect, PolicyView, effect_of, policy_view
+from amqsidecar.operations.policies import PolicyEffect, PolicyView, effect_of, policy_view
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -20,7 +20,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def show(
         request: Request,
         written: str | None = None,
-        effect: Effect | None = None,
+        effect: PolicyEffect | None = None,
         problems: Sequence[str] = (),
     ) -> Response:
         def read(store: OpenStore, _state: StoreState, now_ms: int) -> PolicyView:
@@ -43,7 +43,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def try_rules(request: Request) -> Response:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
 
-        def read(store: OpenStore, _state: StoreState, now_ms: int) -> Effect:
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> PolicyEffect:
             return effect_of(store, store, policies, text, now_ms)
 
         try:

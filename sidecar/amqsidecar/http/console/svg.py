@@ -17,6 +17,24 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 12, 30
 _INNER_WIDTH = _WIDTH - _LEFT - _RIGHT
 _INNER_HEIGHT = _HEIGHT - _TOP - _BOTTOM
 _LABELS_MAX = 8
+_EVERY = (1, 2, 3, 4, 6, 10, 12, 24)
+"""A label stands at every so many places, so that those of hours and minutes are round."""
+
+
+class PlottedMark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, as a line across a plot.
+
+    Attributes:
+        place: in steps from the begin of the axis.
+        at_ms: when.
+        what: a few words.
+        operation: its number; None = it is none.
+    """
+
+    place: float
+    at_ms: int
+    what: str
+    operation: int | None
 
 
 class Plotted(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +48,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         labels: of the places along the axis.
         names: of the series.
         counts: one list for each series, each as long as `labels`.
+        marks: what happened meanwhile.
     """
 
     key: str
@@ -39,6 +58,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     names: list[str]
     counts: list[list[int]]
+    marks: list[PlottedMark] = []
 
     @property
     def is_empty(self) -> bool:
@@ -127,8 +147,14 @@ def _frame(plotted: Plotted, highest: int) -> tuple[ET.Element, int]:
         place = {"x": _px(_LEFT - 6), "y": _px(y + 4), "text-anchor": "end"}
         _add(root, "text", place, _short(top * part // 4))
     places = len(plotted.labels)
-    every = ceil(places / _LABELS_MAX) or 1
+    every = next((one for one in _EVERY if places <= one * _LABELS_MAX), places)
     step = _INNER_WIDTH / max(places, 1)
+    for number, mark in enumerate(plotted.marks, 1):
+        x = _px(_LEFT + mark.place * step)
+        ends = {"x1": x, "x2": x, "y1": _px(_TOP), "y2": _px(_TOP + _INNER_HEIGHT)}
+        across = _add(root, "line", {"class": "mark", **ends})
+        _add(across, "title", {}, mark.what)
+        _add(root, "text", {"class": "mark", "x": x, "y": _px(_TOP - 2)}, str(number))
     for at in range(0, places, every):
         place = {
             "x": _px(_LEFT + (at + 0.5) * step),

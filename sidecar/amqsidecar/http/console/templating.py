@@ -89,15 +89,6 @@ def utc(at_ms: int, now_ms: int | None = None) -> str:
     return f"{found:%H:%M:%S}" if is_today else f"{found:%Y-%m-%d %H:%M:%S}"
 
 
-def local(at_ms: int) -> str:
-    """Return a time in the zone of this machine, with the zone's name."""
-    found = moment(at_ms)
-    if found is None:
-        return f"{at_ms} ms"
-    here = found.astimezone()
-    return f"{here:%Y-%m-%d %H:%M:%S %Z}"
-
-
 def make_environment() -> Environment:
     """Return the environment of all templates."""
     environment = Environment(
@@ -113,7 +104,6 @@ def make_environment() -> Environment:
         percent=percent,
         iso=iso,
         utc=utc,
-        local=local,
         span=span,
         due=due,
         size=size,

@@ -1,0 +1,416 @@
+"""One AMQP 1.0 connection with one session, driven by the thread that calls it.
+
+Proton's engine does the protocol; the socket, its waiting and its time-outs are ours, so that
+nothing runs behind the caller's back: events are handled inside `pump` and nowhere else. Proton is
+called by its C functions and not by its Python classes, which cost several times as much.
+
+Pointers into the engine die with the connection: whoever holds one asks `is_open` first.
+"""
+
+import os
+import select
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import cproton
+from cproton import ffi, lib
+
+from amqsidecar.brokers.amqp.sasl import (
+    SaslExchange,
+    log_in,
+)
+from amqsidecar.brokers.connection.broker_socket import connect
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
+
+FRAME_BYTES_MAX = 256 * 1024
+_READ_BYTES = 256 * 1024
+_RECEIVE_BUFFER_BYTES = 64 * 1024
+# Why: Classic leaves Nagle's algorithm on, so that the second of two short answers waits until the
+# first is acknowledged, which the kernel puts off by 40 ms. It forgets the option; Linux only.
+_QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+# Bound: reads of one turn, so that a fast broker can't keep us from what else is to be done.
+_READS_PER_TURN = 16
+_CLOSE_TIMEOUT_S = 2.0
+
+_READ = select.POLLIN | select.POLLERR | select.POLLHUP
+_READ_WRITE = _READ | select.POLLOUT
+
+
+class LinkEndpoint(Protocol):
+    """What the connection tells a link of its own."""
+
+    def on_delivery(self, delivery: Any) -> None:
+        """Take note that a delivery arrived or was answered."""
+        ...
+
+    def on_remote_open(self) -> None:
+        """Take note that the peer answered the attach."""
+        ...
+
+    def on_remote_close(self, reason: str) -> None:
+        """Take note that the peer closed the link; `reason` holds its words, "" = none."""
+        ...
+
+
+class AmqpConnection:
+    """A connection, from TCP to the session, and its one loop."""
+
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+        self.place = endpoint.place
+        self.session: Any = None
+        # Why here: a receiver for each of thousands of queues would have its own.
+        self.receive_buffer = ffi.new("char[]", _RECEIVE_BUFFER_BYTES)
+        self._endpoint = endpoint
+        self._clock = clock
+        self._socket: socket.socket | ssl.SSLSocket | None = None
+        self._links: dict[Any, LinkEndpoint] = {}
+        self._failure: BrokerError | None = None
+        self._is_remote_open = False
+        self._is_session_open = False
+        self._is_remote_closed = False
+        self._wants_write = False
+        self._transport: Any = None
+        self._connection: Any = None
+        self._collector: Any = None
+        self._tick_at_ms = 0
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self._poll = select.poll()
+        self._poll.register(self._wake_reader, select.POLLIN)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the engine exists and pointers into it are valid."""
+        return self._transport is not None
+
+    def open(self, container: str) -> None:
+        """Connect, log in, and open a session.
+
+        Raises:
+            LinkLost: the peer can't be reached or does not answer.
+            BrokerRefused: credentials, certificate, or the peer closes at once.
+        """
+        arrived_early = self._connect()
+        connection = self._connection = cproton.pn_connection()
+        self._collector = cproton.pn_collector()
+        transport = self._transport = cproton.pn_transport()
+        cproton.pn_connection_collect(connection, self._collector)
+        cproton.pn_connection_set_container(connection, container)
+        cproton.pn_connection_set_hostname(connection, self._endpoint.host)
+        cproton.pn_transport_set_max_frame(transport, FRAME_BYTES_MAX)
+        cproton.pn_transport_set_idle_timeout(transport, int(self._endpoint.idle_timeout_s * 1000))
+        cproton.pn_transport_bind(transport, connection)
+        cproton.pn_connection_open(connection)
+        self.session = cproton.pn_session(connection)
+        cproton.pn_session_open(self.session)
+        if arrived_early:
+            lib.pn_transport_push(transport, ffi.from_buffer(arrived_early), len(arrived_early))
+        timeout_s = self._endpoint.connect_timeout_s
+        is_open = self.run_until(lambda: self._is_remote_open and self._is_session_open, timeout_s)
+        if not is_open:
+            raise LinkLost(f"{self.place} did not answer in {timeout_s:g} s")
+
+    def _connect(self) -> bytes:
+        """Connect and log in; return what the peer has sent of AMQP already."""
+        endpoint = self._endpoint
+        connected = connect(endpoint)
+        exchange = SaslExchange(endpoint)
+        try:
+            log_in(connected, exchange, self._clock, endpoint.connect_timeout_s)
+        except BrokerError:
+            connected.close()
+            raise
+        connected.setblocking(False)
+        self._socket = connected
+        self._poll.register(connected.fileno(), _READ)
+        return exchange.rest
+
+    def remote_properties(self) -> dict[str, str]:
+        """Return the text properties that the peer told of itself when it opened the connection."""
+        data = cproton.pn_connection_remote_properties(self._connection)
+        found: dict[str, str] = {}
+        cproton.pn_data_rewind(data)
+        if not cproton.pn_data_next(data) or cproton.pn_data_type(data) != cproton.PN_MAP:
+            return found
+        cproton.pn_data_enter(data)
+        while cproton.pn_data_next(data):
+            key = _text(data)
+            if not cproton.pn_data_next(data):
+                break
+            found[key] = _text(data)
+        return found
+
+    def add_link(self, link: Any, endpoint: LinkEndpoint) -> None:
+        """Tell this endpoint from now on what happens to the link."""
+        self._links[link] = endpoint
+
+    def forget_link(self, link: Any) -> None:
+        """Tell nobody any more what happens to the link."""
+        self._links.pop(link, None)
+
+    def run_until(self, is_done: Callable[[], Any], timeout_s: float) -> bool:
+        """Turn the wheel until something is so, at least once; return whether it is.
+
+        Raises:
+            LinkLost, BrokerRefused: the connection ended.
+        """
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        self.pump(0)
+        while not is_done():
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            self.pump(left_s)
+        return True
+
+    def pump(self, timeout_s: float) -> None:
+        """Write what waits, wait for the peer, read, handle; returns early when something came.
+
+        Raises:
+            LinkLost, BrokerRefused: the connection ended.
+        """
+        self.check()
+        self._tick()
+        self._write()
+        if self._wait(timeout_s):
+            self._read()
+        self._handle_events()
+        if lib.pn_transport_pending(self._transport) > 0:
+            self._write()
+        if self._failure is not None:
+            raise self._failure
+
+    def check(self) -> None:
+        """Raise what ended the connection, if something did.
+
+        Raises:
+            LinkLost, BrokerRefused: the connection ended.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._transport is None or self._socket is None:
+            raise LinkLost(f"the link to {self.place} is closed")
+
+    def _tick(self) -> None:
+        now_ms = int(self._clock.monotonic_s() * 1000)
+        if now_ms >= self._tick_at_ms:
+            next_ms = lib.pn_transport_tick(self._transport, now_ms)
+            # Bound: the peer's own time-out is not known before it opened; look twice a second.
+            self._tick_at_ms = min(next_ms, now_ms + 500) if next_ms else now_ms + 500
+
+    def _write(self) -> None:
+        transport, peer = self._transport, self._socket
+        while peer is not None:
+            pending = lib.pn_transport_pending(transport)
+            if pending <= 0:
+                self._expect_write(False)
+                return
+            _, output = cproton.pn_transport_peek(transport, pending)
+            try:
+                sent = peer.send(output)
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                self._expect_write(True)
+                return
+            except OSError as error:
+                self._fail(LinkLost(f"the connection to {self.place} broke: {error}"))
+                return
+            lib.pn_transport_pop(transport, sent)
+
+    def _expect_write(self, wanted: bool) -> None:
+        if wanted != self._wants_write and self._socket is not None:
+            self._poll.modify(self._socket.fileno(), _READ_WRITE if wanted else _READ)
+            self._wants_write = wanted
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait until there is something to read, the tick is due, or the time is over."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        now_ms = int(self._clock.monotonic_s() * 1000)
+        timeout_ms = 0
+        if timeout_s > 0:
+            timeout_ms = max(1, min(int(timeout_s * 1000) + 1, self._tick_at_ms - now_ms))
+        readable = False
+        for descriptor, _ in self._poll.poll(timeout_ms):
+            if descriptor == self._wake_reader:
+                with suppress(BlockingIOError):
+                    os.read(self._wake_reader, 4096)
+                self.was_woken = True
+            else:
+                readable = True
+        return readable
+
+    was_woken = False
+    """Set when `wake` ended a wait; whoever waits clears it."""
+
+    def _read(self) -> None:
+        transport, peer = self._transport, self._socket
+        if peer is None:
+            return
+        if _QUICK_ACK is not None:
+            with suppress(OSError):
+                peer.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
+        for _ in range(_READS_PER_TURN):
+            capacity = lib.pn_transport_capacity(transport)
+            if capacity <= 0:
+                if capacity < 0 and self._failure is None:
+                    # Why: the engine closed its input; the events tell why.
+                    self._handle_events()
+                    self._fail(LinkLost(f"{self.place} ended the connection"))
+                return
+            try:
+                received = peer.recv(min(capacity, _READ_BYTES))
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except OSError as error:
+                self._fail(LinkLost(f"the connection to {self.place} broke: {error}"))
+                return
+            if not received:
+                lib.pn_transport_close_tail(transport)
+                self._handle_events()
+                self._fail(LinkLost(f"{self.place} closed the connection"))
+                return
+            lib.pn_transport_push(transport, ffi.from_buffer(received), len(received))
+            # Why: the engine takes in one frame at a time; what waits in it must be drained.
+            self._handle_events()
+
+    def _handle_events(self) -> None:
+        collector = self._collector
+        links = self._links
+        peek, pop, kind_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
+        while event := peek(collector):
+            kind = kind_of(event)
+            if kind == lib.PN_DELIVERY:
+                endpoint = links.get(lib.pn_event_link(event))
+                if endpoint is not None:
+                    endpoint.on_delivery(lib.pn_event_delivery(event))
+            elif kind in _LINK_EVENTS:
+                self._handle_link_event(kind, lib.pn_event_link(event))
+            elif kind in _STATE_EVENTS:
+                self._handle_state_event(kind)
+            pop(collector)
+
+    def _handle_link_event(self, kind: int, link: Any) -> None:
+        endpoint = self._links.get(link)
+        if endpoint is None:
+            return
+        if kind == lib.PN_LINK_REMOTE_OPEN:
+            endpoint.on_remote_open()
+        else:
+            endpoint.on_remote_close(_condition(cproton.pn_link_remote_condition(link)))
+
+    def _handle_state_event(self, kind: int) -> None:
+        if kind == lib.PN_CONNECTION_REMOTE_OPEN:
+            self._is_remote_open = True
+        elif kind == lib.PN_SESSION_REMOTE_OPEN:
+            self._is_session_open = True
+        elif kind == lib.PN_CONNECTION_REMOTE_CLOSE:
+            self._is_remote_closed = True
+            words = _condition(cproton.pn_connection_remote_condition(self._connection))
+            self._fail(_ended(f"{self.place} closed the connection", words))
+        elif kind == lib.PN_SESSION_REMOTE_CLOSE:
+            words = _condition(cproton.pn_session_remote_condition(self.session))
+            self._fail(_ended(f"{self.place} ended the session", words))
+        elif kind == lib.PN_TRANSPORT_ERROR:
+            words = _condition(cproton.pn_transport_condition(self._transport))
+            self._fail(_ended(f"the connection to {self.place} ended", words))
+
+    def poison(self, failure: BrokerError) -> None:
+        """Make every later use but `close` fail with this."""
+        self._fail(failure)
+
+    def _fail(self, failure: BrokerError) -> None:
+        if self._failure is None:
+            # Why: what worked once is worth another try, whatever the peer says now.
+            self._failure = LinkLost(str(failure)) if self._is_session_open else failure
+
+    def wake(self) -> None:
+        """End a running or the next wait; may be called from any thread, also after `close`."""
+        with suppress(OSError):
+            os.write(self._wake_writer, b"\0")
+
+    def close(self, links_first: Callable[[], bool] | None = None) -> None:
+        """Close in order as far as the peer plays along, within some seconds; never raises.
+
+        Args:
+            links_first: whether all links are closed on both sides; waited for before the
+                connection is closed.
+        """
+        if self._transport is not None:
+            with suppress(BrokerError):
+                if links_first is not None and self._failure is None:
+                    self.run_until(links_first, _CLOSE_TIMEOUT_S)
+                if self._failure is None:
+                    cproton.pn_connection_close(self._connection)
+                    self.run_until(lambda: self._is_remote_closed, _CLOSE_TIMEOUT_S)
+        self._release()
+
+    def _release(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError, KeyError):
+                self._poll.unregister(self._socket.fileno())
+            with suppress(OSError):
+                self._socket.close()
+            self._socket = None
+        if self._transport is not None:
+            self._links.clear()
+            self.session = None
+            transport, connection, collector = self._transport, self._connection, self._collector
+            self._transport = self._connection = self._collector = None
+            cproton.pn_transport_unbind(transport)
+            cproton.pn_connection_release(connection)
+            cproton.pn_collector_release(collector)
+            cproton.pn_decref(transport)
+            cproton.pn_decref(connection)
+            cproton.pn_collector_free(collector)
+
+    def __del__(self) -> None:
+        for descriptor in (self._wake_reader, self._wake_writer):
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+_LINK_EVENTS = frozenset(
+    (lib.PN_LINK_REMOTE_OPEN, lib.PN_LINK_REMOTE_CLOSE, lib.PN_LINK_REMOTE_DETACH)
+)
+_STATE_EVENTS = frozenset(
+    (
+        lib.PN_CONNECTION_REMOTE_OPEN,
+        lib.PN_SESSION_REMOTE_OPEN,
+        lib.PN_CONNECTION_REMOTE_CLOSE,
+        lib.PN_SESSION_REMOTE_CLOSE,
+        lib.PN_TRANSPORT_ERROR,
+    )
+)
+_REFUSALS = ("amqp:unauthorized-access", "amqp:not-allowed", "amqp:invalid-field")
+
+
+def _ended(what: str, words: str) -> BrokerError:
+    text = f"{what}: {words}" if words else what
+    return BrokerRefused(text) if words.startswith(_REFUSALS) else LinkLost(text)
+
+
+def _condition(condition: Any) -> str:
+    """Return the words of an error condition; "" = none is set."""
+    if not cproton.pn_condition_is_set(condition):
+        return ""
+    name = cproton.pn_condition_get_name(condition) or ""
+    words = cproton.pn_condition_get_description(condition) or ""
+    return f"{name}: {words}" if words else name
+
+
+def _text(data: Any) -> str:
+    kind = cproton.pn_data_type(data)
+    if kind == cproton.PN_SYMBOL:
+        return str(cproton.pn_data_get_symbol(data))
+    if kind == cproton.PN_STRING:
+        return str(cproton.pn_data_get_string(data))
+    return ""
+
+
+condition_words = _condition

@@ -1,0 +1,142 @@
+"""One broker transaction of the engine's cycle over AMQP: sends, accepts, token, discharge.
+
+Accepts, that of the token too, are sent only after every send was taken, and the discharge only
+after that, because it overtakes sends that wait for credit (`wire-facts.md` 4b).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from amqsidecar.broker import Resend
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import AmqpDelivery
+from amqsidecar.brokers.amqp.senders import SenderPool, TransactionSends
+from amqsidecar.brokers.amqp.token import AmqpTokenQueue
+from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction, do_nothing
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
+
+_TOKEN_INDEX = -1
+_TOKEN_TIMEOUT_S = 15.0
+
+
+class AmqpCycle:
+    """Begins, abandons and commits.
+
+    Attributes:
+        while_committing: called in `commit` once the broker was asked; may begin the next sends.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: AmqpConnection,
+        coordinator: Coordinator,
+        pool: SenderPool,
+        token: AmqpTokenQueue | None,
+        clock: Clock,
+        crash_point: CrashPoint,
+        encode: Callable[[Resend, int], bytes],
+    ) -> None:
+        self._connection = connection
+        self._coordinator = coordinator
+        self._pool = pool
+        self._token = token
+        self._clock = clock
+        self._crash_point = crash_point
+        self._encode = encode
+        self._begun: tuple[Sequence[Resend], Transaction, TransactionSends] | None = None
+        self.while_committing: Callable[[], None] = do_nothing
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self.abandon_sends()
+        transaction = self._coordinator.begin()
+        now_ms = self._clock.now_ms()
+        work = TransactionSends(self._connection, self._pool, transaction, now_ms, self._encode)
+        with self._clean_or_lost():
+            work.send_all(sends)
+        self._begun = (sends, transaction, work)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        with self._clean_or_lost():
+            begun[2].wait_for_answers()
+        self._coordinator.abort(begun[1])
+
+    @contextmanager
+    def _clean_or_lost(self) -> Iterator[None]:
+        """Give the connection up when the block, which works in a transaction, is interrupted."""
+        try:
+            yield
+        except BaseException:
+            # Why: the transaction is neither committed nor undone; only a new connection is clean.
+            self._connection.poison(LinkLost("a transaction was interrupted"))
+            raise
+
+    def commit(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend], token: int) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        own = self._token
+        assert own is not None  # noqa: S101 - a link without one only moves
+        own.take_for_commit(_TOKEN_TIMEOUT_S)
+        self._perform(held, sends, (own, token))
+        own.committed(token)
+
+    def move(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened.
+        """
+        self._perform(held, sends, None)
+
+    def _perform(
+        self,
+        held: Sequence[AmqpDelivery],
+        sends: Sequence[Resend],
+        exchange: tuple[AmqpTokenQueue, int] | None,
+    ) -> None:
+        """Do one transaction, with the exchange of the token for this number or without."""
+        if self._begun is None or self._begun[0] is not sends:
+            self.begin_sends(sends)
+        assert self._begun is not None  # noqa: S101 - the line above has set it
+        _, transaction, work = self._begun
+        self._begun = None
+        with self._clean_or_lost():
+            if exchange is not None and not work.refusals:
+                own, number = exchange
+                work.send_raw(_TOKEN_INDEX, own.sender, own.encode(number))
+            work.wait_for_answers()
+        self._pool.trim()
+        if _TOKEN_INDEX in work.refusals:
+            self._coordinator.abort(transaction)
+            raise CommitRefused(f"the token was refused: {work.refusals[_TOKEN_INDEX]}")
+        if work.refusals:
+            self._coordinator.abort(transaction)
+            raise SendsRefused(work.refusals)
+        self._crash_point("sent")
+        for in_hand in held:
+            transaction.accept(in_hand)
+        if exchange is not None:
+            exchange[0].accept(transaction)
+        words = self._coordinator.commit(transaction, self.while_committing)
+        if words is not None:
+            # Why: what follows are properties of the message, which do not belong into a log.
+            words = words.partition(" Message information")[0]
+            raise CommitRefused(f"the broker refused the commit: {words}")

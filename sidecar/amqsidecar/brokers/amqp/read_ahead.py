@@ -1,0 +1,130 @@
+"""How much a broker may hand over ahead over AMQP, and the receivers that are on their way out."""
+
+from collections.abc import Iterable, Sequence
+
+from amqsidecar.broker import Delivery
+from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
+from amqsidecar.errors import LinkLost
+
+# Why: few at first, so that a link that breaks again and again counts few failed deliveries, and
+# that large messages are known before many of them are asked for.
+_WINDOW_START = 32
+_WINDOW_MAX = 1 << 20
+# Bound: bytes that the broker may have handed us ahead, as far as credit can tell.
+_HELD_BYTES_MAX = 128 * 1024 * 1024
+# Why two: to take small messages for large ones costs time, the other way round memory.
+_GROWS_BY, _SHRINKS_BY = 1 / 8, 1 / 64
+
+
+class ReadAhead:
+    """Credit of all receivers of a link together.
+
+    Attributes:
+        share: deliveries ahead of each receiver at most.
+    """
+
+    def __init__(self) -> None:
+        self.share = 0
+        self._window = _WINDOW_START
+        self._held_bytes = 0
+        self._mean_bytes = 1024.0
+        self._retired: dict[Receiver, int] = {}
+        self._closing: list[Receiver] = []
+
+    def spread(self, prefetch: int, queue_count: int) -> None:
+        """Give each of so many queues its share of what may be ahead over all of them."""
+        self.share = max(1, prefetch // queue_count) if queue_count else 0
+
+    def note_size(self, size_bytes: int) -> None:
+        """Take note of the size of a message that arrived."""
+        difference = size_bytes - self._mean_bytes
+        self._mean_bytes += difference * (_GROWS_BY if difference > 0 else _SHRINKS_BY)
+
+    def hand_over(self, in_hand: AmqpDelivery) -> None:
+        """Take note that the engine has a delivery now."""
+        self._held_bytes += in_hand.size_bytes
+
+    @staticmethod
+    def in_hand(deliveries: Sequence[Delivery]) -> list[AmqpDelivery]:
+        """Return the handles of deliveries.
+
+        Raises:
+            LinkLost: the broker has taken one back, because its queue or link is gone.
+        """
+        held: list[AmqpDelivery] = []
+        for delivery in deliveries:
+            in_hand = delivery.handle
+            if not isinstance(in_hand, AmqpDelivery) or not in_hand.is_valid:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            held.append(in_hand)
+        return held
+
+    def settle(self, held: Sequence[AmqpDelivery]) -> None:
+        """Finish what a committed transaction has accepted."""
+        for in_hand in held:
+            self._held_bytes -= in_hand.size_bytes
+            in_hand.receiver.settle(in_hand)
+        if held:
+            self._window = min(self._window * 2, _WINDOW_MAX)
+        self.sweep()
+
+    def leave(self, held: Sequence[AmqpDelivery]) -> None:
+        """Count what is left to the closing of its receiver no longer."""
+        for in_hand in held:
+            self._held_bytes -= in_hand.size_bytes
+            in_hand.receiver.leave(in_hand)
+
+    def top_up(self, receivers: Iterable[tuple[Receiver, int]]) -> None:
+        """Let the broker hand over as much as share, window and held bytes allow.
+
+        Args:
+            receivers: each with how many of its deliveries are held back for good.
+        """
+        share = min(self.share, self._window)
+        room = int((_HELD_BYTES_MAX - self._held_bytes) / max(self._mean_bytes, 1.0))
+        for receiver, held_back in receivers:
+            if not receiver.is_open:
+                continue
+            in_hand = receiver.in_hand_count - held_back
+            wanted = share - receiver.credit - in_hand
+            is_idle = in_hand == 0
+            if wanted > 0 and (wanted * 4 >= share or is_idle):
+                credit = min(wanted, max(room, 1 if is_idle else 0))
+                if credit > 0:
+                    receiver.flow(credit)
+                    room -= credit
+
+    # Receivers on their way out
+
+    def retire(self, receiver: Receiver, held_back: int = 0) -> None:
+        """Stop reading; what the engine has of it can still be accepted, all else goes back."""
+        self._retired[receiver] = held_back
+        self.sweep()
+
+    def close_receiver(self, receiver: Receiver) -> None:
+        """Begin to close a receiver; all that is unsettled on it goes back."""
+        receiver.close()
+        self._closing.append(receiver)
+
+    def sweep(self) -> None:
+        """Close the retired ones that are done with, and free what is closed on both sides."""
+        for receiver, held_back in list(self._retired.items()):
+            # Why: what arrives late, by credit that it had, is nobody's.
+            handed_over = receiver.in_hand_count - len(receiver.arrived) - held_back
+            if handed_over <= 0 or not receiver.is_open:
+                del self._retired[receiver]
+                self.close_receiver(receiver)
+        for receiver in [one for one in self._closing if one.is_closed]:
+            self._closing.remove(receiver)
+            receiver.forget()
+
+    def close(self, receivers: Iterable[Receiver]) -> None:
+        """Begin to close these and all others; what is in hand goes back."""
+        for receiver in (*receivers, *self._retired):
+            self.close_receiver(receiver)
+        self._retired.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed all links."""
+        return all(receiver.is_closed for receiver in self._closing)

@@ -1,0 +1,315 @@
+"""The token of an instance over AMQP: commit record and fence in one message.
+
+The queue is exclusive where it could be made so: then the broker hands tokens to one connection
+only, until that is gone. A token that was handed out often without being exchanged (a sidecar that
+crashes and starts again and again) is replaced by a fresh one with the same number, because the
+broker gives up on any message that was delivered too often.
+
+Its number is the body, as text, and a property: so the links of the other wires can read it, and
+this one reads theirs. On Artemis the token of STOMP also names dead letters that may still have to
+be acknowledged; AMQP shows no numbers of messages, so that such a token is left to STOMP.
+"""
+
+from typing import Any, Protocol
+
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import (
+    AmqpDelivery,
+    Receiver,
+    Sender,
+    forget,
+    is_answered,
+    refusal_words,
+)
+from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
+from amqsidecar.brokers.artemis import token as artemis_token
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
+from amqsidecar.formats import amqp_sections as amqp
+
+_TIMEOUT_S = 15.0
+_STRAY_MAX = 64
+_NOT_A_TOKEN = -1
+# The property in which tokens of all wires of Classic have their number.
+_CYCLE = "amqsidecarCycle"
+
+
+class ManagesQueues(Protocol):
+    """What makes and counts the token queue, such as `ArtemisManagement`."""
+
+    @property
+    def missing(self) -> str | None:
+        """Why the broker can't be asked; None = it can."""
+        ...
+
+    def create_queue(
+        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
+    ) -> str | None:
+        """Make a durable queue unless it exists."""
+        ...
+
+    def durable_count(self, queue: str) -> int | None:
+        """Return how many persistent messages a queue holds; None = no such queue."""
+        ...
+
+
+class AmqpTokenQueue:
+    """The token queue of this instance, and the token when it is in our hand.
+
+    Attributes:
+        sender: link to the token queue.
+    """
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        management: ManagesQueues,
+        coordinator: Coordinator,
+        queue: str,
+        clock: Clock,
+        source: str | None = None,
+    ) -> None:
+        """Prepare; nothing is attached yet.
+
+        Args:
+            connection: must be open.
+            management: makes and counts the queue.
+            coordinator: of the transactions that exchange the token.
+            queue: its name.
+            clock: tells when a token is sent.
+            source: the address to read from, with options of the broker's; None = the name.
+        """
+        self._connection = connection
+        self._management = management
+        self._coordinator = coordinator
+        self._queue = queue
+        self._clock = clock
+        self._source = source or queue
+        self._receiver: Receiver | None = None
+        self._held: tuple[AmqpDelivery, int] | None = None
+        self._expected: int | None = None
+        self.sender: Sender
+
+    def open(self, timeout_s: float) -> None:
+        """Make the queue where it can be made, attach to it, and begin to wait for the token.
+
+        Raises:
+            BrokerRefused: the queue can't be used; the message names it.
+        """
+        if self._management.missing is None:
+            self._management.create_queue(
+                self._queue, self._queue, is_anycast=True, is_exclusive=True
+            )
+        self.sender = Sender(
+            self._connection, "amqsidecar-token-sender", self._queue, capability="queue"
+        )
+        receiver = self._receiver = Receiver(
+            self._connection, "amqsidecar-token", self._source, capability="queue"
+        )
+        receiver.flow(1)
+        sender = self.sender
+        self._connection.run_until(
+            lambda: (
+                (receiver.is_open and sender.credit > 0)
+                or receiver.refusal is not None
+                or sender.refusal is not None
+            ),
+            timeout_s,
+        )
+        refusal = receiver.refusal or sender.refusal
+        if refusal is not None:
+            raise BrokerRefused(f"the token queue {self._queue} can't be used: {refusal}")
+        if not receiver.is_open:
+            raise LinkLost(f"no answer about the token queue {self._queue} in {timeout_s:g} s")
+
+    def take(self, timeout_s: float) -> int | None:
+        """Return the number of the token once it is in hand; None = not in time."""
+        self._connection.check()
+        if self._held is None:
+            self._collect(timeout_s)
+        return None if self._held is None else self._held[1]
+
+    def _collect(self, timeout_s: float) -> None:
+        receiver = self._own_receiver()
+        if receiver.credit == 0:
+            receiver.flow(1)
+        self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
+        if receiver.refusal is not None:
+            raise LinkLost(f"the token queue {self._queue} was closed: {receiver.refusal}")
+        if not receiver.arrived:
+            return
+        receiver.drain(_STRAY_MAX)
+        self._connection.run_until(lambda: receiver.is_drained, _TIMEOUT_S)
+        receiver.end_drain()
+        found = [
+            (_number(message), not _names_dead_letters(message), at, in_hand, message)
+            for at, (in_hand, message) in enumerate(receiver.take_arrived(_STRAY_MAX + 1))
+        ]
+        highest = max(found, key=lambda one: one[:3])
+        number, names_nothing, _, in_hand, message = highest
+        if not names_nothing:
+            raise LinkLost(
+                f"the token in {self._queue} was left by a sidecar over stomp:// that died, and "
+                "names dead letters that may not be acknowledged yet: start it once more over "
+                "stomp://, and stop it, before it goes on over amqp://"
+            )
+        for one in found:
+            if one is not highest or number == _NOT_A_TOKEN:
+                receiver.accept(one[3])
+        self._connection.pump(0)
+        if number == _NOT_A_TOKEN:
+            return
+        self._held = (in_hand, number)
+        if _delivery_count(message) > 0:
+            self._renew(number)
+
+    def _renew(self, number: int) -> None:
+        """Replace the token by a fresh one of the same number, in one transaction."""
+        transaction = self._coordinator.begin()
+        delivery = self.sender.send(self.encode(number), transaction.send_state)
+        self._connection.run_until(lambda: is_answered(delivery), _TIMEOUT_S)
+        refusal = transaction.refusal(delivery)
+        forget(delivery)
+        if refusal is not None:
+            self._coordinator.abort(transaction)
+            return
+        self.accept(transaction)
+        if self._coordinator.commit(transaction) is None:
+            self.committed(number)
+            self.take_for_commit(_TIMEOUT_S)
+
+    def take_for_commit(self, timeout_s: float) -> None:
+        """Make sure that the token is in hand, and that it is the one we sent last.
+
+        Raises:
+            LinkLost: it is not; someone else has it.
+        """
+        if self._held is not None:
+            return
+        receiver = self._own_receiver()
+        expected = self._expected
+        if expected is None:
+            raise LinkLost("the token was never taken")
+        number = _NOT_A_TOKEN
+        while number == _NOT_A_TOKEN:
+            self._connection.run_until(lambda: receiver.arrived or receiver.refusal, timeout_s)
+            arrived = receiver.take_arrived(1)
+            if not arrived:
+                words = receiver.refusal or f"not handed over in {timeout_s:g} s"
+                raise LinkLost(
+                    f"token {expected} is not in hand ({words}); another instance has it"
+                )
+            in_hand, message = arrived[0]
+            number = _number(message)
+            if number == _NOT_A_TOKEN:
+                # The guard of a link over STOMP that waits for the token.
+                receiver.accept(in_hand)
+                receiver.flow(1)
+        if number != expected:
+            raise LinkLost(f"token {number} came where {expected} was sent; another instance runs")
+        self._held = (in_hand, number)
+
+    def accept(self, transaction: Transaction) -> None:
+        """Take the token under a transaction and let the broker hand over the next one."""
+        receiver = self._own_receiver()
+        if receiver.credit == 0:
+            receiver.flow(1)
+        if self._held is not None:
+            transaction.accept(self._held[0])
+
+    def committed(self, number: int) -> None:
+        """Take note that the token was exchanged; the new one is on its way."""
+        if self._held is not None:
+            self._own_receiver().settle(self._held[0])
+        self._held = None
+        self._expected = number
+
+    def exists(self) -> bool | None:
+        """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        self._connection.check()
+        if self._held is not None:
+            return True
+        if self._management.missing is not None:
+            return None
+        return bool(self._management.durable_count(self._queue))
+
+    def create(self, number: int) -> None:
+        """Put a token into the queue; durable when this returns.
+
+        If the process dies inside, the queue holds no token or this one.
+
+        Raises:
+            BrokerRefused: the broker does not take it.
+            LinkLost: no answer in time.
+        """
+        sender = self.sender
+        self._connection.run_until(lambda: sender.credit > 0 or sender.refusal, _TIMEOUT_S)
+        if sender.credit <= 0:
+            reason = sender.refusal or "no credit"
+            raise BrokerRefused(f"the token queue {self._queue} takes no token: {reason}")
+        delivery = sender.send(self.encode(number))
+        if not self._connection.run_until(lambda: is_answered(delivery), _TIMEOUT_S):
+            raise LinkLost(f"no answer about the first token in {_TIMEOUT_S:g} s")
+        words = refusal_words(delivery)
+        forget(delivery)
+        if words is not None:
+            raise BrokerRefused(f"the token queue {self._queue} takes no token: {words}")
+
+    def encode(self, number: int) -> bytes:
+        """Return the message that is token `number` now."""
+        return encode_token(self._queue, number, self._clock.now_ms())
+
+    def _own_receiver(self) -> Receiver:
+        if self._receiver is None:
+            raise LinkLost("the link is not open")
+        return self._receiver
+
+    def close(self) -> None:
+        """Begin to close the links; the token goes back."""
+        if self._receiver is not None:
+            self._receiver.close()
+            self.sender.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed the links."""
+        return self._receiver is None or (self._receiver.is_closed and self.sender.is_closed)
+
+
+def encode_token(queue: str, number: int, now_ms: int) -> bytes:
+    """Return the message that is a token; it tells its queue and its time."""
+    durable = amqp.make_list(amqp.HEADER, [b"\x41"])
+    nothing = amqp.NULL
+    to, now = amqp.string(f"queue://{queue}"), amqp.timestamp(now_ms)
+    properties = amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, *[nothing] * 6, now])
+    cycle = amqp.make_map(amqp.APPLICATION_PROPERTIES, [amqp.string(_CYCLE), amqp.long(number)])
+    return durable + properties + cycle + b"\x00\x53\x77" + amqp.string(str(number))
+
+
+def _decoded(message: bytes) -> artemis_token.Token | None:
+    """Return what a token says; None = it is none."""
+    try:
+        value: Any = amqp.scalar(amqp.split(message).get(amqp.VALUE, b"")[3:])
+    except UndecodableMessage:
+        return None
+    return artemis_token.decode(str(value).encode()) if type(value) in (str, int) else None
+
+
+def _number(message: bytes) -> int:
+    """Return the number of a token; `_NOT_A_TOKEN` for any other message."""
+    token = _decoded(message)
+    return _NOT_A_TOKEN if token is None else token.cycle
+
+
+def _names_dead_letters(message: bytes) -> bool:
+    token = _decoded(message)
+    return token is not None and bool(token.accepted)
+
+
+def _delivery_count(message: bytes) -> int:
+    try:
+        items = amqp.elements(amqp.split(message).get(amqp.HEADER, b""))
+        value = amqp.scalar(items[4]) if len(items) > 4 else 0
+    except UndecodableMessage:
+        return 0
+    return value if type(value) is int else 0

@@ -1,0 +1,55 @@
+"""Tries over AMQP what the sidecar's user may do: both brokers say so when a link attaches."""
+
+from collections.abc import Callable
+from itertools import count
+
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Receiver, Sender
+
+# Bound: what is emptied is a queue of the doctor's own.
+_OWN_MAX = 100
+
+
+class AmqpTrials:
+    """Trials over one connection; addresses and capabilities are those of the broker."""
+
+    def __init__(self, connection: AmqpConnection, timeout_s: float) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._numbers = count(1)
+
+    def _name(self) -> str:
+        return f"amqsidecar-trial-{id(self)}-{next(self._numbers)}"
+
+    def read(self, address: str, capability: str | None) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The link gives no credit. The broker makes a queue that is missing where it may.
+        """
+        receiver = Receiver(self._connection, self._name(), address, capability=capability)
+        return self._answer(receiver, lambda: receiver.is_open)
+
+    def write(self, address: str, capability: str) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        Nothing is sent. The broker makes a queue that is missing where it may.
+        """
+        sender = Sender(self._connection, self._name(), address, capability=capability)
+        return self._answer(sender, lambda: sender.credit > 0)
+
+    def empty(self, address: str, capability: str | None) -> str | None:
+        """Take out what is in a queue of ours; return the broker's words why it can't be."""
+        receiver = Receiver(self._connection, self._name(), address, capability=capability)
+        receiver.drain(_OWN_MAX)
+        return self._answer(receiver, lambda: receiver.is_open and receiver.is_drained)
+
+    def _answer(self, link: Receiver | Sender, is_agreed: Callable[[], bool]) -> str | None:
+        self._connection.run_until(lambda: is_agreed() or link.refusal is not None, self._timeout_s)
+        words = link.refusal
+        if words is None and not is_agreed():
+            words = f"no answer in {self._timeout_s:g} s"
+        if isinstance(link, Receiver):
+            for in_hand, _ in link.take_arrived(_OWN_MAX):
+                link.accept(in_hand)
+        link.end(self._timeout_s)
+        return words

@@ -1,0 +1,1 @@
+"""The AMQP link to Artemis."""

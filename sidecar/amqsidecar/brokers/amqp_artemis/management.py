@@ -1,0 +1,162 @@
+"""Asks Artemis about itself over AMQP; the questions are those of `artemis_management`."""
+
+import json
+from collections.abc import Sequence
+
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered, refusal_words
+from amqsidecar.brokers.artemis.management import (
+    ADDRESS,
+    ANSWER_S,
+    ArtemisQuestions,
+    ManagementAnswer,
+    ManagementQuestion,
+)
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import amqp_sections as amqp
+
+_IN_FLIGHT_MAX = 50
+
+
+class ArtemisManagement(ArtemisQuestions):
+    """Questions and answers over one AMQP connection."""
+
+    def __init__(self, connection: AmqpConnection, answer_s: float = ANSWER_S) -> None:
+        """Begin to attach to the management address, with a temporary queue for the answers.
+
+        Args:
+            connection: to ask over.
+            answer_s: so long answers are waited for.
+        """
+        self._connection = connection
+        self._answer_s = answer_s
+        self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
+        # Why settled: an answer in hand that goes back when this process dies is a failed delivery
+        # and, with max-delivery-attempts 1, a dead letter.
+        self._receiver = Receiver(
+            connection, "amqsidecar-management-replies", None, is_settled=True
+        )
+        self._receiver.flow(_IN_FLIGHT_MAX * 2)
+        self._number = 0
+        self.refusals: tuple[str, ...] = ()
+        """The broker's words why nothing can be asked; valid after `prepare`."""
+
+    def prepare(self, timeout_s: float) -> None:
+        """Wait until the broker agreed or refused, and find out whether we may ask.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ends = (self._sender, self._receiver)
+        self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
+        self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)
+        refusal = self._sender.refusal or self._receiver.refusal
+        if refusal is None and not all(end.is_open for end in ends):
+            refusal = "no answer"
+        if refusal is None:
+            answer = self.ask(ManagementQuestion("broker", attribute="Version"))
+            refusal = None if answer.is_ok else str(answer.value)
+        if refusal is not None:
+            self.refusals = self.refusals or (refusal,)
+            self.missing = (
+                f"the user may not manage the broker over AMQP ({refusal}); grant it "
+                f"send and manage on {ADDRESS} and createNonDurableQueue for the replies"
+            )
+
+    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        """Ask several things at once; the answers are in the order of the questions.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self.missing is not None:
+            return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
+        answers: list[ManagementAnswer] = []
+        for start in range(0, len(questions), _IN_FLIGHT_MAX):
+            answers += self._ask_some(questions[start : start + _IN_FLIGHT_MAX])
+        return answers
+
+    def _ask_some(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        first = self._number
+        self._number += len(questions)
+        found: dict[int, ManagementAnswer] = {}
+        sender, receiver = self._sender, self._receiver
+        if not self._connection.run_until(
+            lambda: sender.credit >= len(questions) or sender.refusal, self._answer_s
+        ):
+            return [ManagementAnswer("no credit for questions", is_ok=False)] * len(questions)
+        if not (sender.is_open and receiver.is_open):
+            words = sender.refusal or receiver.refusal or "closed"
+            return [ManagementAnswer(words, is_ok=False)] * len(questions)
+        sent = [
+            sender.send(_encode(question, receiver.address, first + at))
+            for at, question in enumerate(questions)
+        ]
+
+        def is_done() -> bool:
+            self._collect(found)
+            for at, delivery in enumerate(sent):
+                if first + at not in found and is_answered(delivery):
+                    words = refusal_words(delivery)
+                    if words is not None:
+                        found[first + at] = ManagementAnswer(words, is_ok=False)
+            return all(first + at in found for at in range(len(questions)))
+
+        self._connection.run_until(is_done, self._answer_s)
+        for delivery in sent:
+            forget(delivery)
+        nothing = ManagementAnswer(f"no answer in {self._answer_s:g} s", is_ok=False)
+        return [found.get(first + at, nothing) for at in range(len(questions))]
+
+    def _collect(self, found: dict[int, ManagementAnswer]) -> None:
+        for in_hand, message in self._receiver.take_arrived(_IN_FLIGHT_MAX * 2):
+            self._receiver.accept(in_hand)
+            self._receiver.flow(1)
+            try:
+                number, answer = _decode(message)
+            except (UndecodableMessage, ValueError, RecursionError):
+                continue
+            found[number] = answer
+
+    def close(self) -> None:
+        """Begin to close the links."""
+        self._sender.close()
+        self._receiver.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed the links."""
+        return self._sender.is_closed and self._receiver.is_closed
+
+
+def _encode(question: ManagementQuestion, reply_to: str, number: int) -> bytes:
+    pairs = [amqp.string("_AMQ_ResourceName"), amqp.string(question.resource)]
+    if question.operation:
+        pairs += [amqp.string("_AMQ_OperationName"), amqp.string(question.operation)]
+    else:
+        pairs += [amqp.string("_AMQ_Attribute"), amqp.string(question.attribute)]
+    nothing = amqp.NULL
+    properties = [nothing] * 4 + [amqp.string(reply_to), amqp.string(f"q{number}")]
+    body = amqp.string(json.dumps(list(question.arguments)))
+    return (
+        amqp.make_list(amqp.PROPERTIES, properties)
+        + amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
+        + b"\x00\x53\x77"
+        + body
+    )
+
+
+def _decode(message: bytes) -> tuple[int, ManagementAnswer]:
+    sections = amqp.split(message)
+    properties = amqp.elements(sections.get(amqp.PROPERTIES, b""))
+    if len(properties) < 6:
+        raise UndecodableMessage("a reply without a correlation id")
+    correlation = str(amqp.scalar(properties[5]))
+    pairs = amqp.elements(sections.get(amqp.APPLICATION_PROPERTIES, b""))
+    found = {amqp.scalar(key): value for key, value in zip(pairs[::2], pairs[1::2], strict=True)}
+    is_ok = amqp.scalar(found.get("_AMQ_OperationSucceeded", amqp.NULL)) is True
+    body = amqp.scalar(sections.get(amqp.VALUE, b"\x00\x53\x77\x40")[3:])
+    values = json.loads(body) if isinstance(body, str) and body else [None]
+    if not isinstance(values, list):
+        raise UndecodableMessage("a reply that is no JSON array")
+    return int(correlation[1:]), ManagementAnswer(values[0] if values else None, is_ok)

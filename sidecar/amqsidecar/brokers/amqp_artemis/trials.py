@@ -1,0 +1,90 @@
+"""What a doctor tries on an Artemis over AMQP."""
+
+import json
+
+from amqsidecar.broker import IntakeQueue, LeftBehind
+from amqsidecar.brokers.amqp.trials import AmqpTrials
+from amqsidecar.brokers.amqp_artemis.core_messages import (
+    MADE_BY_OTHERS,
+    AmqpCoreFetcher,
+    may_be_unconvertible,
+)
+from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination
+
+# Bound: the broker lists a whole queue at once, several hundred bytes for each message.
+_LISTED_MAX = 10_000
+
+
+class ArtemisTrials(ArtemisAnswers):
+    """Trials over one AMQP connection."""
+
+    def __init__(self, tried: AmqpTrials, management: ArtemisManagement) -> None:
+        super().__init__(management)
+        self._tried = tried
+        self._refusals = management.refusals
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The link gives no credit. The broker makes a queue that is missing where it may.
+        """
+        capability = None if "::" in destination.name else "queue"
+        return self._tried.read(destination.name, capability)
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        Nothing is sent. The broker makes a queue that is missing where it may.
+        """
+        return self._tried.write(destination.name, "queue" if destination.is_queue else "topic")
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        if self.can_remove:
+            return self.destroyed(destination)
+        return self._tried.empty(destination.name, "queue") or EMPTIED
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        return self._refusals
+
+    def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what the broker may be unable to convert; see `amqp_fetch`.
+
+        Raises:
+            BrokerRefused: it does not tell, or the queue holds too much to be listed.
+        """
+        management, name = self._management, queue.destination.name.rpartition("::")[2]
+        if management.missing is not None:
+            raise BrokerRefused(
+                "which messages the broker may be unable to convert to AMQP is "
+                "told to those only who may manage it"
+            )
+        count = management.message_count(name) or 0
+        if count > _LISTED_MAX:
+            raise BrokerRefused(f"it holds {count} messages, too many to list their types")
+        answer = management.ask(
+            ManagementQuestion(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,))
+        )
+        if not answer.is_ok or not answer.value:
+            return ()
+        count = sum(map(may_be_unconvertible, json.loads(answer.value)))
+        if not count:
+            return ()
+        if AmqpCoreFetcher(management).is_needed(queue):
+            meaning = (
+                "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
+                "object, or with bytes in them, can't be converted to AMQP, so that none is tried "
+                "here"
+            )
+            return (LeftBehind(queue.destination, "not_convertible", count, meaning),)
+        meaning = (
+            "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
+            "object, or with bytes in them, can't be converted to AMQP and stay, their origin "
+            "overwritten; the others are taken; which is which is not told"
+        )
+        return (LeftBehind(queue.destination, "perhaps_not_convertible", count, meaning),)

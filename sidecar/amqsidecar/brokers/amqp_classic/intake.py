@@ -1,0 +1,258 @@
+"""Reading dead-letter queues of Classic over AMQP: receivers, credit, and what is in hand.
+
+What this wire would damage is never given back one by one: Classic hands a released message over
+again at once. It stays in hand, unsettled, and goes back when the link is closed.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from amqsidecar.broker import Delivery, LeftBehind, Loss
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
+from amqsidecar.brokers.amqp.read_ahead import ReadAhead
+from amqsidecar.clock import Clock
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats.amqp_classic_message import (
+    damage,
+    is_native,
+    mended,
+    read_provenance,
+    take_apart,
+)
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance
+
+NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"
+"""Selects what AMQP applications have sent through a connector that keeps their bytes."""
+
+# Why not NOT (...): a message without the property is neither the one nor the other to a selector.
+OTHERS = "JMS_AMQP_NATIVE IS NULL OR JMS_AMQP_NATIVE = FALSE"
+"""Selects all that `NATIVE_ONLY` does not."""
+
+# Bound: damaged messages of a queue that are held out of the way of the others.
+_SET_ASIDE_MAX = 1000
+_NUDGE_EVERY_S = 2.0
+NOT_CONVERTIBLE = "not_convertible"
+NOT_AMQP_MADE = "not_amqp_made"
+MEANINGS: Mapping[str, str] = {
+    Loss.BODY_TYPE: "they would come back as something else: as another type of JMS message, or "
+    "mapped where they came in unmapped, or with a text that the broker can't read; read them over "
+    "openwire://, or allow it by intake.allow_lossy: [body_type]",
+    NOT_CONVERTIBLE: "the broker hands over no AMQP message for them; read them over openwire://",
+    NOT_AMQP_MADE: "made by applications that don't speak AMQP: this connector would give them "
+    "back as BytesMessages, and Classic looks for others no further than the first 200 messages of "
+    "a queue, so that they may hold up what stands behind them; read them over openwire://, or "
+    "write transport.transformer=jms into the uri of the AMQP connector",
+}
+"""Why a message is left behind, by the reason."""
+
+
+class _Reading:
+    """One queue that is read.
+
+    Attributes:
+        origin: where its messages died.
+        set_aside: what is held back from the engine.
+        reasons: why, and how many of them.
+    """
+
+    def __init__(self, receiver: Receiver, origin: Destination) -> None:
+        self.receiver = receiver
+        self.origin = origin
+        self.set_aside: list[AmqpDelivery] = []
+        self.reasons: Counter[str] = Counter()
+
+
+class ClassicIntake:
+    """The receivers of a link, one per dead-letter queue."""
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        clock: Clock,
+        timeout_s: float,
+        *,
+        is_native_wire: bool,
+        allowed_losses: frozenset[Loss],
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._is_native_wire = is_native_wire
+        self._may_damage = Loss.BODY_TYPE in allowed_losses
+        self._readings: dict[Destination, _Reading] = {}
+        self._ahead = ReadAhead()
+        self._numbers = count(1)
+        self._turn = 0
+        self._nudge_at_s = 0.0
+
+    def read_from(
+        self, queues: Mapping[Destination, Destination], prefetch: int
+    ) -> dict[Destination, str]:
+        """Read from these queues, and only from these; return those that can't be read, and why.
+
+        Args:
+            queues: the origin of each queue's messages.
+            prefetch: over all queues.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._ahead.sweep()
+        for queue in [queue for queue in self._readings if queue not in queues]:
+            self._retire(self._readings.pop(queue))
+        for queue, reading in list(self._readings.items()):
+            reading.origin = queues[queue]
+            if reading.receiver.refusal is not None:
+                # Why: the broker has closed it, such as when the queue was deleted.
+                self._retire(self._readings.pop(queue))
+        for queue, origin in queues.items():
+            if queue not in self._readings:
+                receiver = Receiver(
+                    self._connection,
+                    f"amqsidecar-intake-{next(self._numbers)}",
+                    str(queue),
+                    selector=NATIVE_ONLY if self._is_native_wire else "",
+                )
+                self._readings[queue] = _Reading(receiver, origin)
+        waiting = [reading.receiver for reading in self._readings.values()]
+        self._connection.run_until(
+            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
+        )
+        # Why: a refused attach is answered first and closed a moment later.
+        self._connection.pump(0)
+        refused: dict[Destination, str] = {}
+        for queue, reading in list(self._readings.items()):
+            if not reading.receiver.is_open:
+                self._retire(self._readings.pop(queue))
+                refused[queue] = reading.receiver.refusal or f"no answer in {self._timeout_s:g} s"
+        self._ahead.spread(prefetch, len(queues))
+        self.top_up()
+        self._connection.pump(0)
+        return refused
+
+    @property
+    def queues(self) -> tuple[Destination, ...]:
+        """The queues that are read."""
+        return tuple(self._readings)
+
+    def _retire(self, reading: _Reading) -> None:
+        """Stop reading; what was handed over already can still be accepted."""
+        self._ahead.retire(reading.receiver, len(reading.set_aside))
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether something waits to be received."""
+        return any(reading.receiver.arrived for reading in self._readings.values())
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order, queues in turn."""
+        readings = list(self._readings.items())
+        deliveries: list[Delivery] = []
+        self._turn += 1
+        now_ms = self._clock.now_ms()
+        had_set_aside = False
+        for at in range(len(readings)):
+            queue, reading = readings[(self._turn + at) % len(readings)]
+            while len(deliveries) < limit and reading.receiver.arrived:
+                [(in_hand, message)] = reading.receiver.take_arrived(1)
+                self._ahead.note_size(in_hand.size_bytes)
+                provenance = self._read(message, queue, reading.origin, now_ms)
+                if isinstance(provenance, str):
+                    reading.set_aside.append(in_hand)
+                    reading.reasons[provenance] += 1
+                    had_set_aside = True
+                    continue
+                self._ahead.hand_over(in_hand)
+                deliveries.append(Delivery(in_hand, queue, message, provenance))
+        if had_set_aside:
+            self.top_up()
+        return deliveries
+
+    def _read(
+        self, message: bytes, queue: Destination, origin: Destination, now_ms: int
+    ) -> Provenance | str:
+        """Return what a message tells, or the reason why it must not be taken."""
+        try:
+            found = take_apart(message)
+            if not self._is_native_wire and not self._may_damage and damage(found, queue):
+                return Loss.BODY_TYPE
+            # Why not by its `to` alone: a producer may write that of the dead-letter queue.
+            is_native_made = self._is_native_wire or is_native(found, queue)
+            if not is_native_made:
+                found = mended(found) or found
+            return read_provenance(
+                found, queue, origin=origin, now_ms=now_ms, is_native_made=is_native_made
+            )
+        except UndecodableMessage:
+            # Quirk (Classic): it hands on the body of any message that has the property
+            # JMS_AMQP_NATIVE, and nothing else of it; the whole message can't be had.
+            return NOT_CONVERTIBLE
+
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[AmqpDelivery]:
+        """Return the handles of deliveries.
+
+        Raises:
+            LinkLost: the broker has taken one back, because its queue or link is gone.
+        """
+        return self._ahead.in_hand(deliveries)
+
+    def settle(self, held: list[AmqpDelivery]) -> None:
+        """Finish what a committed transaction has accepted, and make room for more."""
+        self._ahead.settle(held)
+        self.top_up()
+
+    def top_up(self) -> None:
+        """Let the broker hand over as much as prefetch and held bytes allow."""
+        self._ahead.top_up(
+            (reading.receiver, min(len(reading.set_aside), _SET_ASIDE_MAX))
+            for reading in self._readings.values()
+        )
+
+    def nudge(self) -> None:
+        """Let the broker go on where a message that it can't encode made it stop.
+
+        Quirk (Classic): a StreamMessage with bytes in it can't be encoded; it stays where it is,
+        and what stands behind it is handed over only after the next word about credit.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._is_native_wire or now_s < self._nudge_at_s:
+            return
+        self._nudge_at_s = now_s + _NUDGE_EVERY_S
+        idle = [
+            reading.receiver
+            for reading in self._readings.values()
+            if reading.receiver.is_open and reading.receiver.credit > 0
+        ]
+        for step in (1, -1):
+            for receiver in idle:
+                # Why: by now it may all be used, and less than none is a very large number.
+                if receiver.credit > 0:
+                    receiver.flow(step)
+            self._connection.pump(0)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is held back, since this wire would damage it."""
+        return tuple(
+            LeftBehind(
+                queue,
+                reason,
+                count,
+                MEANINGS[reason],
+                at_least=len(reading.set_aside) >= _SET_ASIDE_MAX,
+            )
+            for queue, reading in self._readings.items()
+            for reason, count in reading.reasons.items()
+        )
+
+    def close(self) -> None:
+        """Begin to close all links; what is in hand goes back."""
+        self._ahead.close(reading.receiver for reading in self._readings.values())
+        self._readings.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed all links."""
+        return self._ahead.is_closed

@@ -1,0 +1,1 @@
+"""What links to Artemis share, whatever the wire: management, routes, token."""

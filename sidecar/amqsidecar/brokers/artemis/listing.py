@@ -1,0 +1,132 @@
+"""What Artemis lists of a queue when its management is asked: nothing is taken or converted.
+
+Why not a browse: see `amqp_browse`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from amqsidecar.broker import (
+    PROPERTY_CAUSE,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_ID,
+    Delivery,
+    IntakeQueue,
+)
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.formats.amqp_artemis_message import (
+    ANYCAST,
+    BROKER_MADE,
+    BROKER_MADE_PROPERTIES,
+    MULTICAST,
+    TWO_ORIGINS,
+    Origin,
+    OriginReader,
+    identity_of,
+)
+from amqsidecar.formats.redelivery_mark import life_of, marks_of
+from amqsidecar.model.provenance import Provenance, kept_cause
+
+# Bound: the broker lists a whole queue at once, several hundred bytes for each message.
+_LISTED_MAX = 10_000
+
+
+def list_messages(
+    management: ArtemisQuestions, queue: IntakeQueue, at_most: int, read_origin: OriginReader
+) -> list[Delivery] | None:
+    """Return what the broker lists of a queue, without bodies; None = it can't, or is too many.
+
+    Raises:
+        LinkLost: the connection is gone.
+    """
+    if management.missing is not None:
+        return None
+    resource = f"queue.{queue.destination.name.rpartition('::')[2]}"
+    count = management.ask(ManagementQuestion(resource, attribute="MessageCount"))
+    if not count.is_ok:
+        return []
+    if int(count.value) > max(at_most, _LISTED_MAX):
+        return None
+    listed = management.ask(ManagementQuestion(resource, "listMessagesAsJSON", ("",)))
+    if not listed.is_ok:
+        return None
+    return [
+        Delivery(
+            entry.get("messageID"),
+            queue.destination,
+            b"",
+            _read_listed(entry, queue, read_origin),
+        )
+        for entry in json.loads(listed.value)[:at_most]
+    ]
+
+
+def _read_listed(
+    entry: Mapping[str, Any], queue: IntakeQueue, read_origin: OriginReader
+) -> Provenance:
+    """Return what a listed dead letter tells about its past; see `amqp_message.read_provenance`.
+
+    Source: Artemis, QueueControl.listMessagesAsJSON, which calls Message.toMap.
+    """
+    annotated = _origin(entry, "x-opt-ORIG-", "-") or _origin(entry, "JMS_AMQP_MA_x-opt-ORIG-", "-")
+    found = _origin(entry, "_AMQ_ORIG_", "_") or _origin(entry, "_HQ_ORIG_", "_")
+    destination, problem = None, "it does not tell where it comes from"
+    if any(name in entry for name in BROKER_MADE_PROPERTIES):
+        problem = BROKER_MADE
+    elif annotated is not None and found is not None and annotated[:2] != found[:2]:
+        problem = TWO_ORIGINS.format(annotated.address, found.address)
+    elif annotated is not None or found is not None:
+        origin = annotated or found
+        assert origin is not None  # noqa: S101 - one of them is
+        destination, told = read_origin(origin)
+        problem = told or ""
+    message_id = _message_id(entry)
+    redelivery_id, redelivery_count = life_of(
+        marks_of(
+            entry.get(PROPERTY_REDELIVERY_ID),
+            entry.get(PROPERTY_REDELIVERY_COUNT),
+            entry.get(PROPERTY_REDELIVERY_CHECK),
+        ),
+        (destination, queue.destination),
+        identity_of(message_id, int(entry.get("timestamp", 0))),
+        is_given_up="x-opt-ORIG-MESSAGE-ID" not in entry and "_AMQ_ORIG_MESSAGE_ID" not in entry,
+    )
+    return Provenance(
+        origin=destination,
+        cause=kept_cause(_text(entry.get(PROPERTY_CAUSE))),
+        expired=queue.expires
+        or any(
+            name in entry
+            for name in ("x-opt-ACTUAL-EXPIRY", "_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
+        ),
+        message_id=message_id,
+        redelivery_id=redelivery_id,
+        redelivery_count=redelivery_count,
+        persistent=entry.get("durable") is True,
+        problem=problem or None,
+    )
+
+
+def _origin(entry: Mapping[str, Any], prefix: str, joint: str) -> Origin | None:
+    address = _text(entry.get(f"{prefix}ADDRESS"))
+    if address is None:
+        return None
+    routing_type = entry.get(f"{prefix}ROUTING{joint}TYPE")
+    is_known = routing_type in (ANYCAST, MULTICAST) and not isinstance(routing_type, bool)
+    return Origin(
+        address.split("::", 1)[0],
+        _text(entry.get(f"{prefix}QUEUE")),
+        routing_type if is_known else None,
+    )
+
+
+def _message_id(entry: Mapping[str, Any]) -> str | None:
+    text = _text(entry.get("userID"))
+    # Quirk (Artemis): an AMQP message has `_AMQ_AD`, and its message-id is listed as `ID:` and id.
+    return text[3:] if text is not None and "_AMQ_AD" in entry else text
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,322 @@
+"""Asks Artemis about itself by messages to its management address, over any wire.
+
+A request is a message whose application properties name a resource and an operation or attribute,
+and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What
+the user may not ask is not an error here: `missing` tells it as a sentence.
+
+Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from amqsidecar.errors import DiscoveryRefused
+
+ADDRESS = "activemq.management"
+ANSWER_S: Final = 15.0
+"""So long an answer is waited for."""
+# Bound: brokers with more queues are read page by page.
+_PAGE_SIZE = 500
+_PAGES_MAX = 2000
+
+
+class ManagementQuestion(NamedTuple):
+    """One thing to ask.
+
+    Attributes:
+        resource: `broker`, `queue.NAME` or `address.NAME`.
+        operation: its name; "" = `attribute` is asked for.
+        arguments: of the operation.
+        attribute: its name.
+    """
+
+    resource: str
+    operation: str = ""
+    arguments: tuple[object, ...] = ()
+    attribute: str = ""
+
+
+class ManagementAnswer(NamedTuple):
+    """What the broker said.
+
+    Attributes:
+        value: the result; on failure the broker's words.
+        is_ok: whether it is a result.
+    """
+
+    value: Any
+    is_ok: bool
+
+
+def about_queues(*, address: str = "", name: str = "", page: int = 1) -> ManagementQuestion:
+    """Return what asks for a page of the queues with exactly this address or name, or of all."""
+    options = ""
+    if address or name:
+        field, value = ("address", address) if address else ("name", name)
+        options = json.dumps({"field": field, "operation": "EQUALS", "value": value})
+    return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
+
+
+def about_queues_like(part: str, page: int) -> ManagementQuestion:
+    """Return what asks for a page of the queues whose names contain this."""
+    options = json.dumps({"field": "name", "operation": "CONTAINS", "value": part})
+    return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
+
+
+def about_routing_types(address: str) -> ManagementQuestion:
+    """Return what asks for the routing types of an address."""
+    return ManagementQuestion(f"address.{address}", attribute="RoutingTypesAsJSON")
+
+
+def about_bindings(address: str) -> ManagementQuestion:
+    """Return what asks for the names of all queues and diverts that an address routes to."""
+    return ManagementQuestion(f"address.{address}", attribute="BindingNames")
+
+
+DIVERT_NAMES: Final = ManagementQuestion("broker", attribute="DivertNames")
+"""Asks for the names of all diverts."""
+
+
+def about_divert(name: str) -> tuple[ManagementQuestion, ManagementQuestion]:
+    """Return what asks whether a divert is exclusive, and for its filter."""
+    resource = f"divert.{name}"
+    return ManagementQuestion(resource, attribute="Exclusive"), ManagementQuestion(
+        resource, attribute="Filter"
+    )
+
+
+def about_settings(address: str) -> ManagementQuestion:
+    """Return what asks for the merged settings of an address."""
+    return ManagementQuestion("broker", "getAddressSettingsAsJSON", (address,))
+
+
+class QueueRow(NamedTuple):
+    """A queue as `listQueues` tells of it.
+
+    Attributes:
+        message_count: what is in it, handed out and scheduled ones too.
+        is_purged: the broker empties it when its last reader leaves.
+        is_auto_deleted: the broker removes it when nobody reads from it.
+        acknowledged_count: since the broker started.
+        expired_count: likewise.
+        killed_count: likewise; dead letters, and what was purged.
+        consumer_count: who reads from it.
+        is_last_value: a new message replaces the one with the same key.
+        ring_size: messages that it holds at most, the oldest give way; -1 = no limit.
+        is_enabled: whether it gets messages; what is sent to a disabled one is dropped.
+    """
+
+    name: str
+    address: str
+    is_anycast: bool
+    filter: str
+    message_count: int
+    id: str = ""
+    scheduled_count: int = 0
+    is_durable: bool = True
+    is_purged: bool = False
+    is_auto_deleted: bool = False
+    acknowledged_count: int = 0
+    expired_count: int = 0
+    killed_count: int = 0
+    consumer_count: int = 0
+    is_last_value: bool = False
+    ring_size: int = -1
+    is_enabled: bool = True
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether new messages take the place of old ones, which no counter shows."""
+        return self.is_last_value or self.ring_size >= 0
+
+
+class ArtemisQuestions:
+    """What can be asked, whatever wire carries it."""
+
+    missing: str | None = None
+    """Why nothing can be asked, as a sentence; None = it can. Valid once the wire is prepared."""
+
+    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        """Ask several things at once; the answers are in the order of the questions.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        raise NotImplementedError
+
+    def ask(self, question: ManagementQuestion) -> ManagementAnswer:
+        """Ask one thing.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        return self.ask_all([question])[0]
+
+    # What the link needs to know, by name.
+
+    def settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the merged settings of each address; unset keys are absent, on failure all."""
+        return [
+            json.loads(answer.value) if answer.is_ok and answer.value else {}
+            for answer in self.ask_all([about_settings(name) for name in addresses])
+        ]
+
+    def address_names(self) -> list[str]:
+        """Return the names of all addresses; none where they aren't told."""
+        answer = self.ask(ManagementQuestion("broker", "getAddressNames"))
+        return [str(name) for name in answer.value] if answer.is_ok else []
+
+    def all_settings(self) -> dict[str, Mapping[str, Any]]:
+        """Return the merged settings of each address that there is, and of `#`.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell them; those of some would be misleading.
+        """
+        told = self.ask(ManagementQuestion("broker", "getAddressNames"))
+        names = ["#", *map(str, told.value)] if told.is_ok else []
+        answers = self.ask_all([about_settings(name) for name in names])
+        failed = next((one for one in (told, *answers) if not one.is_ok), None)
+        if failed is not None:
+            raise DiscoveryRefused(f"the address settings can't be read: {failed.value}")
+        return {name: json.loads(one.value) for name, one in zip(names, answers, strict=True)}
+
+    def queues(self, *, address: str = "", name: str = "") -> list[QueueRow]:
+        """Return the queues with exactly this address or name; without either, all.
+
+        Raises:
+            DiscoveryRefused: all were asked for, and the broker does not tell.
+        """
+
+        def told(page: int) -> ManagementAnswer:
+            answer = self.ask(about_queues(address=address, name=name, page=page))
+            if not (answer.is_ok or address or name):
+                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
+            return answer
+
+        return _all_pages(told)
+
+    def queues_like(self, part: str) -> list[QueueRow]:
+        """Return the queues whose names contain this.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell.
+        """
+
+        def told(page: int) -> ManagementAnswer:
+            answer = self.ask(about_queues_like(part, page))
+            if not answer.is_ok:
+                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
+            return answer
+
+        return _all_pages(told)
+
+    def first_sent_at_ms(self, queue: str) -> int | None:
+        """Return when the first message of a queue was sent; None = there is none, or not told."""
+        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="FirstMessageTimestamp"))
+        return int(answer.value) if answer.is_ok and answer.value else None
+
+    def routing_types(self, address: str) -> frozenset[str] | None:
+        """Return `ANYCAST`, `MULTICAST`, both or none; None = there is no such address."""
+        answer = self.ask(about_routing_types(address))
+        return frozenset(json.loads(answer.value)) if answer.is_ok else None
+
+    def message_count(self, queue: str) -> int | None:
+        """Return how many messages a queue holds, handed out or not; None = no such queue."""
+        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="MessageCount"))
+        return int(answer.value) if answer.is_ok else None
+
+    def durable_count(self, queue: str) -> int | None:
+        """Return how many persistent messages a queue holds; see `message_count`."""
+        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="DurableMessageCount"))
+        return int(answer.value) if answer.is_ok else None
+
+    def create_queue(
+        self,
+        name: str,
+        address: str,
+        *,
+        is_anycast: bool,
+        filter_text: str = "",
+        is_exclusive: bool = False,
+    ) -> str | None:
+        """Make a durable queue that is not deleted by itself, unless it exists.
+
+        If the process dies inside, the queue exists or it does not; calling again is safe.
+
+        Returns:
+            None, or the broker's words why it can't be made.
+        """
+        configuration: dict[str, object] = {
+            "name": name,
+            "address": address,
+            "routing-type": "ANYCAST" if is_anycast else "MULTICAST",
+            "durable": True,
+            "auto-delete": False,
+            "auto-created": False,
+            "auto-create-address": True,
+        }
+        if filter_text:
+            configuration["filter-string"] = filter_text
+        if is_exclusive:
+            configuration["exclusive"] = True
+        answer = self.ask(
+            ManagementQuestion("broker", "createQueue", (json.dumps(configuration), True))
+        )
+        return None if answer.is_ok else str(answer.value)
+
+
+class AskedAhead(ArtemisQuestions):
+    """Knows the answers to some questions already; asks the others."""
+
+    def __init__(self, asked: ArtemisQuestions) -> None:
+        self._asked = asked
+        self._known: dict[ManagementQuestion, ManagementAnswer] = {}
+        self.missing = asked.missing
+
+    def ask_ahead(self, questions: Sequence[ManagementQuestion]) -> None:
+        """Ask all of these at once, so that each is known.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._known.update(zip(questions, self._asked.ask_all(questions), strict=True))
+
+    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        """Return the answers that are known; if one is not, ask all."""
+        if all(question in self._known for question in questions):
+            return [self._known[question] for question in questions]
+        return self._asked.ask_all(questions)
+
+
+def _all_pages(told: Callable[[int], ManagementAnswer]) -> list[QueueRow]:
+    rows: list[QueueRow] = []
+    for page in range(1, _PAGES_MAX + 1):
+        answer = told(page)
+        found = json.loads(answer.value)["data"] if answer.is_ok else []
+        rows += [_queue_row(entry) for entry in found]
+        if len(found) < _PAGE_SIZE:
+            break
+    return rows
+
+
+def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
+    return QueueRow(
+        name=str(entry["name"]),
+        address=str(entry["address"]),
+        is_anycast=str(entry.get("routingType", "")).upper() == "ANYCAST",
+        filter=str(entry.get("filter") or ""),
+        message_count=int(entry.get("messageCount") or 0),
+        id=str(entry.get("id") or ""),
+        scheduled_count=int(entry.get("scheduledCount") or 0),
+        is_durable=str(entry.get("durable", "true")) == "true",
+        is_purged=str(entry.get("purgeOnNoConsumers", "")) == "true",
+        is_auto_deleted=str(entry.get("autoDelete", "")) == "true",
+        acknowledged_count=int(entry.get("messagesAcked") or 0),
+        expired_count=int(entry.get("messagesExpired") or 0),
+        killed_count=int(entry.get("messagesKilled") or 0),
+        consumer_count=int(entry.get("consumerCount") or 0),
+        is_last_value=str(entry.get("lastValue", "")) == "true",
+        ring_size=int(entry.get("ringSize") or -1),
+        is_enabled=str(entry.get("enabled", "true")) == "true",
+    )

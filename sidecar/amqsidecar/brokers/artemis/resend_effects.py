@@ -1,0 +1,155 @@
+"""What Artemis does with a redelivery besides putting it into its queue; pure.
+
+Measured on 2.44 (`deploy/reference/origins.md`): a fully qualified name keeps a message out of the
+other queues of the address, but not out of its diverts. So no name avoids any of these effects.
+
+Source: Artemis, BindingsImpl.route, DivertImpl.route, QueueImpl.route, PagingStoreImpl.page.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from amqsidecar.broker import SideEffect
+from amqsidecar.brokers.artemis.management import QueueRow
+from amqsidecar.engine.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
+from amqsidecar.model.resend_effect import ResendEffect
+
+# Properties that a redelivery has otherwise than the message had at its first delivery.
+_CHANGED_NAMES = (
+    "amqsidecar",
+    "redeliveryDelay",
+    "_AMQ_ORIG",
+    "_AMQ_DUPL_ID",
+    "_AMQ_ACTUAL_EXPIRY",
+    "JMSXDeliveryCount",
+    "JMSExpiration",
+    "AMQExpiration",
+    "AMQSize",
+    "AMQUserID",
+    "JMSMessageID",
+    "x-opt-",
+)
+
+
+class Divert(NamedTuple):
+    """A divert of an address.
+
+    Attributes:
+        filter: its selector; "" = it takes every message.
+    """
+
+    name: str
+    is_exclusive: bool
+    filter: str
+
+
+def resend_effects(
+    address: str,
+    queues: Sequence[QueueRow],
+    diverts: Sequence[Divert],
+    settings: Mapping[str, Any],
+) -> Iterator[SideEffect]:
+    """Yield what the broker does with a redelivery besides putting it into its queue.
+
+    Args:
+        address: of the queue.
+        queues: which get it; none = the broker makes the queue as the settings say.
+        diverts: of its address.
+        settings: merged, of its address.
+    """
+    for divert in diverts:
+        yield from _of_divert(divert)
+    for queue in queues:
+        yield from _of_queue(queue)
+    for kind, what, element in _of_settings(settings, is_made=bool(queues)):
+        line = f"<address-setting match={quoteattr(address)}>{element}</address-setting>"
+        yield SideEffect(kind, what, line)
+
+
+def _of_divert(divert: Divert) -> Iterator[SideEffect]:
+    if takes_first_sends_only(divert.filter):
+        return
+    if divert.is_exclusive:
+        # Why: the message got past its filter once, and does so again unless it asks for a change.
+        if divert.filter and not asks_for_changes(divert.filter):
+            return
+        what = f"the exclusive divert {divert.name} would take the redelivery away from its queue"
+    else:
+        what = f"the divert {divert.name} would copy the redelivery once more"
+    own = f"({divert.filter}) AND {FIRST_SENDS_ONLY}" if divert.filter else FIRST_SENDS_ONLY
+    inside = f"<filter string={quoteattr(own)}/>"
+    mend = f"<divert name={quoteattr(divert.name)}>{inside}</divert>"
+    yield SideEffect(ResendEffect.DIVERT, what, mend)
+
+
+def _of_queue(queue: QueueRow) -> Iterator[SideEffect]:
+    begin = f"<queue name={quoteattr(queue.name)}"
+    if queue.is_last_value:
+        yield SideEffect(
+            ResendEffect.LAST_VALUE,
+            f"{queue.name} is a last-value queue: the redelivery would replace a newer message "
+            "with the same key",
+            f'{begin} last-value="false"/>',
+        )
+    if queue.ring_size >= 0:
+        yield SideEffect(
+            ResendEffect.RING,
+            f"{queue.name} is a ring queue of {queue.ring_size} messages: the redelivery would "
+            "push the oldest one out when it is full",
+            f'{begin} ring-size="-1"/>',
+        )
+    if queue.is_purged:
+        yield SideEffect(
+            ResendEffect.DROP,
+            f"{queue.name} has purge-on-no-consumers: the broker drops what is sent while nobody "
+            "consumes",
+            f'{begin} purge-on-no-consumers="false"/>',
+        )
+
+
+def _of_settings(
+    settings: Mapping[str, Any], *, is_made: bool
+) -> Iterator[tuple[ResendEffect, str, str]]:
+    """Yield kind and sentence of each effect, and the setting that mends it."""
+    if settings.get("defaultNonDestructive"):
+        yield (
+            ResendEffect.NON_DESTRUCTIVE,
+            "the queue is non-destructive: consumers that have read the message would get it again",
+            "<default-non-destructive>false</default-non-destructive>",
+        )
+    if settings.get("addressFullMessagePolicy") == "DROP":
+        yield (
+            ResendEffect.DROP,
+            "address-full-policy is DROP: the broker accepts a redelivery and drops it once the "
+            "address is full",
+            "<address-full-policy>PAGE</address-full-policy>",
+        )
+    if settings.get("pageFullMessagePolicy") == "DROP":
+        yield (
+            ResendEffect.DROP,
+            "page-full-policy is DROP: the broker accepts a redelivery and drops it once the pages "
+            "are full",
+            "<page-full-policy>FAIL</page-full-policy>",
+        )
+    if is_made:
+        return
+    if settings.get("defaultLastValueQueue") or settings.get("defaultLastValueKey"):
+        yield (
+            ResendEffect.LAST_VALUE,
+            "the broker would make a last-value queue: the redelivery would replace a newer "
+            "message with the same key",
+            "<default-last-value-queue>false</default-last-value-queue>",
+        )
+    if int(settings.get("defaultRingSize", -1)) >= 0:
+        yield (
+            ResendEffect.RING,
+            "the broker would make a ring queue: the redelivery would push the oldest message out "
+            "when it is full",
+            "<default-ring-size>-1</default-ring-size>",
+        )
+
+
+def asks_for_changes(selector: str) -> bool:
+    """Tell whether a selector asks for something that a redelivery changes."""
+    return any(name in selector for name in _CHANGED_NAMES)

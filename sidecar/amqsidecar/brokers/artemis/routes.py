@@ -1,0 +1,510 @@
+"""What an Artemis broker does with a message for a destination, asked before one is sent.
+
+*Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it
+is lost. And what acts on the sends to an address acts on a redelivery once more: its other queues,
+its diverts, and what its queue does with new messages (`artemis_resend_effects`).
+
+A fully qualified name reaches one queue of an address alone. A message sent by such a name has it
+as its address, so that on its next death the filter of an auto-created dead-letter queue does not
+match and it is destroyed; so the plain name is used where it will do, and such a name routes only
+when a queue is bound to the dead-letter address that catches it.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.artemis.management import (
+    ADDRESS,
+    DIVERT_NAMES,
+    ArtemisQuestions,
+    AskedAhead,
+    ManagementQuestion,
+    QueueRow,
+    about_bindings,
+    about_divert,
+    about_queues,
+    about_routing_types,
+    about_settings,
+)
+from amqsidecar.brokers.artemis.queue_watch import ArtemisQueueWatch
+from amqsidecar.brokers.artemis.resend_effects import Divert, asks_for_changes, resend_effects
+from amqsidecar.clock import Clock
+from amqsidecar.errors import DiscoveryRefused
+from amqsidecar.formats.amqp_artemis_message import ANYCAST, ORIGIN_LOST, Origin
+from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.model.resend_effect import ResendEffect
+
+_INTERNAL_ADDRESSES = (ADDRESS, "activemq.notifications")
+_KEEP_S = 5.0
+_ENTRIES_MAX = 20_000
+
+_log = logging.getLogger(__name__)
+
+
+class _Route(NamedTuple):
+    """What is known about sends to a destination.
+
+    Attributes:
+        target: the address, or the qualified name of one queue, to send to.
+        problem: why a send would get lost; None = it routes.
+        resend_problem: what else a redelivery does that is not allowed; None = nothing.
+        until_s: monotonic; to be asked again after it.
+    """
+
+    target: str
+    problem: str | None = None
+    resend_problem: str | None = None
+    until_s: float = 0.0
+
+
+class _Address(NamedTuple):
+    """What the broker says of an address.
+
+    Attributes:
+        queues: that are bound to exactly this address.
+        settings: merged.
+        others: further bindings: queues with wildcards, queues of other nodes.
+        diverts: also those with wildcards.
+    """
+
+    queues: Sequence[QueueRow]
+    settings: Mapping[str, Any]
+    others: frozenset[str]
+    diverts: Sequence[Divert]
+
+
+class ArtemisRoutes:
+    """Answers about destinations, kept for some seconds."""
+
+    def __init__(
+        self,
+        management: ArtemisQuestions,
+        clock: Clock,
+        token_queue: str,
+        final_suffix: str,
+        allowed: Collection[ResendEffect] = (),
+    ) -> None:
+        self._management = management
+        self._clock = clock
+        self._token_queue = token_queue
+        self._final_suffix = final_suffix
+        self._allowed = frozenset(allowed)
+        self._is_missing_told = False
+        self._routes: dict[Destination, _Route] = {}
+        self._routed: dict[str, set[Destination]] = {}
+        self._origins: dict[Origin, tuple[Destination | None, str | None]] = {}
+        self._dead_letter_names: set[str] = set()
+        self.watch = ArtemisQueueWatch(clock, self._dead_letter_addresses)
+
+    # Origins
+
+    def set_intake(self, queues: Sequence[IntakeQueue]) -> None:
+        """Take note of queues that hold dead letters, so that none counts as an origin."""
+        for queue in queues:
+            self._dead_letter_names.update(queue.destination.name.split("::"))
+        self.watch.watch(self._dead_letter_names)
+        self._origins.clear()
+
+    def note_intake(self, queue: IntakeQueue) -> None:
+        """Take note of one more queue that holds dead letters."""
+        names = set(queue.destination.name.split("::"))
+        if not names <= self._dead_letter_names:
+            self._dead_letter_names |= names
+            self._origins.clear()
+
+    def read_origin(self, origin: Origin) -> tuple[Destination | None, str | None]:
+        """Return where an origin is, or the sentence why it can't be used."""
+        known = self._origins.get(origin)
+        if known is None:
+            if len(self._origins) >= _ENTRIES_MAX:
+                self._origins.clear()
+            known = self._origins[origin] = self._find_origin(origin)
+        return known
+
+    def _find_origin(self, origin: Origin) -> tuple[Destination | None, str | None]:
+        address, queue, routing_type = origin
+        if address == self._token_queue:
+            return None, "it is a token of amqsidecar, not a message of an application"
+        names = (address, queue or address)
+        if "\0" in address or "\0" in names[1]:
+            return None, "the name of its origin holds a NUL, which ends a name on our side"
+        if any(_is_internal(name) for name in names):
+            return None, f"its origin {address} is the broker's own: a re-send would command it"
+        if any(
+            name in self._dead_letter_names or name.endswith(self._final_suffix) for name in names
+        ):
+            return None, ORIGIN_LOST
+        is_anycast = routing_type == ANYCAST
+        if routing_type is None:
+            is_anycast = self._guess_anycast(address, queue)
+        name = (
+            address
+            if queue is None or (is_anycast and queue == address)
+            else (f"{address}::{queue}")
+        )
+        kind = DestinationKind.QUEUE if is_anycast else DestinationKind.TOPIC
+        return Destination(kind, name), None
+
+    def _guess_anycast(self, address: str, queue: str | None) -> bool:
+        """Return whether a queue is anycast, for messages that carried no routing type."""
+        for row in self._management.queues(address=address):
+            if row.name == queue:
+                return row.is_anycast
+        types = self._management.routing_types(address)
+        if types is not None and len(types) == 1:
+            return "ANYCAST" in types
+        return queue is None or queue == address
+
+    # Routes
+
+    def problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost; None = it routes."""
+        return self._route(destination).problem
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery there does that is not allowed; None = nothing."""
+        return self._route(destination).resend_problem
+
+    def target(self, destination: Destination) -> str:
+        """Return the name to send to, as known from the last question; asks nothing."""
+        known = self._routes.get(destination)
+        return destination.name if known is None else known.target
+
+    def ask_ahead(self, destinations: Iterable[Destination]) -> None:
+        """Ask about many destinations at once, so that each is known for some seconds."""
+        now_s = self._clock.monotonic_s()
+        unknown = [
+            one
+            for one in destinations
+            if (r := self._routes.get(one)) is None or now_s >= r.until_s
+        ]
+        if len(unknown) > 1:
+            self._look(unknown)
+
+    def forget(self, destination: Destination) -> None:
+        """Ask the broker again next time."""
+        self._routes.pop(destination, None)
+
+    def binding_changed(self, address: str) -> None:
+        """Ask again about every destination of an address; its bindings are others now."""
+        if any(wildcard in address for wildcard in "*#"):
+            self._routes.clear()
+            self._routed.clear()
+        for destination in self._routed.pop(address, ()):
+            self._routes.pop(destination, None)
+
+    def _route(self, destination: Destination) -> _Route:
+        known = self._routes.get(destination)
+        if known is None or self._clock.monotonic_s() >= known.until_s:
+            self._look([destination])
+            known = self._routes[destination]
+        return known
+
+    def _look(self, destinations: Sequence[Destination]) -> None:
+        """Ask about these destinations in as few turns as possible."""
+        if len(self._routes) + len(destinations) > _ENTRIES_MAX:
+            self._routes.clear()
+            self._routed.clear()
+        management = AskedAhead(self._management)
+        if management.missing is not None and not self._is_missing_told:
+            self._is_missing_told = True
+            _log.warning(
+                "redeliveries go to the plain address, and whether a divert or another queue gets "
+                "them as well, or the broker drops them, is not known: %s",
+                management.missing,
+            )
+        addresses = {
+            one.address: None
+            for one in destinations
+            if not one.is_temporary and not _is_internal(one.address)
+        }
+        found = _ask_about(addresses, management) if management.missing is None else {}
+        until_s = self._clock.monotonic_s() + _KEEP_S
+        for one in destinations:
+            self._routes[one] = self._find_route(one, found, management)._replace(until_s=until_s)
+            self._routed.setdefault(one.address, set()).add(one)
+
+    def _find_route(
+        self,
+        destination: Destination,
+        found: Mapping[str, _Address],
+        management: ArtemisQuestions,
+    ) -> _Route:
+        name = destination.name
+        if destination.is_temporary:
+            return _Route(name, f"{destination} is temporary, its owner is gone")
+        if _is_internal(destination.address):
+            return _Route(
+                name, f"{destination} is the broker's own: a message there is a command to it"
+            )
+        address, separator, queue = name.partition("::")
+        if management.missing is not None:
+            if destination.is_queue and not separator:
+                return _Route(name)
+            return _Route(
+                name, f"whether {destination} exists can't be asked: {management.missing}"
+            )
+        told = found[address]
+        if not separator and destination.is_queue:
+            queue = _own_queue(address, told)
+        if queue:
+            name = f"{address}::{queue}"
+            reached, problem = self._named_queue(destination, name, told.queues, management)
+        else:
+            reached = [row for row in told.queues if row.is_anycast == destination.is_queue]
+            problem = _address_problem(destination, reached, told.settings, management)
+        effects = [
+            str(one)
+            for one in resend_effects(address, reached, told.diverts, told.settings)
+            if one.kind not in self._allowed
+        ]
+        return _Route(name, problem, "; ".join(effects) or None)
+
+    def _named_queue(
+        self,
+        destination: Destination,
+        qualified: str,
+        rows: Sequence[QueueRow],
+        management: ArtemisQuestions,
+    ) -> tuple[list[QueueRow], str | None]:
+        """Return the queue that a qualified name means, if any, and why it can't be used."""
+        address, _, queue = qualified.partition("::")
+        row = next((row for row in rows if row.name == queue), None)
+        if row is None:
+            elsewhere = management.queues(name=queue)
+            if not elsewhere:
+                return [], f"queue {queue} of address {address} does not exist any more"
+            row = elsewhere[0]
+            if not is_wildcard_match(row.address, address):
+                return [], f"queue {queue} is bound to address {row.address}, not to {address}"
+        if row.is_anycast != destination.is_queue:
+            word = "anycast" if row.is_anycast else "multicast"
+            problem = f"queue {queue} of address {address} is {word}, which {destination} is not"
+            return [row], problem
+        return [row], _queue_problem(row) or self._second_death_problem(
+            row.address, qualified, management
+        )
+
+    def _second_death_problem(
+        self, queue_address: str, qualified: str, management: ArtemisQuestions
+    ) -> str | None:
+        settings = management.settings([queue_address])[0]
+        if settings.get("autoCreateExpiryResources") and expires_by_itself(settings):
+            return (
+                f"a message sent to {qualified} gets an expiration from the address settings and "
+                f"would be dropped when it expires: switch auto-create-expiry-resources off for "
+                f"{queue_address}"
+            )
+        target = settings.get("deadLetterAddress") or ""
+        if not target or not settings.get("autoCreateDeadLetterResources"):
+            return None
+        wanted = _catching_filter(qualified)
+        if any(
+            not row.filter or _same_filter(row.filter, wanted)
+            for row in management.queues(address=target)
+        ):
+            return None
+        target_settings = management.settings([target])[0]
+        default_type = str(target_settings.get("defaultQueueRoutingType") or "MULTICAST")
+        refused = self._management.create_queue(
+            f"amqsidecar.dead.{qualified.replace('::', '.of.')}",
+            target,
+            is_anycast=default_type.upper() == "ANYCAST",
+            filter_text=wanted,
+        )
+        if refused is None:
+            return None
+        return (
+            f"a message sent to {qualified} would be destroyed when it fails again: bind a durable "
+            f"queue to {target} that has no filter or the filter {wanted} ({refused})"
+        )
+
+    # Dead-letter queues
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the queues bound to dead-letter and expiry addresses.
+
+        Raises:
+            DiscoveryRefused: this user may not ask.
+        """
+        if self._management.missing is not None:
+            raise DiscoveryRefused(self._management.missing)
+        dead: set[str] = set()
+        expired: set[str] = set()
+        all_settings = self._management.all_settings()
+        for settings in all_settings.values():
+            dead.add(settings.get("deadLetterAddress") or "")
+            expired.add(settings.get("expiryAddress") or "")
+        rows = self._management.queues()
+        found: list[IntakeQueue] = []
+        for row in rows:
+            is_final = row.name.endswith(self._final_suffix) or row.address.endswith(
+                self._final_suffix
+            )
+            is_ours = self._token_queue in (row.name, row.address)
+            # Why: what died in its dead-letter queue has lost its origin and may not be readable at
+            # all; the broker keeps it in this queue of its own (see `readable_selector`).
+            is_dead_twice = _same_filter(row.filter, _catching_filter(row.address))
+            if is_final or is_ours or is_dead_twice or not row.address:
+                continue
+            if row.address in dead | expired:
+                is_plain = row.is_anycast and row.name == row.address
+                name = row.name if is_plain else f"{row.address}::{row.name}"
+                destination = Destination(DestinationKind.QUEUE, name)
+                found.append(IntakeQueue(destination, expires=row.address not in dead))
+        self._dead_letter_names |= (dead | expired) - {""}
+        self._origins.clear()
+        self.watch.watch(self._dead_letter_names)
+        self.watch.looked({row.name: row.id for row in rows}, all_settings)
+        return tuple(sorted(found, key=lambda queue: queue.destination.name))
+
+    def _dead_letter_addresses(self, names: list[str]) -> list[str]:
+        return [
+            settings.get(key) or ""
+            for settings in self._management.settings(names)
+            for key in ("deadLetterAddress", "expiryAddress")
+        ]
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make the anycast queue of a final destination; return why it can't be used."""
+        name = destination.name
+        if not destination.is_queue or "::" in name:
+            return f"{destination} is no plain queue, which a final dead-letter queue has to be"
+        refused = self._management.create_queue(name, name, is_anycast=True)
+        self.forget(destination)
+        if refused is not None:
+            return f"queue {name} can't be made: {refused}"
+        return self.problem(destination)
+
+
+def _ask_about(addresses: Collection[str], management: AskedAhead) -> dict[str, _Address]:
+    """Ask for queues, settings, bindings and diverts of addresses, in three turns for all."""
+    management.ask_ahead([DIVERT_NAMES, *map(about_settings, addresses)])
+    management.ask_ahead([about_queues(address=name) for name in addresses])
+    rows = {name: management.queues(address=name) for name in addresses}
+    divert_names = _names(management, DIVERT_NAMES)
+    # Why not all: the broker logs a warning where there is no such address.
+    questions = {name: about_bindings(name) for name in addresses if rows[name] or divert_names}
+    types = [about_routing_types(name) for name in addresses if not rows[name]]
+    management.ask_ahead([*questions.values(), *types])
+    bindings = {name: _names(management, question) for name, question in questions.items()}
+    diverts = divert_names & {one for names in bindings.values() for one in names}
+    management.ask_ahead([question for name in diverts for question in about_divert(name)])
+    return {
+        name: _Address(
+            queues=rows[name],
+            settings=management.settings([name])[0],
+            others=bindings.get(name, frozenset()) - diverts - {row.name for row in rows[name]},
+            diverts=[
+                _read_divert(one, management) for one in bindings.get(name, ()) if one in diverts
+            ],
+        )
+        for name in addresses
+    }
+
+
+def _names(management: ArtemisQuestions, question: ManagementQuestion) -> frozenset[str]:
+    answer = management.ask(question)
+    return frozenset(map(str, answer.value)) if answer.is_ok else frozenset()
+
+
+def all_diverts(management: ArtemisQuestions) -> list[tuple[str, Divert]]:
+    """Return the diverts of the broker, each after its address, which may hold wildcards."""
+    known = AskedAhead(management)
+    known.ask_ahead([DIVERT_NAMES])
+    names = sorted(_names(known, DIVERT_NAMES))
+    addresses = [ManagementQuestion(f"divert.{name}", attribute="Address") for name in names]
+    known.ask_ahead([*addresses, *(one for name in names for one in about_divert(name))])
+    return [
+        (str(answer.value), _read_divert(name, known))
+        for name, answer in zip(names, known.ask_all(addresses), strict=True)
+        if answer.is_ok
+    ]
+
+
+def _read_divert(name: str, management: ArtemisQuestions) -> Divert:
+    # Why: one of which nothing can be read counts as one that copies every message.
+    exclusive, selector = management.ask_all(about_divert(name))
+    return Divert(
+        name,
+        is_exclusive=exclusive.is_ok and exclusive.value is True,
+        filter=str(selector.value or "") if selector.is_ok else "",
+    )
+
+
+def _own_queue(address: str, found: _Address) -> str:
+    """Return the queue that the name of an address stands for; "" = the address itself will do.
+
+    Why not always the queue: what is sent to a qualified name has it as its address, and needs a
+    queue of ours to be caught when it dies again (`_second_death_problem`).
+    """
+    anycast = [row.name for row in found.queues if row.is_anycast]
+    return address if address in anycast and len(anycast) + len(found.others) > 1 else ""
+
+
+def _address_problem(
+    destination: Destination,
+    fitting: Sequence[QueueRow],
+    settings: Mapping[str, Any],
+    management: ArtemisQuestions,
+) -> str | None:
+    if fitting:
+        problems = [_queue_problem(row) for row in fitting]
+        return None if None in problems else problems[0]
+    if not destination.is_queue:
+        return f"no multicast queue is bound to address {destination.name}"
+    types = management.routing_types(destination.name)
+    if types is not None and "ANYCAST" not in types:
+        return f"address {destination.name} is multicast and no anycast queue is bound to it"
+    if not settings.get("autoCreateQueues", True):
+        return f"queue {destination.name} does not exist and auto-create-queues is off"
+    if types is None and not settings.get("autoCreateAddresses", True):
+        return f"address {destination.name} does not exist and auto-create-addresses is off"
+    return None
+
+
+def _is_internal(address: str) -> bool:
+    # Why the end: an acceptor's prefix such as `jms.queue.` is cut off by the broker.
+    return address.endswith(_INTERNAL_ADDRESSES)
+
+
+def _catching_filter(qualified: str) -> str:
+    escaped = qualified.replace("'", "''")
+    return f"_AMQ_ORIG_ADDRESS = '{escaped}'"
+
+
+def _same_filter(one: str, other: str) -> bool:
+    return "".join(one.split()) == "".join(other.split())
+
+
+def expires_by_itself(settings: Mapping[str, Any]) -> bool:
+    """Tell whether the broker gives messages of an address with these settings an expiration."""
+    names = ("expiryDelay", "minExpiryDelay", "maxExpiryDelay")
+    return any(int(settings.get(name, -1)) >= 0 for name in names)
+
+
+def _queue_problem(row: QueueRow) -> str | None:
+    if not row.is_enabled:
+        return f"queue {row.name} is disabled: the broker drops what is sent to it"
+    # Why: the message was in this queue, so its filter fits, unless it asks for what we change.
+    if asks_for_changes(row.filter):
+        return f"the filter of queue {row.name} ({row.filter}) would not let a redelivery in"
+    return None
+
+
+def is_wildcard_match(pattern: str, address: str) -> bool:
+    """Return whether a queue's address with the default wildcards covers an address.
+
+    Source: Artemis, WildcardConfiguration; words by `.`, `*` one word, `#` any words.
+    """
+    words, asked = pattern.split("."), address.split(".")
+    if words[-1] == "#":
+        words = words[:-1]
+        if len(asked) < len(words):
+            return False
+        asked = asked[: len(words)]
+    return len(words) == len(asked) and all(
+        word in ("*", name) for word, name in zip(words, asked, strict=True)
+    )

@@ -1,0 +1,83 @@
+"""Messages that Artemis counts as handed out although nobody has them.
+
+Quirk (Artemis 2.44): when a STOMP connection dies while it has messages in hand, the first one of
+each subscription may be left between the queue and its consumers (why:
+`amqsidecar.brokers.stomp_artemis.token`). It is safe in the journal, and nobody gets it before the
+broker is restarted. No listing of the management shows it, so that it can't be read what a token
+says that is left there.
+"""
+
+import json
+from collections.abc import Sequence
+
+from amqsidecar.broker import LeftBehind
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.model.destination import Destination
+
+REASON = "stuck_in_broker"
+MEANING = (
+    "the broker counts them as handed out, and no consumer has them: a connection died in the "
+    "wrong moment, or whoever took them has gone and left its transaction open; if they stay, "
+    "start the broker anew, and they are handed out again"
+)
+
+MEANING_HALTED = (
+    "the broker counts the token of this instance as handed out, and no consumer has it: an open "
+    "transaction has it, or a sidecar of an older version died in the wrong moment; nothing is "
+    "taken or sent, and nothing is lost; if it stays, restart the broker, and the token comes back"
+)
+
+
+class StuckMessages:
+    """Compares what queues have handed out with what their consumers hold, look by look."""
+
+    def __init__(self, management: ArtemisQuestions) -> None:
+        self._management = management
+        self._before: dict[Destination, int] = {}
+
+    def look(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
+        """Return what was stuck at this look and the one before; call at intervals of seconds."""
+        if self._management.missing is not None:
+            return ()
+        now = {queue: _stuck(self._management, queue) for queue in queues}
+        lasting = {queue: min(count, self._before.get(queue, 0)) for queue, count in now.items()}
+        self._before = now
+        return tuple(
+            LeftBehind(queue, REASON, count, MEANING) for queue, count in lasting.items() if count
+        )
+
+
+class StuckToken:
+    """Finds a token that does not come although no other connection can get it."""
+
+    def __init__(self, management: ArtemisQuestions, token_queue: Destination) -> None:
+        self._management = management
+        self._queue = token_queue
+        self._before = 0
+
+    def look(self) -> tuple[LeftBehind, ...]:
+        """Return what was stuck at this look and the one before; call at intervals of seconds.
+
+        Call it only while this connection alone gets what the queue holds, and has no token.
+        """
+        if self._management.missing is not None:
+            return ()
+        before, self._before = self._before, self._management.durable_count(self._queue.name) or 0
+        stuck = min(before, self._before)
+        return (LeftBehind(self._queue, REASON, stuck, MEANING_HALTED),) if stuck else ()
+
+
+def _stuck(management: ArtemisQuestions, queue: Destination) -> int:
+    """Return how many messages of a queue are handed out, and in the hand of no consumer."""
+    resource = f"queue.{queue.name.rpartition('::')[2]}"
+    handed_out = management.ask(ManagementQuestion(resource, attribute="DeliveringCount"))
+    if not handed_out.is_ok or not handed_out.value:
+        return 0
+    listed = management.ask(ManagementQuestion(resource, "listConsumersAsJSON"))
+    if not listed.is_ok:
+        return 0
+    held = sum(
+        int(one.get("messagesInTransit", 0)) + int(one.get("messagesAcknowledgedAwaitingCommit", 0))
+        for one in json.loads(listed.value)
+    )
+    return max(0, int(handed_out.value) - held)

@@ -1,0 +1,112 @@
+"""What a doctor asks an Artemis, whatever wire carries it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amqsidecar.broker import SideEffect
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
+from amqsidecar.brokers.artemis.resend_effects import resend_effects
+from amqsidecar.brokers.artemis.routes import all_diverts, is_wildcard_match
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.model.destination import Destination
+
+EMPTIED = (
+    "it is empty now, and goes only where auto-delete-queues is on (artemis create writes false); "
+    "a user who may manage the broker has it removed at once"
+)
+
+
+class ArtemisAnswers:
+    """Trials that need no more than answers of the management."""
+
+    def __init__(self, management: ArtemisQuestions) -> None:
+        self._management = management
+
+    @property
+    def can_remove(self) -> bool:
+        """Whether queues can be removed."""
+        return self._management.missing is None
+
+    def destroyed(self, destination: Destination) -> str | None:
+        """Remove a queue with all that is in it; return the broker's words why it can't be."""
+        arguments = (destination.name, True, True)
+        answer = self._management.ask(ManagementQuestion("broker", "destroyQueue", arguments))
+        return None if answer.is_ok else str(answer.value)
+
+    def broker_ms(self) -> int | None:
+        """Return the broker's clock at a moment since we connected; None = it can't be asked."""
+        answer = self._management.ask(ManagementQuestion("broker", "listConnectionsAsJSON"))
+        entries = json.loads(answer.value) if answer.is_ok else []
+        # Why the latest: it is ours, or was made after ours.
+        return max((int(entry["creationTime"]) for entry in entries), default=None)
+
+    def connected_ms(self, client_id: str) -> int | None:
+        """Return the broker's clock when it took the connection of this client; None = not told."""
+        named = {"field": "CLIENT_ID", "operation": "EQUALS", "value": client_id}
+        found, times = self._management.ask_all(
+            [
+                ManagementQuestion("broker", "listConnections", (json.dumps(named), 1, 1)),
+                ManagementQuestion("broker", "listConnectionsAsJSON"),
+            ]
+        )
+        if not (found.is_ok and times.is_ok):
+            return None
+        ids = [entry["connectionID"] for entry in json.loads(found.value)["data"]]
+        entries = json.loads(times.value)
+        told = [int(one["creationTime"]) for one in entries if one["connectionID"] in ids]
+        return told[0] if told else None
+
+    def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Return the same: names are no wildcards here."""
+        return tuple(queues)
+
+    def is_purged(self, destination: Destination) -> bool:
+        """Tell whether the broker empties a queue when its last reader leaves; False = not known.
+
+        Such a queue must not be tried to read.
+        """
+        name = destination.name.rpartition("::")[2]
+        answer = self._management.ask(
+            ManagementQuestion(f"queue.{name}", attribute="PurgeOnNoConsumers")
+        )
+        return answer.is_ok and answer.value is True
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the names of all addresses; () = it can't be asked."""
+        return tuple(self._management.address_names())
+
+    def resend_effects(
+        self, settings_of: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Sequence[SideEffect]]:
+        """Return what else the broker does with redeliveries to the queues of each address.
+
+        Args:
+            settings_of: address to its merged settings.
+
+        Raises:
+            BrokerRefused: the user may not ask.
+        """
+        management = self._management
+        if management.missing is not None:
+            raise BrokerRefused(management.missing)
+        queues: dict[str, list[QueueRow]] = {}
+        for row in management.queues():
+            queues.setdefault(row.address, []).append(row)
+        diverts = all_diverts(management)
+        return {
+            name: [
+                *resend_effects(
+                    name,
+                    queues.get(name, ()),
+                    [divert for match, divert in diverts if is_wildcard_match(match, name)],
+                    settings,
+                )
+            ]
+            for name, settings in settings_of.items()
+        }
+
+    def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
+        """Return who may do what on an address, as `getRolesAsJSON` tells; () = not asked."""
+        answer = self._management.ask(ManagementQuestion("broker", "getRolesAsJSON", (address,)))
+        return tuple(json.loads(answer.value)) if answer.is_ok else ()

@@ -1,0 +1,104 @@
+"""Which token in the private queue counts on Classic, whatever wire carries it.
+
+Source: `broker.py` on the token; both wires read and remove one message at a time.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost
+from amqsidecar.model.destination import Destination
+
+PREFETCH = 10
+"""How many tokens a link is handed; there is one, but for crashes while the first was made."""
+
+HeldT = TypeVar("HeldT")
+
+
+class Connection(Protocol):
+    """What waits for tokens needs of a connection."""
+
+    def poll(self) -> None:
+        """Take in what has arrived."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrives, or the time is over."""
+        ...
+
+
+class Routes(Protocol):
+    """Hands what has arrived to those that asked for it."""
+
+    def route(self) -> None:
+        """Hand it over."""
+        ...
+
+
+class TokenChoice(ABC, Generic[HeldT]):
+    """Waits for tokens and knows the one in hand; `HeldT` is how the wire accepts it."""
+
+    def __init__(
+        self, destination: Destination, connection: Connection, routes: Routes, clock: Clock
+    ) -> None:
+        self._destination = destination
+        self._waits = connection
+        self._routes = routes
+        self._clock = clock
+        self._tokens: list[tuple[int, HeldT]] = []
+        self._is_only_one = False
+
+    @abstractmethod
+    def _count(self) -> int:
+        """Return how many tokens lie in the queue, handed out or not, up to `PREFETCH` + 1."""
+
+    @abstractmethod
+    def _remove(self, held: HeldT) -> None:
+        """Accept a token outside of any transaction."""
+
+    def take(self, timeout_s: float) -> tuple[int, HeldT] | None:
+        """Return the token once the broker hands it over; None = not in time.
+
+        Of several the highest counts. The others are removed one by one, so that the highest stays
+        if the process dies inside.
+
+        Raises:
+            LinkLost: another one came later, which nobody but us may send.
+        """
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        if not self._await(1, deadline_s):
+            return None
+        while not self._is_only_one:
+            waiting = self._count()
+            if not self._await(min(waiting, PREFETCH), deadline_s):
+                return None
+            self._tokens.sort(key=lambda token: token[0])
+            for _, held in self._tokens[:-1]:
+                self._remove(held)
+            del self._tokens[:-1]
+            self._is_only_one = waiting <= PREFETCH
+        if len(self._tokens) > 1:
+            # Why: which one is ours to take is settled when all of them are handed out anew.
+            numbers = ", ".join(str(number) for number, _ in self._tokens)
+            raise LinkLost(f"{self._destination} holds several tokens: {numbers}")
+        return self._tokens[-1]
+
+    def _await(self, count: int, deadline_s: float) -> bool:
+        while True:
+            self._waits.poll()
+            self._routes.route()
+            if len(self._tokens) >= count:
+                return True
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            self._waits.wait(left_s)
+
+    def exists(self) -> bool:
+        """Tell whether the queue holds a token, handed out or not."""
+        return bool(self._tokens) or self._count() > 0
+
+    def exchanged(self) -> None:
+        """Note that the token in hand is gone, because its transaction was committed."""
+        del self._tokens[0]

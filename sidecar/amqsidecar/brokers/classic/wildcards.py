@@ -1,0 +1,119 @@
+"""The intake of a Classic link: named queues, and all those that wildcards stand for."""
+
+from collections.abc import Callable, Sequence
+
+from amqsidecar.broker import REFUSED, LeftBehind
+from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
+from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
+from amqsidecar.model.destination import Destination
+
+ReadFrom = Callable[[Sequence[Destination], int], dict[Destination, str]]
+"""Makes these queues the intake, and returns those that can't be read with the broker's words."""
+
+
+class WildcardIntake:
+    """Keeps a link reading what names and wildcards stand for, as queues come and go."""
+
+    def __init__(
+        self,
+        queues: ClassicQueues,
+        known: Destination | None,
+        refusal: type[Exception],
+        *,
+        read_from: ReadFrom,
+        drop: Callable[[Destination], None],
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            queues: tells which there are.
+            known: a queue that exists; see `ClassicQueues.expand`.
+            refusal: what this wire raises where the broker does not let us listen.
+            read_from: reads.
+            drop: stops reading a queue that is gone, whatever is in hand of it.
+        """
+        self._queues = queues
+        self._known = known
+        self._refusal = refusal
+        self._read_from = read_from
+        self._drop = drop
+        self._wanted: tuple[Destination, ...] = ()
+        self._prefetch = 0
+        self._refused: dict[Destination, str] = {}
+        self._is_listed = False
+        self._has_changed = False
+
+    def attach(self, wanted: Sequence[Destination], prefetch: int) -> None:
+        """Read from these and no others; what a wildcard stands for may be refused quietly.
+
+        Raises:
+            QueueRefused: a named one can't be read, or a wildcard can't be expanded.
+        """
+        self._wanted = tuple(wanted)
+        self._prefetch = prefetch
+        self._refused = {}
+        self._read()
+        self._has_changed = False
+        refused = {
+            one.name: f"can't read {one}: {self._refused[one]}"
+            for one in self._wanted
+            if one in self._refused
+        }
+        if refused:
+            raise QueueRefused.all_of(refused)
+
+    def follow(self) -> None:
+        """Read what has come, and no more what has gone.
+
+        Raises:
+            QueueRefused: the broker does not tell of its queues any more.
+        """
+        if self._queues.has_changed:
+            self._has_changed = self._has_changed or self._is_listed
+            self._read()
+            self._queues.has_changed = False
+
+    def _read(self) -> None:
+        # Quirk (Classic): a consumer outlives its queue, and gets what comes into the next one of
+        # that name; what it has in hand of the old one would keep it from being removed.
+        for gone in self._queues.deleted.difference(self._wanted):
+            self._drop(gone)
+        self._queues.deleted.clear()
+        try:
+            expanded = self._queues.expand(self._wanted, self._known)
+        except QueueRefused:
+            raise
+        except (self._refusal, BrokerRefused) as cause:
+            wildcard = next(one for one in self._wanted if is_wildcard(one.name))
+            words = f"can't find the queues of {wildcard}: {cause}; {MENDS_ADVISORIES}"
+            raise QueueRefused(wildcard.name, words) from cause
+        readable = [one for one in expanded if one not in self._refused]
+        refused = self._read_from(readable, self._prefetch)
+        self._has_changed = self._has_changed or bool(refused)
+        self._refused |= refused
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return the queues that can't be read."""
+        return tuple(
+            LeftBehind(destination, REFUSED, 0, words, at_least=True)
+            for destination, words in self._refused.items()
+        )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all queues but ours; a change is told from now on.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell them.
+            LinkLost: the connection is gone.
+        """
+        self._is_listed = True
+        try:
+            return self._queues.list_names(self._known)
+        except (self._refusal, BrokerRefused) as cause:
+            words = f"can't find out which queues exist: {cause}; {MENDS_ADVISORIES}"
+            raise DiscoveryRefused(words) from cause
+
+    def has_changed(self) -> bool:
+        """Return whether a look may find others than the last one; wildcards need none."""
+        changed, self._has_changed = self._has_changed, False
+        return changed

@@ -1,0 +1,1 @@
+"""What every connection shares: sockets, addresses, limits."""

@@ -1,0 +1,1 @@
+"""The OpenWire link to ActiveMQ Classic."""

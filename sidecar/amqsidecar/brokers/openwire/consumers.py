@@ -1,0 +1,394 @@
+"""The consumers of one OpenWire connection: what they are handed, hold, and give back."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+from amqsidecar.broker import Delivery
+from amqsidecar.brokers.connection.message_sizes import MessageSizes
+from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
+from amqsidecar.clock import Clock
+from amqsidecar.errors import CommitRefused, LinkLost
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.openwire_dead_letter import read_dead_letter
+from amqsidecar.model.destination import Destination
+
+_BROWSE_TIMEOUT_S = 10.0
+_BROWSE_BYTES_MAX = 64 * 1024 * 1024
+# Bound: bytes that the broker may have handed us ahead, as far as their mean size can tell.
+_HELD_BYTES_MAX = 64 * 1024 * 1024
+
+MessageTaker = Callable[["OpenWireConsumer", bytes, bytes | None], None]
+"""Takes what a consumer was handed: nested destination and message; None = end of a browser."""
+
+
+class OpenWireConsumer:
+    """One consumer of ours.
+
+    Attributes:
+        take: who gets what it is handed; None = it is an intake queue.
+        place: how many messages it was handed.
+        in_hand: deliveries that were returned and not accepted.
+        is_leaving: it is removed once nothing of it is in hand.
+    """
+
+    __slots__ = (
+        "destination",
+        "field",
+        "in_hand",
+        "is_leaving",
+        "nested_id",
+        "place",
+        "prefetch",
+        "take",
+        "value",
+    )
+
+    def __init__(
+        self,
+        value: int,
+        nested_id: bytes,
+        destination: Destination,
+        prefetch: int,
+        take: MessageTaker | None,
+    ) -> None:
+        self.value = value
+        self.nested_id = nested_id
+        self.destination = destination
+        self.field = codec.destination_field(destination)
+        self.prefetch = prefetch
+        self.take = take
+        self.place = 0
+        self.in_hand = 0
+        self.is_leaving = False
+
+
+class MessageHandle:
+    """A message's place among those that its consumer was handed."""
+
+    __slots__ = ("consumer", "field", "message_id", "place")
+
+    def __init__(
+        self, consumer: OpenWireConsumer, field: bytes, message_id: bytes | None, place: int
+    ) -> None:
+        self.consumer = consumer
+        self.field = field
+        self.message_id = message_id
+        self.place = place
+
+
+def ack_fields(transaction: bytes, first: MessageHandle, last: MessageHandle) -> bytes:
+    """Return the fields of an ack of all that one consumer was handed from first to last."""
+    return codec.message_ack(
+        last.field,
+        transaction,
+        last.consumer.nested_id,
+        first.message_id or codec.NULL,
+        last.message_id or codec.NULL,
+        last.place - first.place + 1,
+    )
+
+
+def runs(handles: Iterable[MessageHandle]) -> list[tuple[MessageHandle, MessageHandle]]:
+    """Return first and last of each run that a consumer was handed without a gap.
+
+    Within a run nothing is in hand that is not among the handles, so one ranged ack does for it.
+    """
+    by_consumer: dict[int, list[MessageHandle]] = {}
+    for handle in handles:
+        by_consumer.setdefault(handle.consumer.value, []).append(handle)
+    found = []
+    for own in by_consumer.values():
+        own.sort(key=lambda handle: handle.place)
+        first = last = own[0]
+        for handle in own[1:]:
+            if handle.place != last.place + 1 or handle.field != last.field:
+                found.append((first, last))
+                first = handle
+            last = handle
+        found.append((first, last))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _source(field: bytes) -> Destination:
+    source = codec.read_destination(field)
+    if source is None:
+        raise LinkLost("the broker handed out a message without telling its queue")
+    return source
+
+
+class OpenWireConsumers:
+    """All consumers of a connection."""
+
+    def __init__(self, connection: OpenWireConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._count = 0
+        self._by_value: dict[int, OpenWireConsumer] = {}
+        self._sizes = MessageSizes(_HELD_BYTES_MAX)
+        self._prefetch_max = 1
+        self._arrived: deque[tuple[OpenWireConsumer, bytes, bytes, int]] = deque()
+
+    def add(
+        self,
+        destination: Destination,
+        prefetch: int,
+        *,
+        take: MessageTaker | None = None,
+        browser: bool = False,
+        exclusive: bool = False,
+        asynchronous: bool = True,
+    ) -> OpenWireConsumer:
+        """Begin to consume.
+
+        Args:
+            destination: a queue or topic.
+            prefetch: messages that the broker hands over ahead of their acks.
+            take: who gets them; None = `receive` returns them.
+            browser: take nothing from the queue, only look.
+            exclusive: as long as this consumer is there, no other gets anything from the queue.
+            asynchronous: False = what is there already arrives before this returns (topics).
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        self._count += 1
+        nested_id = codec.consumer_id(self._connection.connection, 1, self._count)
+        consumer = OpenWireConsumer(self._count, nested_id, destination, prefetch, take)
+        self._by_value[consumer.value] = consumer
+        info = codec.consumer_info(
+            nested_id,
+            consumer.field,
+            prefetch=prefetch,
+            browser=browser,
+            exclusive=exclusive,
+            asynchronous=asynchronous,
+        )
+        try:
+            self._connection.call(codec.CONSUMER_INFO, info)
+        except CommandRefused:
+            del self._by_value[consumer.value]
+            raise
+        return consumer
+
+    def remove(self, consumer: OpenWireConsumer) -> None:
+        """End a consumer; what it was handed goes back to the queue, uncounted."""
+        self._by_value.pop(consumer.value, None)
+        with suppress(CommandRefused):
+            self._connection.call(codec.REMOVE_INFO, codec.remove_info(consumer.nested_id))
+
+    def read_from(
+        self, destinations: Iterable[Destination], prefetch: int
+    ) -> dict[Destination, str]:
+        """Make these queues the intake, with so many deliveries ahead over all of them.
+
+        They are fewer where messages are large, and until it is known how large they are.
+
+        Returns:
+            Those that can't be read, with the broker's words; the others are read.
+        """
+        wanted = dict.fromkeys(destinations)
+        present = {}
+        for consumer in self._intake():
+            if consumer.destination not in wanted:
+                self._leave(consumer)
+            elif not consumer.is_leaving:
+                present[consumer.destination] = consumer
+        self._prefetch_max = prefetch
+        share = self._share(len(wanted))
+        refused = {}
+        for destination in wanted:
+            known = present.get(destination)
+            try:
+                if known is None:
+                    self.add(destination, share)
+                else:
+                    self._change(known, share)
+            except CommandRefused as cause:
+                refused[destination] = str(cause)
+        return refused
+
+    def _share(self, consumer_count: int) -> int:
+        """Return how many deliveries ahead each of so many consumers has."""
+        ahead = self._sizes.ahead(self._prefetch_max)
+        return max(1, ahead // max(1, consumer_count))
+
+    def _change(self, consumer: OpenWireConsumer, share: int) -> None:
+        if consumer.prefetch != share:
+            change = codec.consumer_control(consumer.nested_id, consumer.field, share)
+            # Why no answer: Classic refuses it to nobody, and one would come behind large messages.
+            self._connection.send(codec.CONSUMER_CONTROL, change)
+            consumer.prefetch = share
+
+    def drop(self, destination: Destination) -> None:
+        """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
+        for consumer in self._intake():
+            if consumer.destination == destination:
+                consumer.is_leaving = True
+                self.remove(consumer)
+
+    @property
+    def read(self) -> tuple[Destination, ...]:
+        """The queues that are read."""
+        return tuple(one.destination for one in self._intake() if not one.is_leaving)
+
+    def _intake(self) -> list[OpenWireConsumer]:
+        return [one for one in self._by_value.values() if one.take is None]
+
+    def _leave(self, consumer: OpenWireConsumer) -> None:
+        """Remove a consumer, at once or when nothing of it is in hand any more."""
+        consumer.is_leaving = True
+        if not consumer.in_hand:
+            self.remove(consumer)
+
+    def route(self) -> None:
+        """Give each message that has arrived to its consumer."""
+        dispatches = self._connection.dispatches
+        by_value = self._by_value
+        while dispatches:
+            value, field, message = dispatches.popleft()
+            consumer = by_value.get(value)
+            if consumer is None:
+                continue
+            if consumer.take is not None:
+                consumer.take(consumer, field, message)
+            elif message is not None:
+                place = consumer.place = consumer.place + 1
+                self._arrived.append((consumer, field, message, place))
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` has something to return."""
+        return bool(self._arrived)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what was routed to the intake and not returned before, in order."""
+        deliveries: list[Delivery] = []
+        arrived = self._arrived
+        now_ms = self._clock.now_ms()
+        while arrived and len(deliveries) < limit:
+            consumer, field, message, place = arrived.popleft()
+            if consumer.is_leaving:
+                continue
+            source = _source(field)
+            provenance, message_id = read_dead_letter(message, source, now_ms)
+            handle = MessageHandle(consumer, field, message_id, place)
+            consumer.in_hand += 1
+            self._sizes.note(len(message))
+            deliveries.append(Delivery(handle, source, message, provenance))
+        if deliveries:
+            self._adapt()
+        return deliveries
+
+    def _adapt(self) -> None:
+        """Let the broker hand over more, or less, as the sizes tell."""
+        read = [one for one in self._intake() if not one.is_leaving]
+        share = self._share(len(read))
+        for consumer in read:
+            self._change(consumer, share)
+
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[MessageHandle]:
+        """Return the handles of deliveries that can be accepted.
+
+        Raises:
+            CommitRefused: one can't.
+            LinkLost: one is not in hand any more, because its queue was deleted.
+        """
+        handles = []
+        for delivery in deliveries:
+            handle = delivery.handle
+            if not isinstance(handle, MessageHandle) or handle.consumer.value not in self._by_value:
+                raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
+            if handle.message_id is None:
+                raise CommitRefused("a delivery has no readable message id, so no ack can name it")
+            handles.append(handle)
+        return handles
+
+    def settled(self, handles: Sequence[MessageHandle]) -> None:
+        """Note that a committed transaction has accepted these."""
+        for handle in handles:
+            handle.consumer.in_hand -= 1
+        for consumer in {handle.consumer for handle in handles}:
+            if consumer.is_leaving:
+                self._leave(consumer)
+
+    def count(self, destination: Destination, at_most: int) -> int:
+        """Return how many messages a queue holds, handed out ones included, up to so many.
+
+        Raises:
+            As `browse`.
+        """
+        return len(self.browse(destination, at_most, is_counting=True))
+
+    def browse(
+        self, destination: Destination, at_most: int, *, is_counting: bool = False
+    ) -> list[bytes]:
+        """Return the messages of a queue, handed out ones included, at most so many.
+
+        It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+
+        Args:
+            destination: the queue.
+            at_most: messages.
+            is_counting: all messages are b"", so that no bytes end it.
+
+        Raises:
+            Refused: the broker does not allow it.
+            LinkLost: the browser did not come to an end.
+        """
+        return [message for _, message in self.look(destination, at_most, is_counting=is_counting)]
+
+    def look(
+        self, destination: Destination, at_most: int, *, is_counting: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """Return what `browse` returns, each message with the field of the queue that it lies in.
+
+        Args:
+            destination: a queue or a wildcard.
+            at_most: messages.
+            is_counting: as with `browse`.
+
+        Raises:
+            As `browse`.
+        """
+        found: list[tuple[bytes, bytes | None]] = []
+        held_bytes = 0
+
+        def take(_consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
+            nonlocal held_bytes
+            if is_counting and message is not None:
+                message = b""
+            if held_bytes <= _BROWSE_BYTES_MAX:
+                found.append((field, message))
+                held_bytes += len(message or b"")
+
+        browser = self.add(destination, at_most, browser=True, take=take)
+        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
+        while True:
+            self.route()
+            is_full = len(found) >= at_most or held_bytes > _BROWSE_BYTES_MAX
+            if is_full or (found and found[-1][1] is None):
+                break
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise LinkLost(f"browsing {destination} did not come to an end")
+            self._connection.wait(left_s)
+        self._remove_browser(browser)
+        return [(field, message) for field, message in found[:at_most] if message is not None]
+
+    def _remove_browser(self, browser: OpenWireConsumer) -> None:
+        """Remove a browser, and drop what the broker had on its way to it."""
+        self._by_value.pop(browser.value, None)
+        remove = codec.remove_info(browser.nested_id)
+        number = self._connection.ask(codec.REMOVE_INFO, remove)
+        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
+        while not self._connection.is_answered(number):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            self._connection.wait(left_s)
+            # Why: left where it came in, a long queue of large messages would fill our memory.
+            self.route()
+        self._connection.answers([number])

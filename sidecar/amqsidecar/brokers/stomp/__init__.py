@@ -1,0 +1,1 @@
+"""What STOMP links to both brokers share."""

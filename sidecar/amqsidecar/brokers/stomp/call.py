@@ -1,0 +1,26 @@
+"""Sends one frame to Artemis and waits for its answer."""
+
+from collections.abc import Iterable
+
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.errors import LinkLost
+from amqsidecar.formats.stomp_frame import Header
+
+
+def call(
+    connection: StompConnection, command: str, headers: Iterable[Header], body: bytes = b""
+) -> None:
+    """Send a frame and wait for its receipt; nothing else of the connection is under way.
+
+    Quirk (Artemis): an ERROR about a missing permission does not say which frame it answers.
+
+    Raises:
+        Refused: the broker answers with an ERROR; the connection is of no use any more.
+        LinkLost: no answer.
+    """
+    try:
+        connection.call(command, headers, body)
+    except LinkLost as lost:
+        if not connection.errors:
+            raise
+        raise FrameRefused(connection.errors[-1]) from lost

@@ -1,0 +1,95 @@
+"""What a predecessor over STOMP on Artemis has accepted, and could not say so any more.
+
+The token names it by the broker's numbers. It is acknowledged when it comes again, and a later
+token goes on naming it until it came, or is known to lie in its queue no more.
+"""
+
+from collections.abc import Collection, Sequence
+
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.brokers.artemis.token import Accepted
+from amqsidecar.brokers.stomp.connection import StompConnection
+from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
+from amqsidecar.brokers.stomp_artemis.subscriptions import StompDelivery
+
+_CARRIED_MAX = 4000
+
+
+class Suspects:
+    """The names of what is to be acknowledged and not returned, by queue."""
+
+    def __init__(self, connection: StompConnection, management: ArtemisQuestions) -> None:
+        self._connection = connection
+        self._management = management
+        self._numbers: dict[str, set[int]] = {}
+        self._silenced: list[tuple[str, int]] = []
+
+    def replace(self, accepted: Accepted) -> None:
+        """Take what a token names."""
+        self._numbers = {name: set(numbers) for name, numbers in accepted.items()}
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether none may still come."""
+        return not any(self._numbers.values())
+
+    def silences(self, name: str, number: int, ack: bytes) -> bool:
+        """Acknowledge a message of a queue if it is one of these, and tell whether it is."""
+        if number not in self._numbers.get(name, ()):
+            return False
+        self._connection.send("ACK", [(b"id", ack)])
+        self._silenced.append((name, number))
+        return True
+
+    def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
+        """Return what the next token names: these, and what may still come of earlier cycles.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self._silenced:
+            # Why a question: once it is answered, the broker has done what was sent before.
+            self._connection.answers([self._connection.ask("BEGIN", [(b"transaction", b"sync")])])
+            self._connection.send("ABORT", [(b"transaction", b"sync")])
+            for name, number in self._silenced:
+                self._numbers.get(name, set()).discard(number)
+            self._silenced.clear()
+        accepted: dict[str, set[int]] = {}
+        room = _CARRIED_MAX
+        for name, numbers in self._numbers.items():
+            newest = sorted(numbers)[-room:] if room else []
+            accepted[name] = set(newest)
+            room -= len(newest)
+        for one in held:
+            accepted.setdefault(one.reading.name, set()).add(one.arrived.number)
+        return {name: frozenset(numbers) for name, numbers in accepted.items() if numbers}
+
+    def clear(
+        self, name: str, held: Sequence[StompDelivery], made_by_others: int, listed: Collection[int]
+    ) -> None:
+        """Forget those of a queue once all else of it is in our hand.
+
+        Args:
+            name: of the queue.
+            held: what is here of it.
+            made_by_others: how many of its messages STOMP did not make when `listed` was asked.
+            listed: the numbers of these, but for what is left behind.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        numbers = self._numbers.get(name)
+        if not numbers:
+            return
+        known = sum(one.listed is None for one in held) + made_by_others
+        resource = f"queue.{name.rpartition('::')[2]}"
+        # Why both, and at once: if one of the others is gone meanwhile, a suspect fills its place.
+        total, others = self._management.ask_all(
+            [
+                ManagementQuestion(resource, attribute="MessageCount"),
+                ManagementQuestion(resource, "countMessages", (MADE_BY_OTHERS,)),
+            ]
+        )
+        is_told = total.is_ok and others.is_ok
+        if is_told and (int(total.value), int(others.value)) == (known, made_by_others):
+            numbers.intersection_update(listed)

@@ -1,0 +1,293 @@
+"""Dead letters in hand over STOMP on Artemis: which queues, what arrives, what is accepted.
+
+- Never NACK: it is an ACK here. What is not accepted stays in hand until its subscription ends
+  (`stomp_artemis_readings`).
+- Of a connection that is lost only the first message in hand of each subscription is counted.
+- The broker bounds what it hands over by bytes (`consumer-window-size`), not by number; what comes
+  beyond the prefetch is kept here and not returned.
+- A queue that is read for the first time is tried on a connection of its own: whom the broker
+  refuses, it disconnects.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+from amqsidecar.broker import PROPERTY_ORIGINAL_MESSAGE_ID, Delivery, IntakeQueue, LeftBehind, Loss
+from amqsidecar.brokers.artemis.management import ArtemisQuestions
+from amqsidecar.brokers.artemis.token import Accepted
+from amqsidecar.brokers.stomp.call import call
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
+from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
+from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage
+from amqsidecar.brokers.stomp_artemis.subscriptions import Reading, Readings, StompDelivery
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost, QueueRefused
+from amqsidecar.formats.amqp_artemis_message import OriginReader
+from amqsidecar.formats.stomp_artemis_message import (
+    Arrived,
+    has_odd_names,
+    is_marked_by_others,
+    read_frame,
+    read_provenance,
+)
+from amqsidecar.model.provenance import Provenance
+
+# Bound: a selector names no more; what comes beyond stays in hand.
+_EXCLUDED_MAX = 100
+_NATIVE_ID = b"NATIVE_MESSAGE_ID"
+_ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
+
+
+class StompArtemisIntake:
+    """All dead-letter queues of one connection."""
+
+    def __init__(
+        self,
+        connection: StompConnection,
+        connect: Callable[[], StompConnection],
+        management: ArtemisQuestions,
+        clock: Clock,
+        allowed: Collection[Loss],
+    ) -> None:
+        self._connection = connection
+        self._connect = connect
+        self._allowed = allowed
+        self._prefetch = 0
+        self._readings = Readings(connection, management)
+        self._suspects = Suspects(connection, management)
+        self._fetcher = StompCoreFetcher(self._readings, self._suspects, management, clock, allowed)
+        # Why those of ended ones too: what was under way when a subscription ended comes late. The
+        # broker has it back then, and `_sort` drops it.
+        connection.is_ours = self._readings.is_ours
+
+    # Which queues
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these.
+
+        Raises:
+            QueueRefused: one can't be read; it is named.
+            LinkLost: the connection is gone.
+        """
+        self._connection.poll()
+        known = {one.queue for one in self._readings.attached}
+        self._prefetch = prefetch
+        self._readings.share = max(1, prefetch // max(1, len(queues)))
+        for queue in queues:
+            if queue not in known:
+                self._try(queue)
+        for reading in self._readings.attached:
+            if reading.queue not in queues:
+                self._readings.detach(reading)
+        for queue in queues:
+            if queue not in known:
+                self._readings.attach(queue)
+        self._connection.flush()
+
+    def _try(self, queue: IntakeQueue) -> None:
+        trial = self._connect()
+        try:
+            call(trial, "SUBSCRIBE", self._readings.headers(queue, "trial", "1 = 0"))
+            trial.send("UNSUBSCRIBE", [(b"id", b"trial")])
+            trial.disconnect(2.0)
+        except (FrameRefused, LinkLost) as refused:
+            # Why: the ERROR that refuses a subscription does not always name its receipt.
+            if isinstance(refused, LinkLost) and not trial.errors:
+                raise
+            words = error_text(trial.errors[-1]) if trial.errors else str(refused)
+            name = queue.destination.name
+            raise QueueRefused(name, f"queue {name} can't be read: {words}") from refused
+        finally:
+            trial.close()
+
+    # What arrives
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` would return something."""
+        self._sort()
+        return bool(self._readings.buffer) and len(self._readings.returned) < self._prefetch
+
+    def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order; never blocks.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._connection.poll()
+        self._sort()
+        self._connection.flush()
+        deliveries: list[Delivery] = []
+        buffer, returned = self._readings.buffer, self._readings.returned
+        room = min(limit, self._prefetch - len(returned))
+        while buffer and len(deliveries) < room:
+            in_hand = buffer.popleft()
+            returned.add(in_hand)
+            in_hand.reading.in_hand += 1
+            queue = in_hand.reading.queue
+            arrived = in_hand.arrived
+            provenance = _read(arrived, queue, read_origin)
+            if provenance.redelivery_id is None and in_hand.listed is None:
+                unnamed = _without_id(arrived)
+                if unnamed is not arrived:
+                    arrived, provenance = unnamed, _read(unnamed, queue, read_origin)
+            deliveries.append(Delivery(in_hand, queue.destination, arrived.message, provenance))
+        return deliveries
+
+    def _sort(self) -> None:
+        connection = self._connection
+        if connection.errors:
+            words = error_text(connection.errors.popleft())
+            connection.close()
+            raise LinkLost(f"the broker ended the connection of the dead letters: {words}")
+        while connection.messages:
+            frame = connection.messages.popleft()
+            reading = self._readings.find(frame.text(b"subscription"))
+            if reading is None:
+                continue
+            arrived = read_frame(frame)
+            listed = reading.wanted.get(arrived.number)
+            if listed is not None:
+                reading.looks = 0
+            if self._suspects.silences(reading.name, arrived.number, arrived.ack):
+                # A cycle before a crash has accepted it, and could not say so any more.
+                reading.wanted.pop(arrived.number, None)
+            elif self._may_be_returned(reading, arrived, listed):
+                named = arrived if listed is None else _named(arrived, listed)
+                self._readings.buffer.append(StompDelivery(named, reading, listed))
+
+    def _may_be_returned(
+        self, reading: Reading, arrived: Arrived, listed: ListedMessage | None
+    ) -> bool:
+        """Tell whether a message is whole; else it waits until its subscription ends."""
+        if listed is not None:
+            if self._is_whole(arrived):
+                return True
+            del reading.wanted[arrived.number]
+            self._fetcher.leave(reading, listed._replace(loss=Loss.BODY_TYPE.value))
+            reading.has_strays = True
+        elif is_marked_by_others(arrived.headers):
+            # It has the original of one that is wanted; the next look tells what it is.
+            reading.has_strays = True
+        elif all(name != _NATIVE_ID for name, _ in arrived.headers):
+            return True
+        else:
+            _exclude(reading, arrived)
+        return False
+
+    def _is_whole(self, arrived: Arrived) -> bool:
+        return not has_odd_names(arrived.headers) and (
+            arrived.is_bytes
+            or (bool(arrived.body) and b"\0" not in arrived.body)
+            or (not arrived.body and Loss.BODY_TYPE in self._allowed)
+        )
+
+    # What is accepted
+
+    def in_hand(self, deliveries: Sequence[Delivery]) -> list[StompDelivery]:
+        """Return what is in hand of these.
+
+        Raises:
+            LinkLost: one is not.
+        """
+        held = [one.handle for one in deliveries if isinstance(one.handle, StompDelivery)]
+        if len(held) < len(deliveries) or not self._readings.returned.issuperset(held):
+            raise LinkLost("a delivery is not in hand any more")
+        return held
+
+    def accept(self, held: Sequence[StompDelivery]) -> None:
+        """Acknowledge these; durable when this returns.
+
+        If the process dies inside, the broker has lost none, some or all of them; the token of the
+        cycle names them all.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._acknowledge([one.arrived.ack for one in held])
+        self._readings.accepted(held)
+        if any(one.listed is not None and not one.reading.wanted for one in held):
+            self._fetcher.look_soon()
+        self._connection.flush()
+
+    def _acknowledge(self, acks: Sequence[bytes]) -> None:
+        if not acks:
+            return
+        for ack in acks[:-1]:
+            self._connection.send("ACK", [(b"id", ack)])
+        try:
+            self._connection.call("ACK", [(b"id", acks[-1])])
+        except FrameRefused as refused:
+            raise LinkLost(f"the broker lets us accept no dead letter: {refused}") from refused
+        self._sort()
+
+    def suspect(self, accepted: Accepted) -> None:
+        """Acknowledge these, which a predecessor accepted, when they come."""
+        self._suspects.replace(accepted)
+
+    def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
+        """Return what the next token names: these, and what may still come of earlier cycles."""
+        return self._suspects.accepted_with(held)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that a predecessor accepted may still come."""
+        return self._suspects.are_settled
+
+    # What STOMP did not make
+
+    def look(self) -> None:
+        """Let what others made and is whole come; asks the broker now and then only.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._fetcher.look()
+        self._connection.flush()
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is not taken of the attached queues, and why."""
+        return self._fetcher.left_behind()
+
+    def close(self) -> None:
+        """Give all in hand back and disconnect; never raises."""
+        try:
+            self._readings.close()
+            self._connection.disconnect(2.0)
+        except LinkLost:
+            self._connection.close()
+
+
+def _named(arrived: Arrived, listed: ListedMessage) -> Arrived:
+    """Add the JMSMessageID, which only the management shows."""
+    if not listed.message_id:
+        return arrived
+    arrived = _without_id(arrived)
+    headers = [*arrived.headers, (_ORIGINAL_ID, listed.message_id.encode())]
+    return arrived._replace(headers=headers)
+
+
+def _without_id(arrived: Arrived) -> Arrived:
+    """Remove the JMSMessageID of the message from which an application copied this one."""
+    headers = [header for header in arrived.headers if header[0] != _ORIGINAL_ID]
+    return arrived if len(headers) == len(arrived.headers) else arrived._replace(headers=headers)
+
+
+def _read(arrived: Arrived, queue: IntakeQueue, read_origin: OriginReader) -> Provenance:
+    return read_provenance(
+        arrived.headers,
+        arrived.number,
+        queue.destination,
+        expires=queue.expires,
+        read_origin=read_origin,
+    )
+
+
+def _exclude(reading: Reading, arrived: Arrived) -> None:
+    """Let the next subscription leave out what an AMQP client made, with a forged property."""
+    original = dict(arrived.headers).get(ORIGINAL.encode(), b"")
+    if original.isdigit() and len(reading.excluded) < _EXCLUDED_MAX:
+        reading.excluded.append(int(original))
+        reading.has_strays = True
+    else:
+        reading.kept += 1

@@ -1,0 +1,181 @@
+"""Asks Artemis about itself over STOMP; the questions are those of `artemis_management`.
+
+It has a connection of its own, since the broker ends the connection of whom it refuses. The
+answers come to a multicast subscription that is not durable: its queue goes with the connection.
+
+Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+from amqsidecar.brokers.artemis.management import (
+    ADDRESS,
+    ArtemisQuestions,
+    ManagementAnswer,
+    ManagementQuestion,
+)
+from amqsidecar.brokers.stomp.call import call
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.formats.stomp_frame import Frame, Header
+
+REPLY_PREFIX = "amqsidecar.replies."
+_SUBSCRIPTION = b"replies"
+_TIMEOUT_S = 15.0
+_IN_FLIGHT_MAX = 50
+
+
+class StompManagement(ArtemisQuestions):
+    """Questions and answers over one STOMP connection.
+
+    Attributes:
+        run: no other connection has the same.
+    """
+
+    def __init__(self, connect: Callable[[], StompConnection], clock: Clock, instance: str) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._mark = self.run = uuid4().hex
+        self._prefix = f"{REPLY_PREFIX}{instance}."
+        # Why a new one: the broker deletes that of a predecessor when it gets to it.
+        self._reply_to = f"{self._prefix}{self._mark}".encode()
+        self._number = 0
+        self._connection: StompConnection | None = None
+        self.missing = "the link is not open"
+
+    def prepare(self) -> None:
+        """Connect, and find out whether we may ask.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials.
+        """
+        connection = self._connection = self._connect()
+        self.missing = None
+        try:
+            call(
+                connection,
+                "SUBSCRIBE",
+                [
+                    (b"destination", self._reply_to),
+                    (b"subscription-type", b"MULTICAST"),
+                    (b"id", _SUBSCRIPTION),
+                    (b"ack", b"auto"),
+                ],
+            )
+            answer = self.ask(ManagementQuestion("broker", attribute="Version"))
+            refusal = None if answer.is_ok else str(answer.value)
+        except FrameRefused as refused:
+            refusal = str(refused)
+        if refusal is not None:
+            self.missing = (
+                f"the user may not manage the broker over STOMP ({refusal}); grant it send, "
+                f"manage and createAddress on {ADDRESS}, and createAddress, createNonDurableQueue, "
+                f"deleteNonDurableQueue, consume and send on {REPLY_PREFIX}#"
+            )
+            connection.close()
+            return
+        # Why: where addresses are not deleted automatically, those of crashed links are left.
+        for name in self.address_names():
+            if name.startswith(self._prefix) and name.encode() != self._reply_to:
+                self.ask(ManagementQuestion("broker", "deleteAddress", (name,)))
+
+    def keep_alive(self) -> None:
+        """Answer the broker's heart-beats.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self.missing is None and self._connection is not None:
+            self._connection.poll()
+
+    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        """Ask several things at once; the answers are in the order of the questions.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if self.missing is not None or self._connection is None:
+            return [ManagementAnswer(self.missing, is_ok=False)] * len(questions)
+        answers: list[ManagementAnswer] = []
+        for start in range(0, len(questions), _IN_FLIGHT_MAX):
+            answers += self._ask_some(self._connection, questions[start : start + _IN_FLIGHT_MAX])
+        return answers
+
+    def _ask_some(
+        self, connection: StompConnection, questions: Sequence[ManagementQuestion]
+    ) -> list[ManagementAnswer]:
+        first = self._number
+        self._number += len(questions)
+        found: dict[int, ManagementAnswer] = {}
+        for at, question in enumerate(questions):
+            connection.send("SEND", self._headers(question, first + at), _body(question))
+        deadline_s = self._clock.monotonic_s() + _TIMEOUT_S
+        while len(found) < len(questions):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            try:
+                connection.wait(left_s)
+            except LinkLost:
+                if not connection.errors:
+                    raise
+            if connection.errors:
+                # Why: the broker refuses what it does not allow by ending the connection.
+                words = error_text(connection.errors.popleft())
+                self.missing = f"the broker refused a question over STOMP: {words}"
+                connection.close()
+                return [ManagementAnswer(words, is_ok=False)] * len(questions)
+            while connection.messages:
+                self._read(connection.messages.popleft(), first, found)
+        nothing = ManagementAnswer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
+        return [found.get(at, nothing) for at in range(len(questions))]
+
+    def _headers(self, question: ManagementQuestion, number: int) -> list[Header]:
+        # Why no content-length: with it the body is bytes, and the broker refuses them.
+        headers = [
+            (b"destination", ADDRESS.encode()),
+            (b"reply-to", self._reply_to),
+            (b"correlation-id", f"{self._mark}:{number}".encode()),
+            (b"_AMQ_ResourceName", question.resource.encode()),
+        ]
+        if question.operation:
+            return [*headers, (b"_AMQ_OperationName", question.operation.encode())]
+        return [*headers, (b"_AMQ_Attribute", question.attribute.encode())]
+
+    def _read(self, frame: Frame, first: int, found: dict[int, ManagementAnswer]) -> None:
+        mark, _, number = frame.text(b"correlation-id").partition(":")
+        if mark != self._mark or not number.isdigit() or int(number) < first:
+            return
+        is_ok = frame.first(b"_AMQ_OperationSucceeded") == b"true"
+        try:
+            values: Any = json.loads(frame.body) if frame.body else [None]
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(values, list):
+            return
+        found[int(number) - first] = ManagementAnswer(values[0] if values else None, is_ok)
+
+    def close(self) -> None:
+        """Take the subscription back, so that its queue and address go too; never raises."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(LinkLost, BrokerRefused):
+            connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION)])
+            if self.missing is None:
+                gone = ManagementQuestion("broker", "deleteAddress", (self._reply_to.decode(),))
+                # Why no reply address: the broker would make it again for its answer.
+                headers = [one for one in self._headers(gone, 0) if one[0] != b"reply-to"]
+                connection.send("SEND", headers, _body(gone))
+            connection.disconnect(2.0)
+        connection.close()
+
+
+def _body(question: ManagementQuestion) -> bytes:
+    return json.dumps(list(question.arguments)).encode() if question.operation else b""

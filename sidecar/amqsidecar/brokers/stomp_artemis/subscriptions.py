@@ -1,0 +1,192 @@
+"""The subscriptions of dead-letter queues over STOMP on Artemis, one per queue, and what they hold.
+
+Artemis gives a message group to one consumer of a queue, whatever that one's selector wants, until
+it is gone. Two subscriptions of a queue would therefore keep messages from each other. So a queue
+has one; where something else is to be read, it is exchanged: nothing more of it is returned, and
+once nothing of it is in hand, it ends and the next one begins. UNSUBSCRIBE gives back what has
+arrived without counting a failed delivery, at its old place.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import count
+
+from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.artemis.management import ArtemisQuestions
+from amqsidecar.brokers.stomp.connection import StompConnection
+from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
+from amqsidecar.formats.stomp_artemis_message import Arrived
+from amqsidecar.formats.stomp_frame import Frame, Header
+
+_BYTES_EACH = 1024
+_WINDOW_BYTES_MIN = 4 << 10
+_WINDOW_BYTES_MAX = 4 << 20
+_NAME = "in-"
+
+
+class StompDelivery:
+    """A dead letter that was handed to us; `listed`: how, if STOMP did not make it."""
+
+    __slots__ = ("arrived", "listed", "reading")
+
+    def __init__(self, arrived: Arrived, reading: "Reading", listed: ListedMessage | None) -> None:
+        self.arrived = arrived
+        self.reading = reading
+        self.listed = listed
+
+
+class Reading:
+    """What is read of one queue.
+
+    Attributes:
+        queue: that is read.
+        id: of its subscription.
+        wanted: what it reads of what STOMP did not make, by the broker's numbers.
+        excluded: originals that only seem to be made by STOMP.
+        in_hand: how many were returned and are not accepted yet.
+        looks: how many looks ago something that is wanted came.
+        has_strays: whether it was handed what must not be returned, and the next one leaves out.
+        kept: how many it was handed that must not be returned, and that no next one can leave out.
+        following: what is wanted of the next subscription; None = this one stays.
+        is_attached: whether there is to be a next one.
+    """
+
+    def __init__(self, queue: IntakeQueue) -> None:
+        self.queue = queue
+        self.id = ""
+        self.wanted: dict[int, ListedMessage] = {}
+        self.excluded: list[int] = []
+        self.in_hand = 0
+        self.looks = 0
+        self.has_strays = False
+        self.kept = 0
+        self.following: dict[int, ListedMessage] | None = None
+        self.is_attached = True
+
+    @property
+    def name(self) -> str:
+        """Name of the queue."""
+        return self.queue.destination.name
+
+
+class Readings:
+    """All of one connection.
+
+    Attributes:
+        share: how many dead letters of each queue may be here.
+        buffer: what has arrived and was not returned, in order.
+        returned: what was returned and is not accepted.
+    """
+
+    def __init__(self, connection: StompConnection, management: ArtemisQuestions) -> None:
+        self.share = 0
+        self.buffer: deque[StompDelivery] = deque()
+        self.returned: set[StompDelivery] = set()
+        self._connection = connection
+        self._management = management
+        self._numbers = count(1)
+        self._readings: dict[IntakeQueue, Reading] = {}
+        self._by_id: dict[str, Reading] = {}
+
+    @staticmethod
+    def is_ours(frame: Frame) -> bool:
+        """Tell whether a message came through one of these, or one that has ended."""
+        return frame.text(b"subscription").startswith(_NAME)
+
+    def find(self, name: str) -> Reading | None:
+        """Return whose subscription this is; None = the broker has, or gets, all of it back."""
+        reading = self._by_id.get(name)
+        return None if reading is None or reading.following is not None else reading
+
+    @property
+    def attached(self) -> list[Reading]:
+        """Those that go on."""
+        return [one for one in self._readings.values() if one.is_attached]
+
+    def held(self, reading: Reading) -> list[StompDelivery]:
+        """Return all that is here of a queue, returned or not."""
+        return [one for one in (*self.returned, *self.buffer) if one.reading is reading]
+
+    def attach(self, queue: IntakeQueue) -> None:
+        """Read a queue from now on."""
+        reading = self._readings.get(queue)
+        if reading is not None:
+            reading.is_attached = True
+            return
+        reading = self._readings[queue] = Reading(queue)
+        self._subscribe(reading)
+
+    def detach(self, reading: Reading) -> None:
+        """End a subscription as soon as nothing of it is in hand."""
+        reading.is_attached = False
+        self.exchange(reading, {})
+
+    def exchange(self, reading: Reading, wanted: dict[int, ListedMessage]) -> None:
+        """Begin another subscription in its place as soon as nothing of it is in hand.
+
+        Args:
+            reading: of the queue.
+            wanted: what the next one reads of what STOMP did not make.
+        """
+        reading.following = wanted
+        self.buffer = deque(one for one in self.buffer if one.reading is not reading)
+        self._advance(reading)
+
+    def accepted(self, held: Iterable[StompDelivery]) -> None:
+        """Forget what the broker has been told to remove."""
+        for one in held:
+            self.returned.discard(one)
+            one.reading.in_hand -= 1
+            one.reading.wanted.pop(one.arrived.number, None)
+            self._advance(one.reading)
+
+    def _advance(self, reading: Reading) -> None:
+        if reading.following is None or reading.in_hand:
+            return
+        self._unsubscribe(reading)
+        if not reading.is_attached:
+            del self._readings[reading.queue]
+            return
+        reading.wanted, reading.following = reading.following, None
+        reading.looks, reading.has_strays, reading.kept = 0, False, 0
+        self._subscribe(reading)
+
+    def _subscribe(self, reading: Reading) -> None:
+        reading.id = f"{_NAME}{next(self._numbers)}"
+        self._by_id[reading.id] = reading
+        selector = readable(reading.excluded, reading.wanted.values())
+        self._connection.send("SUBSCRIBE", self.headers(reading.queue, reading.id, selector))
+
+    def _unsubscribe(self, reading: Reading) -> None:
+        del self._by_id[reading.id]
+        self._connection.send("UNSUBSCRIBE", [(b"id", reading.id.encode())])
+
+    def headers(self, queue: IntakeQueue, name: str, selector: str) -> list[Header]:
+        """Return the headers of a SUBSCRIBE."""
+        window = min(max(self.share * _BYTES_EACH, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
+        kind: list[Header] = [(b"subscription-type", b"ANYCAST")]
+        if "::" in queue.destination.name:
+            # Why: another type than that of the queue would be added to its address.
+            address, _, own = queue.destination.name.partition("::")
+            rows = [row for row in self._management.queues(address=address) if row.name == own]
+            is_anycast = any(row.is_anycast for row in rows)
+            kind = kind if is_anycast else [(b"subscription-type", b"MULTICAST")]
+        return [
+            (b"destination", queue.destination.name.encode()),
+            *kind,
+            (b"id", name.encode()),
+            (b"ack", b"client-individual"),
+            (b"selector", selector.encode()),
+            (b"consumer-window-size", b"%d" % window),
+        ]
+
+    def close(self) -> None:
+        """Give all back.
+
+        Raises:
+            LinkLost: the connection is gone, which gives it back as well.
+        """
+        self.buffer.clear()
+        for reading in list(self._by_id.values()):
+            self._unsubscribe(reading)
+        self._readings.clear()

@@ -1,0 +1,359 @@
+"""The token of an instance over STOMP on Artemis: commit record, fence, and list of what it takes.
+
+An ACK can't be part of a transaction here, so dead letters are acknowledged after the commit. Token
+k therefore carries the numbers of the dead letters that cycle k accepts: who takes the token after
+a crash in between acknowledges those that come again, and hands none of them over.
+
+The queue is exclusive where it could be made so, and all its messages are of one message group:
+either way the broker hands them to one connection only, until that is gone.
+
+Quirk (Artemis 2.44): when a STOMP connection dies, two threads clean up. One
+(`ServerSessionImpl.doClose`) rolls the session's transaction back, then closes the consumers. The
+other (`StompProtocolManager.cleanup`) calls `rollback(true)`, which acknowledges the first message
+in hand of each consumer in that transaction. If this happens in between, the transaction is over
+already and nothing ends the acknowledgement: the message counts as handed out until the broker is
+restarted.
+
+Therefore the token is never the first message in hand. Each connection sends a guard before it
+subscribes: a message of the highest priority, which the broker hands over before any token. The
+last guard before the token is not acknowledged while a token is in hand. It is not persistent, so
+nothing of it is left after a restart of the broker.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+from uuid import uuid4
+
+from amqsidecar.brokers.artemis.token import Token, decode, encode
+from amqsidecar.brokers.stomp.call import call
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.formats.stomp_artemis_message import Arrived, destination_headers, read_frame
+from amqsidecar.formats.stomp_frame import Frame, Header
+from amqsidecar.model.destination import queue
+
+_TIMEOUT_S = 15.0
+_SUBSCRIPTION = "token"
+_WINDOW_BYTES = 4 << 20
+_GUARD = b"guard"
+# Maximum of unacknowledged guards: those of other connections that wait for the token.
+_GUARDS_MAX = 100
+_NOT_PERSISTENT = (b"persistent", b"false")
+
+
+class TokenAdministration(Protocol):
+    """What makes and counts the token queue."""
+
+    missing: str | None
+
+    def create_queue(
+        self, name: str, address: str, *, is_anycast: bool, is_exclusive: bool = False
+    ) -> str | None:
+        """Make the queue unless it exists; return the broker's words why not."""
+        ...
+
+    def durable_count(self, queue: str) -> int | None:
+        """Return how many persistent messages it holds, handed out or not."""
+        ...
+
+
+class TokenKeeper:
+    """The connection of the transactions, with the token that fences them.
+
+    Attributes:
+        connection: carries token and transactions: the broker gives the token to another one only
+            after it has ended both.
+        is_settled: whether all that the token names is gone from its queues for certain.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], StompConnection],
+        administration: TokenAdministration,
+        clock: Clock,
+        queue_name: str,
+    ) -> None:
+        self.connection: StompConnection
+        self._connect = connect
+        self._administration = administration
+        self._clock = clock
+        self._queue = queue_name
+        self._held: tuple[Arrived, Token] | None = None
+        self._expected: int | None = None
+        self._guards: list[bytes] = []
+        self.is_settled = False
+
+    def open(self) -> None:
+        """Connect, make the queue where it can be made, and begin to wait for the token.
+
+        Raises:
+            BrokerRefused: the queue can't be used.
+            LinkLost: the broker can't be reached.
+        """
+        if self._administration.missing is None:
+            self._administration.create_queue(
+                self._queue, self._queue, is_anycast=True, is_exclusive=True
+            )
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        connection = self.connection = self._connect()
+        connection.is_ours = _is_ours
+        try:
+            self._line_up()
+        except FrameRefused as refused:
+            connection.close()
+            raise BrokerRefused(
+                f"the token queue {self._queue} can't be used: {refused}"
+            ) from refused
+
+    def _line_up(self) -> None:
+        """Send a guard, then subscribe; the broker hands over the guard before the token."""
+        self._guards.clear()
+        guard = [*self._headers(), _NOT_PERSISTENT, (b"priority", b"9")]
+        call(self.connection, "SEND", guard, _GUARD)
+        call(
+            self.connection,
+            "SUBSCRIBE",
+            [
+                (b"destination", self._queue.encode()),
+                (b"subscription-type", b"ANYCAST"),
+                (b"id", _SUBSCRIPTION.encode()),
+                (b"ack", b"client-individual"),
+                (b"consumer-window-size", b"%d" % _WINDOW_BYTES),
+            ],
+        )
+
+    def _line_up_again(self) -> None:
+        """Give back all that is in hand, uncounted, and wait for it anew.
+
+        If the process dies inside, the queue holds what it held.
+        """
+        try:
+            call(self.connection, "UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
+            self.connection.messages.clear()
+            self._line_up()
+        except FrameRefused as refused:
+            raise LinkLost(str(refused)) from refused
+
+    def reopen(self) -> None:
+        """Connect anew after an ERROR, and take the same token again.
+
+        Raises:
+            LinkLost: another token came, or none: somebody else has it, or the commit happened.
+        """
+        if self._held is None:
+            raise LinkLost("the token is not in hand")
+        cycle = self._held[1].cycle
+        self._held = None
+        self.connection.close()
+        self._subscribe()
+        found = self.take(_TIMEOUT_S)
+        if found != cycle:
+            raise LinkLost(f"token {found} came where {cycle} was given back")
+
+    @property
+    def token(self) -> Token:
+        """The token in hand."""
+        if self._held is None:
+            raise LinkLost("the token is not in hand")
+        return self._held[1]
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the token is in hand."""
+        return self._held is not None
+
+    @property
+    def is_next(self) -> bool:
+        """Whether this connection waits for its first token, and no other one can get it."""
+        return self._held is None and self._expected is None and bool(self._guards)
+
+    def keep_alive(self) -> None:
+        """Answer the broker's heart-beats.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        if not self.connection.errors:
+            self.connection.poll()
+
+    def take(self, timeout_s: float) -> int | None:
+        """Return the number of the token once it is in hand; None = not in time."""
+        self.connection.poll()
+        if self._held is None:
+            self._collect(timeout_s)
+        return None if self._held is None else self._held[1].cycle
+
+    def _collect(self, timeout_s: float) -> None:
+        arrived = self._next(timeout_s)
+        while arrived is not None and not self._guards:
+            # Why it may be missing: somebody has removed it from the queue.
+            self._line_up_again()
+            arrived = self._next(timeout_s)
+        if arrived is None:
+            return
+        spare, self._guards = self._guards[:-1], self._guards[-1:]
+        # Why a probe: it comes last, so all tokens that were there are in hand when it comes.
+        probe = f"probe {uuid4().hex}".encode()
+        self._call("SEND", [*self._headers(), _NOT_PERSISTENT], probe)
+        tokens: list[tuple[Arrived, Token]] = []
+        others: list[Arrived] = []
+        while arrived.body != probe:
+            token = decode(arrived.body)
+            if token is None:
+                others.append(arrived)
+            else:
+                tokens.append((arrived, token))
+            arrived = self._expect(f"the token queue {self._queue} does not answer")
+        highest = max(tokens, key=lambda one: one[1].cycle, default=None)
+        others += [one[0] for one in tokens if one is not highest]
+        for ack in [*spare, arrived.ack, *(one.ack for one in others)]:
+            self._acknowledge(ack)
+        self.connection.flush()
+        self._held = highest
+        if highest is not None and highest[0].redelivered:
+            self._renew(highest[1])
+
+    def _renew(self, token: Token) -> None:
+        """Replace the token by a fresh one of the same number, before the broker gives up on it.
+
+        If the process dies inside, the queue holds either or both; they say the same.
+        """
+        if self._held is None:
+            return
+        try:
+            self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
+        except BrokerRefused as refused:
+            raise LinkLost(str(refused)) from refused
+        self._acknowledge(self._held[0].ack)
+        self._held = None
+        self.connection.flush()
+        self._expected = token.cycle
+        self.take_for_commit()
+
+    def send_next(self, token: Token, transaction: Header) -> str:
+        """Send a token in a transaction; return the receipt, which tells that all was taken.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        duplicate_id = f"{token.lineage}:{token.cycle}".encode()
+        return self.connection.ask(
+            "SEND",
+            [
+                *self._headers(),
+                (b"persistent", b"true"),
+                transaction,
+                (b"_AMQ_DUPL_ID", duplicate_id),
+            ],
+            encode(token),
+        )
+
+    def take_for_commit(self) -> None:
+        """Make sure that the token is in hand, and that it is the one we sent last.
+
+        Raises:
+            LinkLost: it is not; someone else has it.
+        """
+        if self._held is not None:
+            return
+        if self._expected is None:
+            raise LinkLost("the token was never taken")
+        arrived = self._expect(
+            f"token {self._expected} is not in hand after {_TIMEOUT_S:g} s; another instance has it"
+        )
+        token = decode(arrived.body)
+        if token is None or token.cycle != self._expected:
+            raise LinkLost(f"something else came where token {self._expected} was sent")
+        self._held = (arrived, token)
+
+    def exchanged(self, cycle: int) -> None:
+        """Acknowledge the token in hand; the next one is on its way."""
+        if self._held is not None:
+            self._acknowledge(self._held[0].ack)
+        self._held = None
+        self._expected = cycle
+        self.connection.flush()
+
+    def exists(self) -> bool | None:
+        """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        self.connection.poll()
+        if self._held is not None:
+            return True
+        if self._administration.missing is not None:
+            return None
+        return bool(self._administration.durable_count(self._queue))
+
+    def create(self, cycle: int) -> None:
+        """Put a first token into the queue; durable when this returns.
+
+        Raises:
+            BrokerRefused: the broker does not take it.
+            LinkLost: no answer.
+        """
+        token = Token(uuid4().hex, cycle, {})
+        self._call("SEND", [*self._headers(), (b"persistent", b"true")], encode(token))
+
+    def close(self) -> None:
+        """Give the token back and disconnect; never raises.
+
+        Where all is settled the token names nothing any more, so that AMQP can read it, too. If the
+        process dies inside, the queue holds the old one, the new one or both; they say the same.
+        """
+        try:
+            if self.is_settled:
+                self.take_for_commit()
+                if self.token.accepted:
+                    self._renew(self.token._replace(accepted={}))
+            self.connection.send("UNSUBSCRIBE", [(b"id", _SUBSCRIPTION.encode())])
+            self.connection.disconnect(2.0)
+        except LinkLost:
+            self.connection.close()
+
+    def _headers(self) -> list[Header]:
+        return [*destination_headers(queue(self._queue)), (b"_AMQ_GROUP_ID", b"amqsidecar")]
+
+    def _call(self, command: str, headers: list[Header], body: bytes) -> None:
+        try:
+            call(self.connection, command, headers, body)
+        except FrameRefused as refused:
+            raise BrokerRefused(
+                f"the token queue {self._queue} takes no token: {refused}"
+            ) from refused
+
+    def _acknowledge(self, ack: bytes) -> None:
+        self.connection.send("ACK", [(b"id", ack)])
+
+    def _expect(self, problem: str) -> Arrived:
+        arrived = self._next(_TIMEOUT_S)
+        if arrived is None:
+            raise LinkLost(problem)
+        return arrived
+
+    def _next(self, timeout_s: float) -> Arrived | None:
+        """Return the next message that is no guard; None = not in time."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        connection = self.connection
+        while True:
+            while connection.messages:
+                arrived = read_frame(connection.messages.popleft())
+                if arrived.body != _GUARD:
+                    return arrived
+                self._guards.append(arrived.ack)
+                if len(self._guards) > _GUARDS_MAX:
+                    # Why not the first: it stands before the token.
+                    self._acknowledge(self._guards.pop(1))
+            if connection.errors:
+                error = connection.errors.popleft().text(b"message")
+                connection.close()
+                raise LinkLost(f"the broker ended the connection of the token: {error}")
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return None
+            connection.wait(left_s)
+
+
+def _is_ours(frame: Frame) -> bool:
+    return frame.text(b"subscription") == _SUBSCRIPTION

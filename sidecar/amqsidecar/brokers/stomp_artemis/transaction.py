@@ -1,0 +1,221 @@
+"""The transactions of the STOMP link to Artemis: sends and the next token, nothing else.
+
+Quirk (Artemis): after an ERROR the broker answers nothing more on that connection, so a refused
+send or commit costs a connection. It is the token's, not that of the dead letters, which stay in
+hand; that the same token comes again proves that nothing of the transaction happened.
+
+Quirk (Artemis): a COMMIT that follows a refused SEND is answered with an ERROR, but what was sent
+before the refused one is committed; and the ERROR may come after the receipt of a later SEND. So
+every SEND has a receipt, and COMMIT is sent only when all of them are there.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import msgspec
+
+from amqsidecar.broker import Resend
+from amqsidecar.brokers.artemis.token import Token
+from amqsidecar.brokers.stomp.call import call
+from amqsidecar.brokers.stomp.connection import FrameRefused, error_text
+from amqsidecar.brokers.stomp_artemis.token import TokenKeeper
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
+from amqsidecar.formats.stomp_artemis_message import resend_frame
+from amqsidecar.formats.stomp_frame import Header
+from amqsidecar.model.destination import Destination
+
+_UNTOLD = -1
+"""Index of a send that was refused without a word about which one it was."""
+
+
+class _Begun(NamedTuple):
+    """A transaction that was begun.
+
+    Attributes:
+        sends: of the caller.
+        header: its name.
+        receipts: of the sends that were put, in order; "" = it was not put.
+        undecodable: by index, why one was not.
+        refused: what the broker has refused already, as `_await` returns it.
+    """
+
+    sends: Sequence[Resend]
+    header: Header
+    receipts: list[str]
+    undecodable: dict[int, str]
+    refused: tuple[int, str] | None = None
+
+
+class Transactions:
+    """One transaction at a time over the connection of the token."""
+
+    def __init__(
+        self,
+        keeper: TokenKeeper,
+        clock: Clock,
+        crash_point: CrashPoint,
+        target_of: Callable[[Destination], str],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            keeper: has the connection.
+            clock: tells the time.
+            crash_point: told where in a transaction we are.
+            target_of: returns the name to send to for a destination.
+        """
+        self._keeper = keeper
+        self._target_of = target_of
+        self._clock = clock
+        self._crash_point = crash_point
+        self._numbers = count(1)
+        self._begun: _Begun | None = None
+
+    def begin(self, sends: Sequence[Resend]) -> None:
+        """Begin a transaction and put its sends; nobody sees them before the commit.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.abandon()
+        connection = self._keeper.connection
+        begun = _Begun(sends, (b"transaction", b"cycle-%d" % next(self._numbers)), [], {})
+        now_ms = self._clock.now_ms()
+        try:
+            connection.send("BEGIN", [begun.header])
+            for index, resend in enumerate(sends):
+                try:
+                    headers, body = self._frame(resend, now_ms)
+                except UndecodableMessage as cause:
+                    begun.undecodable[index] = str(cause)
+                    begun.receipts.append("")
+                    continue
+                begun.receipts.append(connection.ask("SEND", [begun.header, *headers], body))
+            connection.flush()
+        except LinkLost:
+            # Why: the broker hangs up after an ERROR; the commit tells of which send.
+            refused = self._refusal(begun)
+            if refused is None:
+                raise
+            begun = begun._replace(refused=refused)
+        self._begun = begun
+
+    def _frame(self, resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
+        target = self._target_of(resend.destination)
+        if target != resend.destination.name:
+            destination = Destination(resend.destination.kind, target)
+            resend = msgspec.structs.replace(resend, destination=destination)
+        return resend_frame(resend, now_ms)
+
+    def abandon(self) -> None:
+        """Undo what was begun; no matter whether anything was.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        if self._await(begun) is not None:
+            self._keeper.reopen()
+            return
+        self._keeper.connection.send("ABORT", [begun.header])
+        self._keeper.connection.flush()
+
+    def commit(self, sends: Sequence[Resend], token: Token) -> None:
+        """Commit the sends and the next token; durable when this returns.
+
+        Args:
+            sends: as begun, or to begin now.
+            token: the next one.
+
+        Raises:
+            SendsRefused: nothing happened.
+            CommitRefused: nothing happened.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        if self._begun is None or self._begun.sends is not sends:
+            self.begin(sends)
+        begun = self._begun
+        if begun is None:
+            raise LinkLost("no transaction was begun")
+        if begun.undecodable:
+            self.abandon()
+            raise SendsRefused(begun.undecodable)
+        self._begun = None
+        connection = self._keeper.connection
+        refusal = self._await(begun, token)
+        if refusal is not None:
+            self._keeper.reopen()
+            index, words = refusal
+            if index == _UNTOLD:
+                index, words = self._find_refused(sends) or refusal
+            if 0 <= index < len(sends):
+                raise SendsRefused({index: words})
+            raise CommitRefused(f"the broker refused a transaction: {words}")
+        self._crash_point("sent")
+        receipt = connection.ask("COMMIT", [begun.header])
+        connection.flush()
+        self._crash_point("committing")
+        answer = connection.answers([receipt])[0]
+        if answer.command == "ERROR":
+            self._keeper.reopen()
+            reason = f"the broker refused the commit: {error_text(answer)}"
+            if not sends:
+                raise LinkLost(f"{reason}; nothing but the token was in it")
+            raise CommitRefused(reason)
+
+    def _await(self, begun: _Begun, token: Token | None = None) -> tuple[int, str] | None:
+        """Wait until the broker has taken all sends, and a token where one is given.
+
+        Returns:
+            None, or the index of what it refused (that of the token comes last, `_UNTOLD` where
+            it did not say which), and its words.
+
+        Raises:
+            LinkLost: the connection is gone for another reason.
+        """
+        connection = self._keeper.connection
+        if begun.refused is not None:
+            return begun.refused
+        try:
+            if token is not None:
+                begun.receipts.append(self._keeper.send_next(token, begun.header))
+            for index, receipt in enumerate(begun.receipts):
+                answer = connection.answers([receipt])[0] if receipt else None
+                if answer is not None and answer.command == "ERROR":
+                    return index, error_text(answer)
+        except LinkLost:
+            refusal = self._refusal(begun)
+            if refusal is None:
+                raise
+            return refusal
+        return None
+
+    def _refusal(self, begun: _Begun) -> tuple[int, str] | None:
+        """Return which send was answered with an ERROR; None = none so far."""
+        connection = self._keeper.connection
+        for index, receipt in enumerate(begun.receipts):
+            answer = connection.answered(receipt)
+            if answer is not None and answer.command == "ERROR":
+                return index, error_text(answer)
+        if connection.errors:
+            return _UNTOLD, error_text(connection.errors[0])
+        return None
+
+    def _find_refused(self, sends: Sequence[Resend]) -> tuple[int, str] | None:
+        """Send one by one in a transaction that is never committed, until one is refused."""
+        transaction = (b"transaction", b"cycle-%d" % next(self._numbers))
+        self._keeper.connection.send("BEGIN", [transaction])
+        for index, resend in enumerate(sends):
+            headers, body = self._frame(resend, self._clock.now_ms())
+            try:
+                call(self._keeper.connection, "SEND", [transaction, *headers], body)
+            except FrameRefused as refused:
+                self._keeper.reopen()
+                return index, str(refused)
+        self._keeper.connection.send("ABORT", [transaction])
+        return None

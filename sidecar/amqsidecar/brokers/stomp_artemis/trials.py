@@ -1,0 +1,204 @@
+"""Tries on Artemis over STOMP what the sidecar's user may do, without taking or leaving anything.
+
+Each trial has a connection of its own, since the broker ends the connection of whom it refuses.
+
+Quirk (Artemis 2.44): over STOMP the broker names a permission only where it would have to make
+something; that SEND or CONSUME is missing it says in words that name none. In the same words it
+says that an address is full.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Loss
+from amqsidecar.brokers.artemis.listing import list_messages
+from amqsidecar.brokers.artemis.management import ADDRESS, ManagementQuestion
+from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.stomp.call import call
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement
+from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.formats.amqp_artemis_message import OriginReader
+from amqsidecar.formats.stomp_artemis_message import destination_headers
+from amqsidecar.formats.stomp_frame import Header
+from amqsidecar.model.destination import Destination, queue
+
+_TRANSACTION: Header = (b"transaction", b"trial")
+_UNNAMED_SEND = "AMQ339011 Error sending message"
+_UNNAMED_CONSUME = "AMQ339016 Error creating subscription"
+_NAMES_NONE = "over STOMP the broker does not say which; that is the one it asks for there"
+_NO_SEND = "the user may not send there; over STOMP the broker does not say which"
+# Precedent: management-browse-page-size unless configured.
+_LISTED_MAX = 200
+_EMPTIED_AFTER_S = 0.5
+
+
+class StompArtemisTrials(ArtemisAnswers):
+    """Trials over STOMP connections."""
+
+    def __init__(
+        self,
+        connect: Callable[[], StompConnection],
+        management: StompManagement,
+        user: str,
+        allowed: Collection[Loss],
+        read_origin: OriginReader,
+    ) -> None:
+        super().__init__(management)
+        self._read_origin = read_origin
+        self._connect = connect
+        self._user = user
+        self._allowed = allowed
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can.
+
+        The consumer selects no message. The broker makes a queue that is missing where it may.
+        """
+        headers = [*self._source(destination), (b"selector", b"1 = 0")]
+        return self._try(
+            destination, [("SUBSCRIBE", headers), ("UNSUBSCRIBE", [(b"id", b"trial")])]
+        )
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can.
+
+        What is sent for it is rolled back. The broker makes a queue that is missing where it may.
+        """
+        return self._write(destination, destination_headers(destination))
+
+    def _write(self, destination: Destination, headers: Iterable[Header]) -> str | None:
+        frames = [
+            ("BEGIN", [_TRANSACTION]),
+            ("SEND", [*headers, _TRANSACTION]),
+            ("ABORT", [_TRANSACTION]),
+        ]
+        return self._try(destination, frames)
+
+    def _source(self, destination: Destination) -> list[Header]:
+        kind = b"ANYCAST"
+        address, _, own = destination.name.partition("::")
+        if own:
+            # Why: another type than that of the queue would be added to its address.
+            rows = [row for row in self._management.queues(address=address) if row.name == own]
+            kind = b"ANYCAST" if any(row.is_anycast for row in rows) else b"MULTICAST"
+        return [
+            (b"destination", destination.name.encode()),
+            (b"subscription-type", kind),
+            (b"id", b"trial"),
+            (b"ack", b"client-individual"),
+        ]
+
+    def _try(
+        self, destination: Destination, frames: Iterable[tuple[str, Iterable[Header]]]
+    ) -> str | None:
+        connection = self._connect()
+        try:
+            for command, headers in frames:
+                call(connection, command, headers)
+            connection.disconnect(2.0)
+        except FrameRefused as refused:
+            return self._named(error_text(refused.frame), destination)
+        finally:
+            connection.close()
+        return None
+
+    def _named(self, words: str, destination: Destination) -> str:
+        address = destination.address
+        if words.startswith(_UNNAMED_CONSUME):
+            return self._lacks("CONSUME", address)
+        if not words.startswith(_UNNAMED_SEND):
+            return words
+        if address == ADDRESS:
+            # Why: there the broker asks for it instead of SEND.
+            return self._lacks("MANAGE", address)
+        settings = self._management.settings([address])[0]
+        if settings.get("addressFullMessagePolicy") == "FAIL":
+            return f"{_UNNAMED_SEND}: it is full (address-full-policy FAIL), or {_NO_SEND}"
+        return self._lacks("SEND", address)
+
+    def _lacks(self, permission: str, address: str) -> str:
+        return (
+            f"User: {self._user} does not have permission='{permission}' on address {address} "
+            f"({_NAMES_NONE})"
+        )
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of ours, or take out what is in it; return why it may stay."""
+        if self.can_remove:
+            return self.destroyed(destination)
+        connection = self._connect()
+        try:
+            headers = [(name, value) for name, value in self._source(destination) if name != b"ack"]
+            call(connection, "SUBSCRIBE", [*headers, (b"ack", b"auto")])
+            taken = -1
+            while len(connection.messages) > taken:
+                taken = len(connection.messages)
+                connection.wait(_EMPTIED_AFTER_S)
+            call(connection, "UNSUBSCRIBE", [(b"id", b"trial")])
+            connection.disconnect(2.0)
+        except FrameRefused as refused:
+            return self._named(error_text(refused.frame), destination)
+        finally:
+            connection.close()
+        return EMPTIED
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        missing = self._management.missing
+        if missing is None:
+            return ()
+        asked = self._write(queue(ADDRESS), [(b"destination", ADDRESS.encode())])
+        words = [] if asked is None else [asked]
+        if _UNNAMED_CONSUME in missing:
+            words.append(self._lacks("CREATE_NON_DURABLE_QUEUE", REPLY_PREFIX))
+            words.append(self._lacks("CONSUME", REPLY_PREFIX))
+        elif _UNNAMED_SEND in missing and asked is None:
+            # Why: it is the answer that the user may not send.
+            words.append(self._lacks("SEND", REPLY_PREFIX))
+        elif f"address {REPLY_PREFIX}" in missing:
+            words.append(missing)
+        return tuple(words) or (missing,)
+
+    def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what the management tells of the messages of a queue, without their bodies.
+
+        Raises:
+            BrokerRefused: it does not.
+        """
+        listed = list_messages(self._management, intake, at_most, self._read_origin)
+        if listed is None:
+            is_told = self._management.missing is None
+            raise BrokerRefused(
+                "it holds too many messages to be listed"
+                if is_told
+                else "over STOMP that is told to those only who may manage the broker"
+            )
+        return listed
+
+    def would_leave(self, intake: IntakeQueue) -> tuple[LeftBehind, ...]:
+        """Return what a link that takes would leave in a queue, as far as the broker lists types.
+
+        Raises:
+            BrokerRefused: it does not.
+        """
+        management, name = self._management, intake.destination.name.rpartition("::")[2]
+        if management.missing is not None:
+            raise BrokerRefused(
+                "of what other clients than STOMP have made nothing is taken, and how much that is "
+                "is told to those only who may manage the broker"
+            )
+        count = management.message_count(name) or 0
+        answer = management.ask(
+            ManagementQuestion(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,))
+        )
+        if not answer.is_ok or not answer.value:
+            return ()
+        losses = Counter(one.loss for one in read_list(answer.value, self._allowed) if one.loss)
+        return tuple(
+            LeftBehind(
+                intake.destination, loss, found, MEANINGS[loss], at_least=count > _LISTED_MAX
+            )
+            for loss, found in sorted(losses.items())
+        )

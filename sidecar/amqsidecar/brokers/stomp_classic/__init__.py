@@ -1,0 +1,1 @@
+"""The STOMP link to ActiveMQ Classic."""

@@ -1,0 +1,150 @@
+"""Finds messages that end a STOMP connection to Classic before anything of them is seen.
+
+What the broker can't convert for STOMP, such as a body that is marked as compressed and is not,
+ends the connection without a word of which message. But selectors are evaluated before: whether a
+connection ends tells whether they match, and so the id is found character by character.
+"""
+
+import secrets
+import string
+from collections.abc import Iterable
+
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.stomp_classic import selectors
+from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
+from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
+from amqsidecar.clock import Clock
+from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
+from amqsidecar.formats.stomp_classic_message import shown
+from amqsidecar.model.destination import Destination
+
+# Bound: how long a lost link is not made anew for this; the next one that is lost looks further.
+_AT_MOST_S = 30.0
+_ID_CHARACTERS_MAX = 200
+# Precedent: a consumer with a selector sees no more messages of a queue (maxPageSize).
+_PAGE = 200
+# Why not of all at once: a selector is a header, of which Classic takes 10 KiB.
+_GROUP = 13
+_CHARACTERS = string.digits + ":-." + string.ascii_letters + " !\"#$%&'()*+,/;<=>?@[\\]^_`{|}~"
+
+
+def note_breakers(
+    endpoint: Endpoint,
+    clock: Clock,
+    destinations: Iterable[Destination],
+    rules: IntakeLimits,
+    unreadable: dict[str, str],
+) -> None:
+    """Add the ids of messages that end connections, with their queues; takes nothing, never raises.
+
+    Only what is proven is added; a broker that can't be asked, or ends any connection, proves
+    nothing.
+    """
+    deadline_s = clock.monotonic_s() + _AT_MOST_S
+    hint = ""
+    try:
+        for destination in destinations:
+            while clock.monotonic_s() < deadline_s:
+                known = IntakeLimits(rules.allowed_losses, unreadable, rules.utf8_is_modified)
+                found = _find(endpoint, clock, destination, known, hint)
+                if found is None:
+                    break
+                unreadable[found] = destination.name
+                hint = found
+    except (BrokerError, FrameRefused):
+        return
+
+
+def _find(
+    endpoint: Endpoint, clock: Clock, destination: Destination, rules: IntakeLimits, hint: str
+) -> str | None:
+    ids = rules.unreadable_in(destination)
+    # Why both: others, which we only count, may be too large to reach it.
+    for among in (selectors.takes(rules.allowed_losses, ids), selectors.readable(ids)):
+        search = _Search(endpoint, clock, destination, among)
+        found = search.find(hint)
+        if found is not None:
+            return found
+    return None
+
+
+class _Search:
+    """Looks for one of them among the messages that a selector matches; "" = all."""
+
+    def __init__(
+        self, endpoint: Endpoint, clock: Clock, destination: Destination, among: str
+    ) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._destination = destination
+        self._among = among
+        self._neighbour = ""
+
+    def find(self, hint: str) -> str | None:
+        """Return the id of one; None = there is none, or its id is none that clients make.
+
+        Args:
+            hint: an id that may be similar.
+
+        Raises:
+            BrokerError: the broker can't be asked.
+        """
+        if not self._breaks("1 = 1") or self._breaks("1 = 0"):
+            return None
+        name = self._common(self._neighbour or hint)
+        while len(name) < _ID_CHARACTERS_MAX:
+            following = self._following(name)
+            if following is None:
+                return name if self._breaks(selectors.only(name)) else None
+            name += following
+        return None
+
+    def _common(self, hint: str) -> str:
+        """Return as much as one of them has in common with another id."""
+        shortest, longest = 0, len(hint)
+        while shortest < longest:
+            middle = (shortest + longest + 1) // 2
+            if self._breaks(selectors.begins(hint[:middle], [""])):
+                shortest = middle
+            else:
+                longest = middle - 1
+        return hint[:shortest]
+
+    def _following(self, name: str) -> str | None:
+        """Return a character that follows in an id that begins like this; None = none does."""
+        for start in range(0, len(_CHARACTERS), _GROUP):
+            group = _CHARACTERS[start : start + _GROUP]
+            if not self._breaks(selectors.begins(name, group)):
+                continue
+            while len(group) > 1:
+                half = group[: len(group) // 2]
+                is_in_half = self._breaks(selectors.begins(name, half))
+                group = half if is_in_half else group[len(half) :]
+            return group
+        return None
+
+    def _breaks(self, selector: str) -> bool:
+        """Look at what a selector matches, on a connection of its own; tell whether that ends it.
+
+        Raises:
+            BrokerError: the broker can't be asked.
+        """
+        both = f"({selector}) AND {self._among}" if self._among else selector
+        client_id = f"amqsidecar-breakers-{secrets.token_hex(6)}"
+        connection = StompConnection(self._endpoint, self._clock, client_id=client_id)
+        try:
+            connection.open()
+            StompSubscriptions(connection, self._clock).browse(self._destination, _PAGE, both)
+        except LinkLost:
+            if not connection.was_ended or connection.errors:
+                raise
+            latest = connection.latest
+            if latest is not None and latest.command == "MESSAGE":
+                self._neighbour = shown(latest).message_id.decode(errors="replace")
+            return True
+        except FrameRefused as cause:
+            raise BrokerRefused(error_text(cause.frame)) from cause
+        finally:
+            connection.close()
+        return False

@@ -1,0 +1,156 @@
+"""The subscriptions of one STOMP connection to Classic: what they are handed, and browsing."""
+
+import secrets
+from collections.abc import Callable
+
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.clock import Clock
+from amqsidecar.errors import LinkLost
+from amqsidecar.formats.stomp_classic_message import destination_header
+from amqsidecar.formats.stomp_frame import Frame, Header
+from amqsidecar.model.destination import Destination, DestinationKind
+
+_BROWSE_TIMEOUT_S = 10.0
+_BROWSE_BYTES_MAX = 64 * 1024 * 1024
+
+FrameTaker = Callable[[Frame], None]
+
+
+class StompSubscriptions:
+    """All subscriptions of a connection, by their ids."""
+
+    def __init__(self, connection: StompConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        # Why: a body that ends early must not be able to forge a message.
+        self._prefix = secrets.token_hex(6).encode() + b"-"
+        self._count = 0
+        self._takers: dict[bytes, FrameTaker] = {}
+        self._destinations: dict[bytes, Destination] = {}
+        # Why those of ended ones too: what was under way when one ended may come late.
+        connection.is_ours = lambda frame: (frame.first(b"subscription") or b"").startswith(
+            self._prefix
+        )
+
+    @property
+    def queues(self) -> frozenset[Destination]:
+        """The queues that are consumed or browsed now, or were when the connection was lost."""
+        found = self._destinations.values()
+        return frozenset(one for one in found if one.kind is DestinationKind.QUEUE)
+
+    def add(
+        self,
+        destination: Destination,
+        prefetch: int,
+        take: FrameTaker,
+        *,
+        selector: str = "",
+        acks: bool = True,
+        options: tuple[Header, ...] = (),
+        address: bytes | None = None,
+    ) -> bytes:
+        """Begin to consume and return the subscription's id.
+
+        Args:
+            destination: a queue or topic.
+            prefetch: messages that the broker hands over ahead of their acks.
+            take: who gets them.
+            selector: "" = all.
+            acks: whether each is acknowledged by itself; False = not at all.
+            options: further headers.
+            address: what a temporary queue of ours is called; None = by the destination's name.
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        self._count += 1
+        name = self._prefix + b"%d" % self._count
+        self._takers[name] = take
+        self._destinations[name] = destination
+        headers = [
+            destination_header(destination) if address is None else (b"destination", address),
+            (b"id", name),
+            (b"ack", b"client-individual" if acks else b"auto"),
+            (b"activemq.prefetchSize", b"%d" % prefetch),
+            *options,
+        ]
+        if selector:
+            headers.append((b"selector", selector.encode()))
+        try:
+            self._connection.call("SUBSCRIBE", headers)
+        except FrameRefused:
+            del self._takers[name], self._destinations[name]
+            raise
+        return name
+
+    def remove(self, name: bytes) -> None:
+        """End a subscription; what it was handed goes back to the queue.
+
+        Quirk (Classic): its redelivery counter grows, which no limit of the broker looks at.
+        """
+        self._takers[name] = _drop
+        self._connection.call("UNSUBSCRIBE", [(b"id", name)])
+        self.route()
+        del self._takers[name], self._destinations[name]
+
+    def route(self) -> None:
+        """Give each message that has arrived to its subscription."""
+        messages = self._connection.messages
+        while messages:
+            frame = messages.popleft()
+            take = self._takers.get(frame.first(b"subscription") or b"")
+            if take is not None:
+                take(frame)
+
+    def browse(self, destination: Destination, at_most: int, selector: str = "") -> list[Frame]:
+        """Return the messages of a queue, handed out ones included, at most so many.
+
+        It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+
+        Raises:
+            Refused: the broker does not allow it.
+            LinkLost: the browser did not come to an end.
+        """
+        found: list[Frame] = []
+        held_bytes = 0
+        has_ended = False
+
+        def take(frame: Frame) -> None:
+            nonlocal held_bytes, has_ended
+            if _ends_browsing(frame):
+                has_ended = True
+            elif held_bytes <= _BROWSE_BYTES_MAX and len(found) < at_most:
+                found.append(frame)
+                held_bytes += len(frame.body) + len(frame.head)
+
+        name = self.add(
+            destination,
+            at_most,
+            take,
+            selector=selector,
+            options=((b"browser", b"true"),),
+        )
+        deadline_s = self._clock.monotonic_s() + _BROWSE_TIMEOUT_S
+        while not has_ended and len(found) < at_most and held_bytes <= _BROWSE_BYTES_MAX:
+            self.route()
+            if has_ended or len(found) >= at_most:
+                break
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise LinkLost(f"browsing {destination} did not come to an end")
+            self._connection.wait(left_s)
+        self.remove(name)
+        return found
+
+
+def _ends_browsing(frame: Frame) -> bool:
+    """Tell the end of a browse from a message with a property `browser`.
+
+    Source: ActiveMQ Classic, StompQueueBrowserSubscription: it has four headers; each message has a
+    timestamp, and no property takes a header away.
+    """
+    return frame.first(b"browser") == b"end" and frame.first(b"timestamp") is None
+
+
+def _drop(_frame: Frame) -> None:
+    """Take what a subscription that ends was handed on the way."""

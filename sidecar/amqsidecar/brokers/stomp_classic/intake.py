@@ -1,0 +1,392 @@
+"""How dead letters are taken over STOMP, so that none is damaged and no origin is believed blindly.
+
+A property can hide the true origin of a dead letter (`original-destination`, which every STOMP
+client that forwards all headers sends along), and no selector can name that property. But a
+selector on `JMSDestination` knows the truth: of what has arrived, a browser is asked for those
+messages that did not die where they say.
+
+What would lose something by being taken stays unacknowledged in hand. The broker counts it against
+the prefetch, so that a subscription with many of them is made anew with room for as many more.
+
+A prefetch is fixed when a subscription is made, and it counts messages. It is small until the size
+of some is known; then the subscription is made anew as soon as nothing of it is in hand.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from amqsidecar.broker import Delivery, Loss
+from amqsidecar.brokers.connection.message_sizes import MessageSizes
+from amqsidecar.brokers.stomp.connection import FrameRefused
+from amqsidecar.brokers.stomp_classic import selectors
+from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
+from amqsidecar.brokers.stomp_classic.origin_claims import (
+    IDS_BYTES_MAX,
+    claim,
+    claims,
+    next_batch,
+    selector_bytes,
+)
+from amqsidecar.clock import Clock
+from amqsidecar.errors import CommitRefused
+from amqsidecar.formats.stomp_classic_message import (
+    Shown,
+    lost_by_taking,
+    provenance,
+    shown,
+)
+from amqsidecar.formats.stomp_frame import Frame, write_head
+from amqsidecar.model.destination import Destination
+
+HELD_MAX = 1000
+"""Messages of one origin that are held in hand since they can't be taken."""
+
+LIE = (
+    "a property of its own says where it died ({}), which is not true, and hides the truth: STOMP "
+    "can't show it; look at it over openwire://"
+)
+# Bound: bytes that are handed over ahead, over all queues, as far as mean sizes can tell.
+_AHEAD_BYTES_MAX = 64 * 1024 * 1024
+
+
+class IntakeLimits(msgspec.Struct, frozen=True):
+    """What may be taken.
+
+    Attributes:
+        allowed_losses: what the operator lets get lost.
+        unreadable: ids of messages whose frames broke a connection, with their queues.
+        utf8_is_modified: see `lost_by_taking`.
+    """
+
+    allowed_losses: frozenset[Loss]
+    unreadable: Mapping[str, str]
+    utf8_is_modified: bool
+
+    def unreadable_in(self, destination: Destination) -> list[str]:
+        """Return the ids of messages of a queue whose frames broke a connection.
+
+        Raises:
+            Refused: they are more than a selector can keep out, so that the queue can't be read.
+        """
+        ids = [one for one, name in self.unreadable.items() if name == destination.name]
+        if sum(map(selector_bytes, ids)) > IDS_BYTES_MAX:
+            words = f"it holds {len(ids)} messages or more that STOMP can't carry, each of which"
+            words += " broke a connection; take them over openwire://, then start again"
+            raise FrameRefused(Frame("ERROR", write_head([(b"message", words.encode())]), b""))
+        return ids
+
+
+class Subscription:
+    """One subscription to a dead-letter queue.
+
+    Attributes:
+        name: its id; None = it is not made.
+        spare: the part of the prefetch that is meant for messages that are held.
+        in_hand: deliveries that were returned and not accepted.
+        held: reasons why messages in hand can't be taken, by message id.
+        unproven: what can be taken and was not asked about yet.
+        proven: what can be returned, with where it died, or why that can't be told.
+    """
+
+    def __init__(self) -> None:
+        self.name: bytes | None = None
+        self.prefetch = 0
+        self.spare = 0
+        self.in_hand = 0
+        self.held: dict[bytes, str] = {}
+        self.unproven: deque[Shown] = deque()
+        self.proven: deque[tuple[Shown, Destination | str]] = deque()
+
+    def forget(self) -> None:
+        """Note that the broker has everything back."""
+        self.name = None
+        self.held.clear()
+        self.unproven.clear()
+        self.proven.clear()
+
+
+class AckHandle(msgspec.Struct, frozen=True, gc=False):
+    """What an ACK needs."""
+
+    subscription: Subscription
+    name: bytes
+    ack: bytes
+
+
+class QueueReader:
+    """Reads one dead-letter queue."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        consumers: StompSubscriptions,
+        clock: Clock,
+        rules: IntakeLimits,
+    ) -> None:
+        self.destination = destination
+        self.is_leaving = False
+        self._consumers = consumers
+        self._clock = clock
+        self._rules = rules
+        self._selector = ""
+        self._sizes = MessageSizes(_AHEAD_BYTES_MAX)
+        self._prefetch = 1
+        self._queue_count = 1
+        self._share = 0
+        self._current = Subscription()
+        self._retired: list[Subscription] = []
+
+    @property
+    def in_hand(self) -> int:
+        """Deliveries that were returned and not accepted."""
+        return sum(one.in_hand for one in (self._current, *self._retired))
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` has something to return."""
+        return not self.is_leaving and bool(self._current.proven or self._current.unproven)
+
+    def held(self) -> Counter[str]:
+        """Return how many messages are held in hand, by reason."""
+        return Counter(self._current.held.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many are held that nothing more is handed over."""
+        return len(self._current.held) >= self._current.prefetch > 0
+
+    def read(self, prefetch: int, queue_count: int) -> None:
+        """Read with a share of so many deliveries ahead over so many queues; fewer large ones.
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        self.is_leaving = False
+        unreadable = self._rules.unreadable_in(self.destination)
+        self._selector = selectors.takes(self._rules.allowed_losses, unreadable)
+        is_more = prefetch // queue_count > self._prefetch // self._queue_count
+        self._prefetch, self._queue_count = prefetch, queue_count
+        self._adapt()
+        if is_more and self._current.in_hand and not self._is_right(self._current):
+            # Why beside it: what is in hand of it is acknowledged over it.
+            self._retired.append(self._current)
+            self._current = Subscription()
+        self.mend()
+
+    def mend(self) -> None:
+        """Make the subscription anew where it has to be another, once nothing of it is in hand.
+
+        Raises:
+            Refused: the broker does not allow it.
+        """
+        for one in tuple(self._retired):
+            self._end(one)
+            if one.name is None:
+                self._retired.remove(one)
+        current = self._current
+        if current.in_hand:
+            return
+        self._adapt()
+        if self.is_leaving:
+            self._end(current)
+        elif not self._is_right(current):
+            held = min(len(current.held), HELD_MAX)
+            self._end(current)
+            self._begin(current, held)
+
+    def drop(self) -> None:
+        """End all subscriptions, whatever is in hand."""
+        for one in (self._current, *self._retired):
+            if one.name is not None:
+                with suppress(FrameRefused):
+                    self._consumers.remove(one.name)
+                one.forget()
+
+    def _is_right(self, one: Subscription) -> bool:
+        if one.name is None:
+            return False
+        is_roomy = one.prefetch - len(one.held) >= self._share / 2 or one.spare >= HELD_MAX
+        return is_roomy and one.prefetch - one.spare == self._share
+
+    def _adapt(self) -> None:
+        """Let the sizes of what came tell how many may be ahead."""
+        most = max(1, self._prefetch // self._queue_count)
+        share = max(1, self._sizes.ahead(self._prefetch) // self._queue_count)
+        # Why not each time that it is less: what waits here would be handed over once more.
+        if not share <= self._share <= min(2 * share, most):
+            self._share = share
+
+    def _end(self, one: Subscription) -> None:
+        if one.name is not None and not one.in_hand:
+            self._consumers.remove(one.name)
+            one.forget()
+
+    def _begin(self, one: Subscription, held: int) -> None:
+        one.spare = held
+        one.prefetch = self._share + held
+        one.name = self._consumers.add(
+            self.destination,
+            one.prefetch,
+            lambda frame: self._take(one, frame),
+            selector=self._selector,
+        )
+
+    def _take(self, one: Subscription, frame: Frame) -> None:
+        self._sizes.note(len(frame.body))
+        message = shown(frame)
+        reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
+        if reason is not None and reason not in self._rules.allowed_losses:
+            one.held[message.message_id] = reason
+        else:
+            one.unproven.append(message)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order.
+
+        Raises:
+            Refused: the broker does not let us browse.
+        """
+        deliveries: list[Delivery] = []
+        if self.is_leaving:
+            return deliveries
+        one = self._current
+        while len(one.proven) < limit and one.unproven:
+            self._prove(one)
+        now_ms = self._clock.now_ms()
+        while one.proven and len(deliveries) < limit and one.name is not None:
+            message, origin = one.proven.popleft()
+            one.in_hand += 1
+            told = provenance(message, self.destination, origin, now_ms)
+            handle = AckHandle(one, one.name, message.ack)
+            deliveries.append(Delivery(handle, self.destination, message.kept, told))
+        return deliveries
+
+    def _prove(self, one: Subscription) -> None:
+        """Ask the broker which of the next messages did not die where they say."""
+        batch = next_batch(one.unproven)
+        # Why one that is to be found if it tells the truth: it shows that the broker has looked.
+        honest = min(
+            (message for message in batch if isinstance(message.origin, Destination)),
+            key=lambda message: len(message.body),
+            default=None,
+        )
+        liars: set[bytes] = set()
+        if honest is not None:
+            selector = selectors.liars(claims(batch, honest), *claim(honest))
+            frames = self._consumers.browse(self.destination, len(batch), selector)
+            liars = {shown(frame).message_id for frame in frames}
+            if honest.message_id in liars:
+                liars.remove(honest.message_id)
+            else:
+                one.unproven.remove(honest)
+                one.proven.append((honest, LIE.format(honest.origin)))
+                return
+        for message in batch:
+            is_lie = message.message_id in liars
+            origin = LIE.format(message.origin) if is_lie else message.origin
+            one.unproven.popleft()
+            one.proven.append((message, origin))
+
+
+def in_hand(deliveries: Sequence[Delivery]) -> list[AckHandle]:
+    """Return the handles of deliveries that can be accepted.
+
+    Raises:
+        CommitRefused: one can't.
+    """
+    handles = []
+    for delivery in deliveries:
+        handle = delivery.handle
+        if not isinstance(handle, AckHandle) or handle.subscription.name != handle.name:
+            raise CommitRefused("a delivery is not in hand any more: it was given back")
+        handles.append(handle)
+    return handles
+
+
+class StompClassicIntake:
+    """All dead-letter queues that are read."""
+
+    def __init__(self, make_reader: Callable[[Destination], QueueReader]) -> None:
+        self._make_reader = make_reader
+        self._readers: dict[Destination, QueueReader] = {}
+
+    def read_from(
+        self, destinations: Iterable[Destination], prefetch: int
+    ) -> dict[Destination, str]:
+        """Make these queues the intake, with so many deliveries ahead over all of them.
+
+        Returns:
+            Those that can't be read, with the broker's words; the others are read.
+
+        Raises:
+            RefusedQueue: one can't be read any more.
+        """
+        refused: dict[Destination, str] = {}
+        wanted = dict.fromkeys(destinations)
+        for destination, reader in self._readers.items():
+            reader.is_leaving = destination not in wanted
+        for destination in wanted:
+            reader = self._readers.get(destination) or self._make_reader(destination)
+            self._readers[destination] = reader
+            try:
+                reader.read(prefetch, len(wanted))
+            except FrameRefused as cause:
+                refused[destination] = str(cause)
+                self.drop(destination)
+        self.mend()
+        return refused
+
+    def drop(self, destination: Destination) -> None:
+        """Stop reading a queue that is gone; what is in hand of it can't be accepted any more."""
+        reader = self._readers.pop(destination, None)
+        if reader is not None:
+            reader.drop()
+
+    def mend(self) -> None:
+        """Let each reader make its subscriptions anew where it has to.
+
+        Raises:
+            RefusedQueue: the broker does not allow it any more.
+        """
+        for destination, reader in list(self._readers.items()):
+            try:
+                reader.mend()
+            except FrameRefused as cause:
+                raise RefusedQueue(destination, cause) from cause
+            if reader.is_leaving and not reader.in_hand:
+                del self._readers[destination]
+
+    @property
+    def readers(self) -> tuple[QueueReader, ...]:
+        """The readers of queues that are read now."""
+        return tuple(one for one in self._readers.values() if not one.is_leaving)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `receive` has something to return."""
+        return any(reader.has_arrived for reader in self._readers.values())
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order for each queue.
+
+        Raises:
+            RefusedQueue: one can't be browsed any more.
+        """
+        deliveries: list[Delivery] = []
+        for destination, reader in self._readers.items():
+            try:
+                deliveries += reader.receive(limit - len(deliveries))
+            except FrameRefused as cause:
+                raise RefusedQueue(destination, cause) from cause
+        return deliveries
+
+
+class RefusedQueue(Exception):
+    """The broker does not let us read a queue; never leaves `brokers/`."""
+
+    def __init__(self, destination: Destination, cause: FrameRefused) -> None:
+        self.name = destination.name
+        super().__init__(f"can't read {destination}: {cause}")

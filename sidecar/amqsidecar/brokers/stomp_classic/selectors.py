@@ -1,0 +1,105 @@
+"""Selectors that keep away from a STOMP consumer what it can't finish or would damage.
+
+Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter is where it died,
+`JMSMessageID` the id as text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from amqsidecar.broker import Loss
+from amqsidecar.formats.stomp_classic_message import NOT_ACKNOWLEDGEABLE, NOT_CARRIED
+
+# Source: activemq-amqp, InboundTransformer and its subclasses: each sets some of these.
+_AMQP_MARKS = (
+    "JMS_AMQP_NATIVE",
+    "JMS_AMQP_ORIGINAL_ENCODING",
+    "JMS_AMQP_MESSAGE_FORMAT",
+    "JMS_AMQP_HEADER",
+    "JMS_AMQP_PROPERTIES",
+)
+# Why: the broker parses three numbers off the end of an id when it gets an ACK.
+_REAL_ID = "JMSMessageID LIKE '%:%:%:%'"
+# Why: as headers they mean something else; the broker would hide its own, or obey them.
+_TECHNICAL = (
+    *("destination", "expires", "redelivered", "priority", "timestamp", "type", "persistent"),
+    *("subscription", "ack", "receipt", "transaction", "transformation"),
+)
+
+_LIKE_ITSELF = re.compile("[!%_]")
+
+
+def _all_null(names: Iterable[str]) -> str:
+    return " AND ".join(f"{name} IS NULL" for name in names)
+
+
+def _any_set(names: Iterable[str]) -> str:
+    return "(" + " OR ".join(f"{name} IS NOT NULL" for name in names) + ")"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
+    """Return the selector of what may be handed to us.
+
+    Args:
+        allowed_losses: what the operator lets get lost.
+        unreadable: message ids whose frames broke a connection.
+    """
+    parts = [_all_null(_AMQP_MARKS), _REAL_ID, _all_null(_TECHNICAL)]
+    if Loss.GROUP not in allowed_losses:
+        parts.append("JMSXGroupID IS NULL")
+    parts += [one for one in (readable(unreadable),) if one]
+    return " AND ".join(parts)
+
+
+def only(message_id: str) -> str:
+    """Return the selector of one message."""
+    return f"JMSMessageID = {_quoted(message_id)}"
+
+
+def begins(start: str, following: Iterable[str]) -> str:
+    """Return the selector of messages whose ids begin so, and go on with one of these."""
+    patterns = (_LIKE_ITSELF.sub(r"!\g<0>", start + one) + "%" for one in following)
+    return " OR ".join(f"JMSMessageID LIKE {_quoted(one)} ESCAPE '!'" for one in patterns)
+
+
+def readable(unreadable: Iterable[str]) -> str:
+    """Return the selector of all that breaks no connection; "" = all."""
+    names = ", ".join(_quoted(one) for one in sorted(unreadable))
+    return f"NOT (JMSMessageID IN ({names}))" if names else ""
+
+
+def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str, str]:
+    """Return by reason the selectors of what `takes` keeps away; none matches twice."""
+    is_amqp = f"({_any_set(_AMQP_MARKS)} OR NOT ({_REAL_ID}))"
+    is_technical = _any_set(_TECHNICAL)
+    found = {
+        NOT_ACKNOWLEDGEABLE: is_amqp,
+        NOT_CARRIED: f"NOT {is_amqp} AND {is_technical}",
+    }
+    if Loss.GROUP not in allowed_losses:
+        found[Loss.GROUP.value] = (
+            f"NOT {is_amqp} AND NOT {is_technical} AND JMSXGroupID IS NOT NULL"
+        )
+    only = readable(unreadable)
+    if only:
+        found = {reason: f"{selector} AND {only}" for reason, selector in found.items()}
+    return found
+
+
+def liars(claims: Mapping[str, Iterable[str]], honest: str, origin: str) -> str:
+    """Return the selector of messages that did not die where they say, and of one that did.
+
+    Args:
+        claims: ids by where they say that they died.
+        honest: the id of the one that is found if it did.
+        origin: where that one says that it died.
+    """
+    parts = [f"(JMSMessageID = {_quoted(honest)} AND JMSDestination = {_quoted(origin)})"]
+    for claim, ids in claims.items():
+        names = ", ".join(map(_quoted, ids))
+        parts.append(f"(JMSMessageID IN ({names}) AND JMSDestination <> {_quoted(claim)})")
+    return " OR ".join(parts)

@@ -1,0 +1,90 @@
+"""`amqsidecar journal export`: the events of a time, for people without Spark."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.journal.options import JournalPath, open_journal
+from amqsidecar.cli.options import ConfigFile, Sets, read_config
+from amqsidecar.cli.printing import say
+from amqsidecar.cli.times import time_ms
+
+
+class FormatChoice(StrEnum):
+    """What is written; the same words as `ExportFormat`."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+Format = Annotated[
+    FormatChoice,
+    typer.Option(
+        "--format",
+        help="`json` = one JSON object per line; `csv`; `parquet` = one file, which needs "
+        "--output-file.",
+    ),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output-file",
+        metavar="FILE",
+        help="Where to write; standard output otherwise.",
+        show_default=False,
+    ),
+]
+ExportSince = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only events at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z (UTC "
+        "where no zone is given).",
+        show_default=False,
+    ),
+]
+ExportUntil = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="TIME", help="Only events before this time.", show_default=False
+    ),
+]
+
+
+def export(
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    path: JournalPath = None,
+    form: Format = FormatChoice.JSON,
+    since: ExportSince = None,
+    until: ExportUntil = None,
+    output_file: OutputFile = None,
+) -> None:
+    """Write events as JSON lines, CSV or one Parquet file, in the journal's columns.
+
+    Times are UTC, such as 2026-11-01T08:00:00.123Z. JSON leaves out what an event doesn't have;
+    in CSV that is empty, and `properties` are JSON.
+    """
+    if form is FormatChoice.PARQUET and output_file is None:
+        raise typer.BadParameter("a Parquet file needs --output-file", param_hint="--format")
+    span = (time_ms(since, "--since"), time_ms(until, "--until"))
+    folder = open_journal(path, read_config(config_file, sets))
+    from amqsidecar.journals.export import ExportFormat  # noqa: PLC0415 - an extra
+    from amqsidecar.journals.export import export as export_events  # noqa: PLC0415 - an extra
+
+    if output_file is None:
+        export_events(folder, ExportFormat(form.value), sys.stdout.buffer, *span)
+        return
+    try:
+        opened = output_file.open("wb")
+    except OSError as error:
+        what = f"{output_file} can't be written: {error.strerror}"
+        raise typer.BadParameter(what, param_hint="--output-file") from error
+    with opened as sink:
+        count = export_events(folder, ExportFormat(form.value), sink, *span)
+    say(f"{count} events written to {output_file}")

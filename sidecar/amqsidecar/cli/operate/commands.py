@@ -1,0 +1,423 @@
+"""`amqsidecar retry`, `give-up`, `hold`, and all others that act on what waits."""
+
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from amqsidecar.cli.opened import opened_broker, opened_ledger, opened_store
+from amqsidecar.cli.operate.actor import cli_actor
+from amqsidecar.cli.operate.operations_command import leave_unless_done, tell_progress, usage_errors
+from amqsidecar.cli.operate.options import JUDGED, Asked, read_pace, read_selection
+from amqsidecar.cli.options import (
+    OutputFormat,
+    check_of_broker,
+    find_group,
+    read_config,
+    takes,
+)
+from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
+from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.model.cause import given_reason
+from amqsidecar.operations.words import clock_time, one_line
+
+if TYPE_CHECKING:
+    from amqsidecar.config.schema import Config
+    from amqsidecar.model.operation import Action, Operation
+    from amqsidecar.operations.act import ActionResult
+    from amqsidecar.operations.operate import LedgerStore, Wish
+    from amqsidecar.operations.preview import Preview
+    from amqsidecar.store import Store
+
+_EXIT_INTERRUPTED = 130
+_ENDS_AS = {
+    "cancel": ", to their final dead-letter queue (of the queue that they were taken from)",
+    "discard": ", gone for good but for their history",
+}
+"""What becomes of messages that nothing redelivers afterwards."""
+
+_LOOK_MS = 1_000
+_INTERRUPTED_WITHIN_S = 0.1
+
+
+@takes(Asked, but=("to",))
+def retry(asked: Asked) -> None:
+    """Redeliver now, held and parked messages too.
+
+    JSON: {"action", "matched", "changed", "overtaken", "stopped"}; with --pace, --probe, --ramp,
+    --stop-share, --careful, --at or --detach as `operation show`; with --dry-run the preview
+    """
+    _act("retry", asked)
+
+
+@takes(Asked)
+def redirect(asked: Asked) -> None:
+    """Send to another destination now, with the same redelivery count.
+
+    JSON: as `retry`
+    """
+    if not asked.to:
+        raise typer.BadParameter("say where to: --to queue://NAME")
+    _act("redirect", asked)
+
+
+@takes(Asked, but=("to", *JUDGED))
+def give_up(asked: Asked) -> None:
+    """Send to the final dead-letter queue now; asks first, or wants --yes.
+
+    JSON: as `retry`
+    """
+    _act("cancel", asked)
+
+
+@takes(Asked, but=("to", *JUDGED))
+def discard(asked: Asked) -> None:
+    """Drop messages for good; only their history stays. Asks first, or wants --yes.
+
+    JSON: as `retry`
+    """
+    _act("discard", asked)
+
+
+@takes(Asked, but=("to", "state", *JUDGED))
+def take_back(asked: Asked) -> None:
+    """Take exhausted messages out of their final queue, and keep them in the schedule.
+
+    JSON: as `retry`
+    """
+    _act("take-back", asked)
+
+
+@takes(Asked, but=("to", "state", *JUDGED))
+def hold(asked: Asked) -> None:
+    """Keep waiting messages until they are released.
+
+    JSON: as `retry`
+    """
+    _act("hold", asked)
+
+
+@takes(Asked, but=("to", "state", *JUDGED))
+def release(asked: Asked) -> None:
+    """Let held messages go at their due time, at once if it has passed.
+
+    JSON: as `retry`
+    """
+    _act("release", asked)
+
+
+def _act(name: str, asked: Asked) -> None:
+    config = read_config(asked.config_file, asked.sets)
+    import msgspec  # noqa: PLC0415 - keeps `--help` fast
+
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import Action  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import Wish, checked  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import running_notes  # noqa: PLC0415 - as above
+
+    now_ms = SystemClock().now_ms()
+    wish = Wish(
+        action=Action(name),
+        selection=read_selection(asked, now_ms),
+        actor=cli_actor(),
+        reason=asked.reason,
+        pace=read_pace(asked, now_ms),
+        target=asked.to or None,
+    )
+    with usage_errors():
+        wish = checked(wish)
+    if config.store.url == BROKER_HELD:
+        _act_in_broker(wish, asked, config)
+        return
+    with opened_ledger(config) as store:
+        wish = _found(store, asked, wish)
+        if asked.dry_run:
+            found = _preview(store, wish, config.redelivery.final_suffix)
+            _tell_preview(found, asked.output)
+            if not (found.count or found.left) and found.is_whole:
+                raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
+            return
+        count, is_whole = _count(store, asked, wish)
+        near = where_else(store, wish.selection.rows)
+        for note in running_notes(store) if count else ():
+            say(note)
+    if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
+        _tell(ActionResult(action=wish.action, matched=0, changed=0), asked.output)
+        if not count:
+            raise NothingFound(f"nothing matched{near}")
+        return
+    with opened_ledger(config, read_only=False) as store, usage_errors():
+        if not asked.ids and not asked.yes:
+            _check_drift(store, asked, wish, count)
+        wish = msgspec.structs.replace(wish, expected=count if is_whole else None)
+        _operate(store, asked, wish, config)
+
+
+def _found(store: "Store", asked: Asked, wish: "Wish") -> "Wish":
+    """Return a wish about the rows that the ids name, or the whole cause of the group.
+
+    Raises:
+        NothingFound: no id names a row, or no group is meant.
+    """
+    import msgspec  # noqa: PLC0415 - as above
+
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import Selection  # noqa: PLC0415 - as above
+    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import checked  # noqa: PLC0415 - as above
+    from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
+
+    if not asked.ids:
+        selection = wish.selection
+        rows = find_group(store, asked, selection.rows)
+        selection = msgspec.structs.replace(selection, rows=rows)
+        return msgspec.structs.replace(wish, selection=selection)
+    numbers, unknown = resolve(store, asked.ids)
+    for reference in unknown:
+        say(f"{reference}: does not wait (any more)")
+    if not numbers:
+        raise NothingFound("nothing was done")
+    selection = Selection(rows=RowFilter(ids=numbers))
+    return checked(msgspec.structs.replace(wish, selection=selection))
+
+
+def _preview(store: "LedgerStore", wish: "Wish", suffix: str = "") -> "Preview":
+    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import preview  # noqa: PLC0415 - as above
+
+    return preview(store, store, wish.action, wish.selection, chosen_properties, suffix=suffix)
+
+
+def _count(store: "LedgerStore", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:
+    """Return how many rows are selected, and whether that is all; None = nobody needs to know."""
+    from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
+
+    if asked.ids or is_tallied(wish.selection):
+        return store.count_rows(wish.selection.rows), True
+    if asked.yes:
+        # Why: to look at each of millions takes as long as the rest, and nobody asked.
+        return None, True
+    found = _preview(store, wish)
+    return found.count, found.is_whole
+
+
+def _is_wanted(asked: Asked, action: "Action", count: int | None, *, is_whole: bool) -> bool:
+    """Whether there is something to do, and it shall be done."""
+    if not count or asked.yes or (asked.ids and action not in _ENDS_AS):
+        return count != 0
+    what = f"{action.word} {'' if is_whole else 'at least '}{count} messages"
+    what += _ENDS_AS.get(action, "")
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"this would {what}: say --yes if it shall")
+    try:
+        is_confirmed = typer.confirm(f"{what}?", err=True)
+    except typer.Abort:
+        is_confirmed = False
+    if not is_confirmed:
+        say("nothing was done")
+    return is_confirmed
+
+
+def _check_drift(store: "LedgerStore", asked: Asked, wish: "Wish", seen: int | None) -> None:
+    """Refuse what is far by now from what a person said yes to."""
+    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
+    from amqsidecar.operations.preview import drift  # noqa: PLC0415 - as above
+
+    count, is_whole = _count(store, asked, wish)
+    changed = drift(count or 0, seen or 0, is_whole=is_whole)
+    if changed is not None:
+        raise ActionRefused(changed)
+
+
+def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config") -> None:
+    """Begin an operation, and carry it out unless it is left to the service."""
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import OperationPace, OperationState  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import begin  # noqa: PLC0415 - as above
+    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
+
+    clock = SystemClock()
+    runner = "" if asked.detach or asked.at else f"{wish.actor}:{secrets.token_hex(8)}"
+    operation = begin(store, wish, clock.now_ms(), runner)
+    is_interrupted = False
+    if runner:
+        if wish.pace != OperationPace():
+            say(f"operation {operation.id}")
+        try:
+            operation, is_interrupted = _carry_out(store, operation, runner, config)
+        except BaseException:
+            end = f"`amqsidecar operation cancel {operation.id}` ends it"
+            say(f"operation {operation.id} is not over, a running service goes on with it: {end}")
+            raise
+    if not runner or wish.pace != OperationPace():
+        tell_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
+    else:
+        outcome = ActionResult(
+            action=operation.action,
+            matched=operation.matched,
+            changed=operation.changed,
+            overtaken=operation.overtaken,
+            stopped=operation.state is not OperationState.DONE,
+        )
+        _tell(outcome, asked.output)
+    if is_interrupted:
+        _leave_interrupted()
+    leave_unless_done(operation)
+    if operation.state is OperationState.DONE and not operation.matched:
+        raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
+
+
+def _carry_out(
+    store: "LedgerStore", operation: "Operation", runner: str, config: "Config"
+) -> tuple["Operation", bool]:
+    """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import Means, cancel, carry_out  # noqa: PLC0415 - as above
+
+    now_ms = SystemClock().now_ms
+    means = Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
+    with (
+        progress_bar(operation.action, operation.expected) as advance,
+        _interruptible() as is_interrupted,
+    ):
+        while operation.state is OperationState.RUNNING:
+            if is_interrupted():
+                # Why: another runner may have ended it meanwhile.
+                with suppress(ActionRefused):
+                    by = operation.actor
+                    return cancel(store, operation.id, now_ms(), by, "interrupted"), True
+            before = operation
+            turn = carry_out(store, operation.id, runner, means, now_ms)
+            operation = turn.operation
+            advance(operation.matched - before.matched)
+            # Why at most so long: a person, or another runner, may change it meanwhile.
+            until_ms = min(turn.next_at_ms or now_ms() + _LOOK_MS, now_ms() + _LOOK_MS)
+            while operation.state is OperationState.RUNNING and not is_interrupted():
+                rest_s = (until_ms - now_ms()) / 1000
+                if rest_s <= 0:
+                    break
+                time.sleep(min(_INTERRUPTED_WITHIN_S, rest_s))
+    return operation, False
+
+
+def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
+    """Act at once on what the broker keeps; nobody remembers what was done."""
+    from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import OperationPace  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
+        ActionResult,
+        act_directly,
+        check_direct,
+    )
+    from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
+
+    with usage_errors():
+        check_direct(wish.action)
+    is_simple = wish.pace == OperationPace() and not (
+        wish.selection.properties or asked.dry_run or asked.detach or asked.group is not None
+    )
+    check_of_broker(config.store.url, wish.selection.rows, is_simple=is_simple)
+    with opened_store(config) as (store, _):
+        wish = _found(store, asked, wish)
+        is_counted = asked.ids or not asked.yes or is_tallied(wish.selection)
+        count = store.count_rows(wish.selection.rows) if is_counted else None
+    outcome = ActionResult(action=wish.action, matched=0, changed=0)
+    if _is_wanted(asked, wish.action, count, is_whole=True):
+        with (
+            opened_broker(config) as schedule,
+            progress_bar(wish.action, count) as advance,
+            _interruptible() as is_interrupted,
+        ):
+            schedule.open()
+            outcome = act_directly(
+                schedule,
+                wish.action,
+                wish.selection.rows,
+                suffix=config.redelivery.final_suffix,
+                progress=advance,
+                is_stopped=is_interrupted,
+            )
+    _tell(outcome, asked.output)
+    if outcome.stopped:
+        _leave_interrupted()
+    if count == 0 or not (outcome.matched or count):
+        raise NothingFound("nothing matched")
+
+
+def _leave_interrupted() -> NoReturn:
+    say("interrupted; what is done stays done, the same command does the rest")
+    raise typer.Exit(_EXIT_INTERRUPTED)
+
+
+def _tell(outcome: "ActionResult", output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(outcome)
+        return
+    print_line(f"{outcome.action.word}: {outcome.changed} messages")
+    if outcome.stopped:
+        return
+    left = outcome.matched - outcome.changed - outcome.overtaken
+    if left:
+        say(f"{left} more were left as they are: they are being sent, or are final already")
+    if outcome.overtaken:
+        say(f"{outcome.overtaken} more were left: somebody changed them after this began")
+
+
+def _tell_preview(found: "Preview", output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    least = "" if found.is_whole else "at least "
+    print_line(f"{found.action.word}: {least}{found.count} messages")
+    if found.parts:
+        rows = [(part.destination, part.state, str(part.count)) for part in found.parts]
+        print_table(("destination", "state", "count"), rows)
+    for target in found.targets:
+        print_line(f"to                {one_line(target.destination)}: {target.count}")
+    for left in found.left:
+        print_line(f"left as they are  {left.count}: {left.reason}")
+    if found.delayed:
+        print_line(f"delayed           {found.delayed}: their destination takes nothing for now")
+    if found.gated:
+        print_line(
+            f"past gates        {found.gated}: gates let them wait; they go now all the same"
+        )
+    if found.oldest_at_ms is not None and found.newest_at_ms is not None:
+        print_line(f"taken             {clock_time(found.oldest_at_ms)}")
+        print_line(f"             to   {clock_time(found.newest_at_ms)}")
+    if found.example is not None:
+        cause = one_line(given_reason(found.example.cause), 60) or "no reason given"
+        print_line(f"such as           {found.example.redelivery_id}: {cause}")
+    for note in found.notes:
+        say(note)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C end the action after its step instead of in it; a second one ends the program."""
+    is_interrupted = False
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: is_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,177 @@
+"""`amqsidecar edit`: changing a message before it is re-sent."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.operate.actor import cli_actor
+from amqsidecar.cli.operate.operations_command import usage_errors
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.printing import print_json, print_line
+from amqsidecar.errors import EditRefused
+from amqsidecar.operations.words import one_line, size
+
+if TYPE_CHECKING:
+    from amqsidecar.model.message import MessageEdit, MessageView, PropertyEdit, TypedValue
+
+_VALUE = "NAME[:TYPE]=VALUE"
+
+
+def edit(
+    message: Annotated[
+        str, typer.Argument(metavar="ID", help="Number of a row, or a redelivery id.")
+    ],
+    text: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The new text, UTF-8; - = standard input."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--bytes", metavar="FILE", help="The new bytes; - = standard input."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar=_VALUE,
+            help="Set a property; without a type it keeps its own. Repeat it for more.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Remove a property.")
+    ] = None,
+    entries: Annotated[
+        list[str] | None,
+        typer.Option("--entry", metavar=_VALUE, help="Set an entry of a map."),
+    ] = None,
+    without_entry: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Remove an entry of a map.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, for those who read this later.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it would be, and change nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    r"""Edit a message and re-send it now; the original stays in its history.
+
+    What is not named keeps its bytes. The running service carries the re-send out.
+
+    \b
+    JSON: the operation, as `operation show`; with --dry-run what the message would be
+    """
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.messages.edit import edit_message  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.messages.view import view_message  # noqa: PLC0415 - as above
+    from amqsidecar.model.message import MessageEdit  # noqa: PLC0415 - as above
+    from amqsidecar.operations.message import edit_and_retry, try_edit  # noqa: PLC0415 - as above
+    from amqsidecar.operations.select import resolve  # noqa: PLC0415 - as above
+
+    change = MessageEdit(
+        text=None if text is None else _text(_read(text)),
+        data=None if data is None else _read(data),
+        set_properties=tuple(map(_value, properties or ())),
+        remove_properties=tuple(without or ()),
+        set_entries=tuple(map(_value, entries or ())),
+        remove_entries=tuple(without_entry or ()),
+    )
+    try:
+        with opened_ledger(config) as store, usage_errors():
+            ids, _ = resolve(store, [message])
+            if len(ids) != 1:
+                raise typer.BadParameter(_not_one(message, ids), param_hint="ID")
+            view = try_edit(store, ids[0], change, edit_message, view_message)
+        if dry_run:
+            _tell_view(view, output)
+            return
+        _confirm(ids[0], change, yes=yes)
+        with opened_ledger(config, read_only=False) as store, usage_errors():
+            operation = edit_and_retry(
+                store,
+                store,
+                ids[0],
+                change,
+                edit_message,
+                now_ms=SystemClock().now_ms(),
+                actor=cli_actor(),
+                reason=reason,
+            )
+    except EditRefused as error:
+        raise typer.BadParameter(str(error)) from error
+    if output is OutputFormat.JSON:
+        print_json(operation)
+    else:
+        print_line(f"edited; operation {operation.id} re-sends it")
+
+
+def _not_one(message: str, ids: tuple[int, ...]) -> str:
+    if not ids:
+        return f"{message} waits no longer"
+    return f"{message} waits in several rows, name one of {', '.join(map(str, ids))}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from error
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"byte {error.start} is not UTF-8", param_hint="--text") from error
+
+
+def _value(given: str) -> "PropertyEdit":
+    from amqsidecar.model.message import PropertyEdit, ValueType  # noqa: PLC0415 - as above
+
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{given!r}: expected {_VALUE}")
+    head, colon, kind = name.rpartition(":")
+    if colon and kind in set(ValueType):
+        return PropertyEdit(name=head, value=value, type=ValueType(kind))
+    return PropertyEdit(name=name, value=value)
+
+
+def _confirm(row_id: int, change: "MessageEdit", *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("this would edit and re-send a message; say --yes if it shall")
+    has_body = change.text is not None or change.data is not None
+    names = [one.name for one in (*change.set_properties, *change.set_entries)]
+    names += [*change.remove_properties, *change.remove_entries]
+    what = ", ".join(["its body"] * has_body + names)
+    typer.confirm(f"change {what} of message {row_id} and re-send it?", err=True, abort=True)
+
+
+def _tell_view(view: "MessageView", output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(view)
+        return
+    from amqsidecar.http.console.shown import shown  # noqa: PLC0415 - as above
+
+    lines = [
+        f"{view.kind or 'message'}, {view.wire}, {size(view.size_bytes)}",
+        *map(_line, (*view.headers, *view.properties)),
+        f"body: {view.body.kind}, {size(view.body.size_bytes)}",
+        *map(_line, view.body.entries),
+        view.body.pretty or view.body.text or view.body.hex,
+    ]
+    # Why: whatever a stranger wrote, nothing of it acts on the terminal.
+    print_line(shown("\n".join(lines)))
+
+
+def _line(one: "TypedValue") -> str:
+    name = "  " * one.depth + one_line(one.name, 60)
+    return f"{name:<40}  {one.type:<9}  {one_line(one.value, 200)}"

@@ -1,0 +1,107 @@
+"""`amqsidecar note`: what a person leaves on a group of failures for the next one."""
+
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.operate.actor import cli_actor
+from amqsidecar.cli.options import (
+    ConfigFile,
+    Output,
+    OutputFormat,
+    Sets,
+    canonical,
+    duration_ms,
+    read_config,
+)
+from amqsidecar.cli.printing import print_json, print_line, say
+from amqsidecar.operations.words import clock_time, one_line
+
+
+def note(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What to write down; none = only read.", show_default=False
+        ),
+    ] = None,
+    *,
+    destination: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Where the group died; a plain name is a queue."),
+    ],
+    cause_group: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Its cause, as groups name it, a part that only one group has, or its number.",
+        ),
+    ],
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help='Who has the group from now on; "" = nobody.', show_default=False
+        ),
+    ] = None,
+    snooze: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Keep it off the first screen for so long, such as 8h, or until one more dies of "
+            "it; 0s = show it again.",
+            show_default=False,
+        ),
+    ] = None,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Write a note on a group of failures, and print its notes, the latest first.
+
+    The latest one says who has the group, and until when it is snoozed.
+
+    \b
+    JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms"}]
+    """  # noqa: D301 - the backspace tells the library to keep the lines
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above
+    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
+    from amqsidecar.operations.find_group import with_group  # noqa: PLC0415 - as above
+    from amqsidecar.operations.notes import write_note  # noqa: PLC0415 - as above
+
+    name = canonical(destination, "--destination")
+    assert name is not None  # noqa: S101 - it is required
+    snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
+    is_written = (text, owner, snooze) != (None, None, None)
+    with opened_ledger(config, read_only=not is_written) as store:
+        found = with_group(store, RowFilter(destination=name), part=cause_group)
+        cause_group = found.cause_group or cause_group
+        if is_written:
+            try:
+                now_ms = SystemClock().now_ms()
+                write_note(
+                    store,
+                    (name, cause_group),
+                    text or "",
+                    cli_actor(),
+                    now_ms,
+                    owner=owner,
+                    snooze_ms=snooze_ms,
+                )
+            except ActionRefused as error:
+                raise typer.BadParameter(str(error)) from error
+        notes = store.notes(name, cause_group)
+    if output is OutputFormat.JSON:
+        print_json(notes)
+        return
+    if not notes:
+        say("no notes on this group")
+    for one in notes:
+        print_line(f"{clock_time(one.at_ms)}  {one_line(one.author)}: {one_line(one.text)}")
+    if notes and notes[0].owner:
+        print_line(f"owner: {one_line(notes[0].owner)}")
+    if notes and notes[0].snoozed_until_ms:
+        until = clock_time(notes[0].snoozed_until_ms)
+        print_line(f"snoozed until {until}, or until one more dies of it")

@@ -1,0 +1,276 @@
+"""`amqsidecar operations` and `amqsidecar operation`: how they go, and changing them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.opened import opened_ledger
+from amqsidecar.cli.operate.actor import cli_actor
+from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
+from amqsidecar.cli.printing import print_json, print_line, print_table, say
+from amqsidecar.operations.words import clock_time, one_line
+
+if TYPE_CHECKING:
+    from amqsidecar.model.operation import Operation
+    from amqsidecar.operations.progress import MemberPage, Progress
+
+_EXIT_NOT_DONE = 69
+
+Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the operation.")]
+StepReason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
+]
+
+
+class MembersChoice(StrEnum):
+    """Which messages of an operation; words of `OutcomeKind`."""
+
+    ALL = "all"
+    RESENT = "resent"
+    CONSUMED = "consumed"
+    CAME_BACK = "came_back"
+    UNKNOWN = "unknown"
+
+
+def list_operations(
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 20,
+    before: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only with a lower number; gives the next page."),
+    ] = None,
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """List operations, the newest first.
+
+    \b
+    JSON: {"operations": [see `operation show`], "next_before": null | number}
+    """  # noqa: D301 - the backspace tells the library to keep the lines
+    config = read_config(config_file, sets)
+    from amqsidecar.operations import progress  # noqa: PLC0415 - keeps `--help` fast
+
+    with opened_ledger(config) as store:
+        page = progress.list_operations(store, limit, before)
+    if output is OutputFormat.JSON:
+        print_json(page)
+        return
+    if not page.operations:
+        say("no operation was begun" if before is None else "no more")
+        return
+    headers = ("number", "began", "action", "by", "state", "changed", "sent", "came back", "why")
+    print_table(headers, [_cells(one) for one in page.operations])
+    if page.next_before is not None:
+        say(f"there is more: --before {page.next_before}")
+
+
+def _cells(operation: "Operation") -> tuple[str, ...]:
+    from amqsidecar.model.operation import SENDS  # noqa: PLC0415 - as above
+
+    sends = operation.action in SENDS
+    return (
+        str(operation.id),
+        clock_time(operation.created_at_ms),
+        operation.action.word,
+        operation.actor,
+        operation.state,
+        str(operation.changed),
+        str(operation.resent) if sends else "-",
+        str(operation.came_back) if sends else "-",
+        one_line(operation.reason, 40),
+    )
+
+
+operation = typer.Typer(
+    name="operation", add_completion=False, no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@operation.callback()
+def _operation() -> None:
+    """Look at an operation, pause it, let it go on, cancel it."""
+
+
+@operation.command()
+def show(
+    number: Number,
+    members: Annotated[
+        MembersChoice | None,
+        typer.Option(help="List its messages of this outcome, too.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    after: Annotated[str, typer.Option(help="Only after this id; gives the next page.")] = "",
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Tell how an operation stands, and what became of its messages.
+
+    \b
+    JSON: {"operation": {"id", "action", "state", "matched", "changed", "resent", "came_back",
+    "actor", "reason", "state_reason", "state_changes", "selection", "pace", ...},
+    "outcomes": null | {"not_sent", "resent", "consumed", "came_back", "unknown",
+    "unknown_because"}, "doing"},
+    with --members also "members": [{"redelivery_id", "destination", "changed_at_ms",
+    "resent_at_ms", "outcome", "evidence"}] and "next_after"
+    """  # noqa: D301 - as above
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import OutcomeKind  # noqa: PLC0415 - as above
+    from amqsidecar.operations.progress import (  # noqa: PLC0415 - as above
+        list_members,
+        read_progress,
+    )
+
+    page = None
+    with opened_ledger(config) as store, usage_errors():
+        progress = read_progress(store, number, SystemClock().now_ms())
+        if members is not None:
+            is_all = members is MembersChoice.ALL
+            outcome = None if is_all else OutcomeKind[members.name]
+            page = list_members(store, number, outcome, limit, after)
+    tell_progress(progress, output, page)
+
+
+@operation.command()
+def pause(
+    number: Number,
+    reason: StepReason = "",
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Let an operation wait until it is resumed.
+
+    JSON: as `operation show`
+    """
+    _change("pause", number, reason, config_file, sets, output)
+
+
+@operation.command()
+def resume(
+    number: Number,
+    reason: StepReason = "",
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Let a paused or stopped operation go on, in the service, with a new probe.
+
+    JSON: as `operation show`
+    """
+    _change("resume", number, reason, config_file, sets, output)
+
+
+@operation.command()
+def cancel(
+    number: Number,
+    reason: StepReason = "",
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """End an operation: what it changed stays changed, the rest stays untouched.
+
+    JSON: as `operation show`
+    """
+    _change("cancel", number, reason, config_file, sets, output)
+
+
+def _change(
+    name: str,
+    number: int,
+    reason: str,
+    config_file: ConfigFile,
+    sets: Sets,
+    output: OutputFormat,
+) -> None:
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.operations import operate  # noqa: PLC0415 - as above
+    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
+
+    changes = {"pause": operate.pause, "resume": operate.resume, "cancel": operate.cancel}
+    now_ms = SystemClock().now_ms()
+    with opened_ledger(config, read_only=False) as store, usage_errors():
+        changes[name](store, number, now_ms, cli_actor(), reason)
+        progress = read_progress(store, number, now_ms)
+    tell_progress(progress, output)
+
+
+def tell_progress(
+    progress: "Progress", output: OutputFormat, members: "MemberPage | None" = None
+) -> None:
+    """Print how an operation stands."""
+    if output is OutputFormat.JSON:
+        import msgspec  # noqa: PLC0415 - as above
+
+        page = {} if members is None else msgspec.structs.asdict(members)
+        print_json(msgspec.structs.asdict(progress) | page)
+        return
+    one, outcomes = progress.operation, progress.outcomes
+    by = f"{one.actor}, {one.reason}" if one.reason else one.actor
+    print_line(f"operation  {one.id}: {one.action.word} by {by}")
+    print_line(f"state      {one.state}: {progress.doing}")
+    expected = "" if one.expected is None else f", {one.expected} were expected"
+    print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
+    if one.overtaken:
+        print_line(f"left       {one.overtaken}, somebody changed them after this began")
+    if outcomes is not None:
+        print_line(f"not sent   {outcomes.not_sent}")
+        print_line(f"re-sent    {outcomes.resent} (they may still come back)")
+        print_line(f"consumed   {outcomes.consumed}")
+        print_line(f"came back  {outcomes.came_back}")
+        because = f" ({one_line(outcomes.unknown_because, 300)})" * bool(outcomes.unknown)
+        print_line(f"unknown    {outcomes.unknown}{because}")
+    for change in one.state_changes:
+        words = (clock_time(change.at_ms), change.state, change.actor, change.reason)
+        print_line("  ".join(word for word in words if word))
+    if members is not None:
+        _print_members(members)
+
+
+def leave_unless_done(operation: "Operation") -> None:
+    """Where an operation ended before it was done say why and how to go on, and leave with 69."""
+    from amqsidecar.model.operation import OperationState  # noqa: PLC0415 - as above
+
+    if operation.state in (OperationState.RUNNING, OperationState.DONE):
+        return
+    number, change = operation.id, operation.state_changes[-1]
+    why = f"{change.actor}: {change.reason}" if change.reason else change.actor
+    look = f"`amqsidecar operation show {number} --members came_back` lists what came back"
+    go_on = f"`amqsidecar operation resume {number}` lets the service go on"
+    end = f"`amqsidecar operation cancel {number}` ends it"
+    match operation.state:
+        case OperationState.STOPPED:
+            say(f"operation {number} stopped by itself: {change.reason}")
+            say(f"what is done stays done; {look}, {go_on}, {end}")
+        case OperationState.PAUSED:
+            say(f"operation {number} was paused by {why}; {go_on}, {end}")
+        case _:
+            say(f"operation {number} was cancelled by {why}; what is done stays done")
+    raise typer.Exit(_EXIT_NOT_DONE)
+
+
+def _print_members(page: "MemberPage") -> None:
+    rows = [
+        (one.redelivery_id, one.destination, one.outcome or "not sent", one.evidence)
+        for one in page.members
+    ]
+    print_table(("redelivery id", "destination", "outcome", "evidence"), rows)
+    if page.next_after is not None:
+        say(f"there is more: --after {page.next_after}")
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Let what is refused in the block leave with code 2."""
+    from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except ActionRefused as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,164 @@
+"""Options of the commands that act on what waits: which messages, why, and how carefully."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amqsidecar.cli.options import (
+    Chosen,
+    ConfigFile,
+    FilterProperty,
+    Output,
+    OutputFormat,
+    Sets,
+    duration_ms,
+    read_filter,
+    read_properties,
+)
+from amqsidecar.cli.times import next_time_ms
+
+if TYPE_CHECKING:
+    from amqsidecar.model.operation import OperationPace, Selection
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
+]
+All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Leave it to the running service, and return at once.")
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Leave it to the running service, not before 06:00 (the next one, UTC) or "
+        "2026-11-01T06:00:00+01:00.",
+        show_default=False,
+    ),
+]
+PerSecond = Annotated[
+    float | None,
+    typer.Option(
+        "--pace", metavar="N", help="At most so many messages a second.", show_default=False
+    ),
+]
+Probe = Annotated[
+    int | None,
+    typer.Option(
+        "--probe",
+        metavar="N",
+        min=1,
+        help="Send so many first, and go on if few of them come back.",
+        show_default=False,
+    ),
+]
+Ramp = Annotated[
+    bool,
+    typer.Option("--ramp", help="Go on by portions, each twice the one before and judged as it."),
+]
+StopShare = Annotated[
+    float | None,
+    typer.Option(
+        "--stop-share",
+        metavar="SHARE",
+        min=0.0,
+        max=1.0,
+        help="Stop when more than this share comes back, such as 0.1.",
+        show_default=False,
+    ),
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="TIME",
+        help="So long after it was sent a message may come back [default: 60s].",
+        show_default=False,
+    ),
+]
+Careful = Annotated[
+    bool,
+    typer.Option(
+        "--careful", help="As --probe 50 --ramp --stop-share 0.1 --pace 20, unless said otherwise."
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="NAME", help="Where to, such as queue://orders.fixed.", show_default=False
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Chosen):
+    """What the options say; each command has those that make sense for it."""
+
+    ids: Ids = None
+    to: Target = ""
+    properties: FilterProperty = None
+    everything: All = False
+    yes: Yes = False
+    dry_run: DryRun = False
+    reason: Reason = ""
+    detach: Detach = False
+    at: At = None
+    pace: PerSecond = None
+    probe: Probe = None
+    ramp: Ramp = False
+    stop_share: StopShare = None
+    window: WindowOption = None
+    careful: Careful = False
+    config_file: ConfigFile = None
+    sets: Sets = None
+    output: Output = OutputFormat.TEXT
+
+
+JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
+"""Options about what comes back; for commands that send."""
+
+
+def read_selection(asked: Asked, now_ms: int) -> "Selection":
+    """Return which messages the options name; too little or too much of them leaves with 2."""
+    from amqsidecar.model.operation import Selection  # noqa: PLC0415 - keeps `--help` fast
+
+    rows = read_filter(asked, now_ms)
+    chosen = Selection(rows=rows, properties=read_properties(asked.properties))
+    has_filter = chosen != Selection() or asked.group is not None
+    if asked.ids and (has_filter or asked.everything):
+        raise typer.BadParameter("give ids or a filter, not both")
+    if not asked.ids and not has_filter and not asked.everything:
+        raise typer.BadParameter(
+            "say which messages: ids, --destination, --group, --cause, --older-than, or --all"
+        )
+    if has_filter and asked.everything:
+        raise typer.BadParameter("--all is for no other filter")
+    return chosen
+
+
+def read_pace(asked: Asked, now_ms: int) -> "OperationPace":
+    """Return how carefully the options want it done."""
+    import msgspec  # noqa: PLC0415 - keeps `--help` fast
+
+    from amqsidecar.model.operation import CAREFUL, OperationPace  # noqa: PLC0415 - as above
+
+    window = asked.window
+    said = {
+        "probe": asked.probe,
+        "per_second": asked.pace,
+        "ramp": asked.ramp or None,
+        "stop_share": asked.stop_share,
+        "begin_at_ms": next_time_ms(asked.at, "--at", now_ms),
+        "window_ms": None if window is None else duration_ms(window, "--window", least_ms=1),
+    }
+    return msgspec.structs.replace(
+        CAREFUL if asked.careful else OperationPace(),
+        **{name: value for name, value in said.items() if value is not None},
+    )

@@ -1,0 +1,75 @@
+"""`amqsidecar pipeline causes`: what messages die of."""
+
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.pipeline.options import (
+    Events,
+    Master,
+    OutputFolder,
+    SparkConf,
+    Until,
+)
+from amqsidecar.cli.times import time_ms
+
+NewSince = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Groups whose first death is not before this time are new. Without it: the latest 24 "
+        "hours of the history.",
+        show_default=False,
+    ),
+]
+DaysBefore = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="The latest day is compared with so many days before it, at most."
+    ),
+]
+Examples = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Deaths of each group to show, at most.")
+]
+Similarity = Annotated[
+    float,
+    typer.Option(
+        min=0.5,
+        max=1.0,
+        help="Texts that name the same classes and have this share of their words in common are "
+        "one group; 1 = all words.",
+    ),
+]
+
+
+def causes(
+    events: Events,
+    output_folder: OutputFolder,
+    until: Until = None,
+    new_since: NewSince = None,
+    days_before: DaysBefore = 7,
+    examples: Examples = 3,
+    similarity: Similarity = 0.8,
+    master: Master = None,
+    conf: SparkConf = None,
+) -> None:
+    """Tell what messages die of, per destination and over time: what is new, and what grows.
+
+    Writes tables and `report.html`; what they mean: `deploy/reference/pipeline.md`.
+    """
+    from amqsidecar.pipeline.causes.causes import (  # noqa: PLC0415 - keeps `--help` fast
+        CausesOptions,
+        run_causes,
+    )
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - as above
+
+    options = CausesOptions(
+        events=events,
+        output_folder=output_folder.rstrip("/"),
+        until_ms=time_ms(until, "--until"),
+        new_since_ms=time_ms(new_since, "--new-since"),
+        days_before=days_before,
+        examples=examples,
+        similarity=similarity,
+    )
+    run_causes(open_session("causes", master, conf or ()), options)

@@ -1,0 +1,95 @@
+"""`amqsidecar pipeline ingest`: the journals of many sidecars in one table."""
+
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.pipeline.options import Master, SparkConf
+
+Journals = Annotated[
+    list[str],
+    typer.Option(
+        "--journal",
+        metavar="PATH",
+        help="A journal: folder, or URL of an object store. May be repeated; a stream that several "
+        "of them hold is read once.",
+        show_default=False,
+    ),
+]
+Table = Annotated[
+    str,
+    typer.Option(
+        "--table",
+        metavar="PATH",
+        help="The table, which is made where there is none: Parquet, a folder for each UTC day.",
+        show_default=False,
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="PATH",
+        help="Where it is kept what was read; belongs to the table for ever.",
+        show_default=False,
+    ),
+]
+
+
+def ingest(
+    journal: Journals,
+    table: Table,
+    checkpoint: Checkpoint,
+    continuous: Annotated[
+        bool,
+        typer.Option(
+            "--continuous", help="Go on until SIGTERM; otherwise it ends when all is read."
+        ),
+    ] = False,
+    interval_s: Annotated[
+        int,
+        typer.Option(min=1, help="Continuous: seconds from one look for new segments to the next."),
+    ] = 60,
+    max_segments: Annotated[
+        int, typer.Option(min=1, help="Segments of each stream that are written at once.")
+    ] = 10_000,
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost",
+            help="Go on without segments that were removed before they were read; otherwise that "
+            "is an error.",
+        ),
+    ] = False,
+    keep_days: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="The table forgets what was written longer ago; its files may be removed then.",
+            show_default="for ever",
+        ),
+    ] = None,
+    master: Master = None,
+    conf: SparkConf = None,
+) -> None:
+    """Add the events of journals to a table, each once.
+
+    May be killed at any time and is simply run again.
+    """
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - as above
+    from amqsidecar.pipeline.sources.ingest import (  # noqa: PLC0415 - keeps `--help` fast
+        IngestOptions,
+        run_ingest,
+    )
+
+    options = IngestOptions(
+        journals=tuple(journal),
+        table=table,
+        checkpoint=checkpoint,
+        continuous=continuous,
+        interval_s=interval_s,
+        max_segments=max_segments,
+        skip_lost=skip_lost,
+        keep_days=keep_days,
+    )
+    run_ingest(open_session("ingest", master, conf or ()), options)

@@ -1,0 +1,64 @@
+"""`amqsidecar pipeline recovery`: which re-send helps, and how soon."""
+
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.options import duration_ms
+from amqsidecar.cli.pipeline.options import (
+    Events,
+    Master,
+    OutputFolder,
+    Since,
+    SparkConf,
+    Until,
+)
+from amqsidecar.cli.times import time_ms
+
+
+def recovery(
+    events: Events,
+    output_folder: OutputFolder,
+    since: Since = None,
+    until: Until = None,
+    horizon: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="A message that has not returned for so long after a re-send is recovered, such "
+            "as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die again.",
+        ),
+    ] = "1h",
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999, help="Confidence of the bounds, two-sided.")
+    ] = 0.95,
+    min_messages: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Groups with fewer messages have no plots; the tables have all groups."
+        ),
+    ] = 20,
+    master: Master = None,
+    conf: SparkConf = None,
+) -> None:
+    """Tell how many messages recover by which re-send, per destination and cause, with bounds.
+
+    A message that does not return after a re-send has recovered; one that was re-sent a short while
+    ago is not counted as a success. Tables and what they mean: `deploy/reference/pipeline.md`.
+    """
+    from amqsidecar.pipeline.recovery.recovery import (  # noqa: PLC0415 - keeps `--help` fast
+        RecoveryOptions,
+        run_recovery,
+    )
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - as above
+
+    options = RecoveryOptions(
+        events=events,
+        output_folder=output_folder.rstrip("/"),
+        since_ms=time_ms(since, "--since"),
+        until_ms=time_ms(until, "--until"),
+        horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),
+        confidence=confidence,
+        min_messages=min_messages,
+    )
+    run_recovery(open_session("recovery", master, conf or ()), options)

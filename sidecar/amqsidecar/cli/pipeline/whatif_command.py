@@ -1,0 +1,109 @@
+"""`amqsidecar pipeline whatif`: what other policies would have done, and which settings to try."""
+
+from typing import Annotated
+
+import typer
+
+from amqsidecar.cli.options import duration_ms
+from amqsidecar.cli.pipeline.options import (
+    Events,
+    Master,
+    OutputFolder,
+    Since,
+    SparkConf,
+    Until,
+)
+from amqsidecar.cli.times import time_ms
+
+PolicyFiles = Annotated[
+    list[str],
+    typer.Option(
+        "--policy",
+        metavar="[NAME=]FILE",
+        help="A policy to play: activemq.xml, broker.xml or YAML. May be repeated; the proposal "
+        "is built on the first one, so give today's policy first.",
+        show_default=False,
+    ),
+]
+
+
+def whatif(
+    events: Events,
+    output_folder: OutputFolder,
+    policy: PolicyFiles,
+    since: Since = None,
+    until: Until = None,
+    horizon: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="A message that has not returned for so long after a re-send is recovered, such "
+            "as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die again.",
+        ),
+    ] = "1h",
+    bucket: Annotated[
+        str, typer.Option(metavar="TIME", help="Re-sends over time are counted by so long.")
+    ] = "1h",
+    most_attempts: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="Re-sends of one message that are played; the tables tell where a policy would "
+            "have gone on.",
+        ),
+    ] = 1000,
+    least_messages: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Destinations with fewer messages get no proposal; cause groups with fewer are "
+            "taken together.",
+        ),
+    ] = 30,
+    search: Annotated[
+        bool, typer.Option("--search/--no-search", help="Look for better settings.")
+    ] = True,
+    share_tolerance: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Search: percentage points of recovered messages that may be lost against the "
+            "best settings, where that saves re-sends.",
+        ),
+    ] = 1.0,
+    slowdown: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            help="Search: how many times as long recovery may take, on average, as if each message "
+            "was re-sent the moment it can succeed.",
+        ),
+    ] = 2.0,
+    master: Master = None,
+    conf: SparkConf = None,
+) -> None:
+    """Play policies on the history: recoveries, re-sends, time to recovery, load, with bounds.
+
+    Decides by the same code as the sidecar. Writes what the policies would have come to, and a
+    proposal: proposal/policy.yaml, and proposal/values.yaml for Helm. Tables and what they mean:
+    `deploy/reference/pipeline.md`.
+    """
+    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - keeps `--help` fast
+    from amqsidecar.pipeline.whatif.search import Rule  # noqa: PLC0415 - as above
+    from amqsidecar.pipeline.whatif.whatif import WhatifOptions, run_whatif  # noqa: PLC0415 - as above
+
+    options = WhatifOptions(
+        events=events,
+        output_folder=output_folder.rstrip("/"),
+        policies=policy,
+        since_ms=time_ms(since, "--since"),
+        until_ms=time_ms(until, "--until"),
+        horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),
+        bucket_ms=duration_ms(bucket, "--bucket", least_ms=1),
+        most_attempts=most_attempts,
+        least_messages=least_messages,
+        search=Rule(share_tolerance / 100, slowdown) if search else None,
+    )
+    run_whatif(open_session("whatif", master, conf or ()), options)

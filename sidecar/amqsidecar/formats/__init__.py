@@ -1,0 +1,1 @@
+"""The wire formats: bytes to values and back, without input or output."""

@@ -1,0 +1,517 @@
+"""Reads the past of a dead letter from its AMQP bytes, makes the bytes of a redelivery; sans-IO.
+
+Where Artemis keeps the origin depends on who made the message: annotations `x-opt-ORIG-*` for AMQP
+producers, application properties `_AMQ_ORIG_*` for all others. Either can be written by a producer
+where the broker does not overwrite it (`JMS_AMQP_MA_x-opt-ORIG-ADDRESS` of a Core or STOMP producer
+becomes such an annotation), so when both are there they have to agree (`spec-artemis.md` 5).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from amqsidecar.broker import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    IntakeQueue,
+    Resend,
+)
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.model.provenance import Provenance, kept_cause
+
+PROPERTY_CLIENT_CAUSE: Final = "__HDR_dlqDeliveryFailureCause"
+"""In which Artemis keeps what an OpenWire client says when it gives a message up."""
+
+PROPERTY_ORIGINAL_DUPLICATE_ID: Final = "amqsidecarOriginalDuplicateId"
+"""The producer's `_AMQ_DUPL_ID`: under its own name it would make the broker drop the re-send."""
+
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+ANYCAST: Final = 1
+MULTICAST: Final = 0
+TTL_MS_MAX: Final = 2**32 - 1
+
+BROKER_MADE_PROPERTIES: Final = ("_AMQ_OperationSucceeded", "_AMQ_NotifType")
+"""Properties of the answers and notifications of Artemis's management."""
+
+BROKER_MADE: Final = "it is an answer or a notification of the broker, not an application's message"
+
+TWO_ORIGINS: Final = "it names two different origins: {} in its annotations, {} in its properties"
+ORIGIN_LOST: Final = "its origin is a dead-letter queue, the true origin is lost"
+
+# Bound: longer ones are read anew each time, so that strangers can't fill our memory with them.
+_REMEMBERED_SECTION_BYTES: Final = 8 * 1024
+_REMEMBERED_HEADER_BYTES: Final = 64
+# Why so short: those of Core and OpenWire clients are, and the same on each message.
+_REMEMBERED_ANNOTATIONS_BYTES: Final = 128
+_ORIGIN_BYTES_MAX: Final = 2 * 1024
+_TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
+_ORIGIN_PREFIXES = ("_AMQ_ORIG_", "_HQ_ORIG_")
+_ACTUAL_EXPIRIES = ("_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
+# Quirk (Artemis 2.44): the AMQP view of a Core message has its body decompressed and keeps the
+# property. A Core client that gets it back would decompress what is not compressed, and fail.
+_COMPRESSED = b"_AMQ_LARGE_COMPRESSED"
+_CORE_ENCODINGS = frozenset((_COMPRESSED.decode(), "_AMQ_LARGE_SIZE"))
+_BYTES_MESSAGE = amqp.byte(3)
+_STOMP_LEFTOVERS = frozenset(("destination", "receipt", "destination-type", "content-length"))
+_CREATED: Final = 9
+_TIMESTAMP: Final = 0x83
+
+
+class Origin(NamedTuple):
+    """The queue that a dead letter left, as the broker wrote it down.
+
+    Attributes:
+        address: without `::queue`.
+        queue: None = the broker found no queue for it (`send-to-dla-on-no-route`).
+        routing_type: `ANYCAST`, `MULTICAST`, or None = the message carried none.
+    """
+
+    address: str
+    queue: str | None
+    routing_type: int | None
+
+
+OriginReader = Callable[[Origin], tuple[Destination | None, str | None]]
+"""Returns where an origin is, or the sentence why it can't be told or is wrong."""
+
+
+@lru_cache(maxsize=4096)
+def _name(key: bytes) -> str:
+    """Return the text of an encoded key; "" when it is no text."""
+    value = amqp.scalar(key)
+    return value if isinstance(value, str) else ""
+
+
+def _pairs(section: bytes | None) -> Mapping[str, bytes]:
+    """Return a map section as key text to encoded value."""
+    if section is None:
+        return {}
+    items = amqp.pairs(section)
+    name = _name if len(section) <= _REMEMBERED_SECTION_BYTES else _name.__wrapped__
+    return dict(zip(map(name, items[::2]), items[1::2], strict=True))
+
+
+def _annotations_of(section: bytes | None) -> Mapping[str, bytes]:
+    is_short = section is None or len(section) <= _REMEMBERED_ANNOTATIONS_BYTES
+    return _remembered_pairs(section) if is_short else _pairs(section)
+
+
+_remembered_pairs = lru_cache(maxsize=256)(_pairs)
+
+
+def is_cut(message: bytes) -> bool:
+    """Tell whether the broker has cut the body when it converted it to AMQP; never raises.
+
+    Quirk (Artemis 2.44): of a Core BytesMessage that its client has compressed, the AMQP view has
+    the decompressed bytes, but only as many as the compressed ones are.
+
+    Source: Artemis, CoreBytesMessageWrapper.getBodyLength.
+    """
+    if _COMPRESSED not in message:
+        return False
+    try:
+        sections = amqp.split(message)
+        return (
+            _COMPRESSED.decode() in _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
+            and _annotations_of(sections.get(amqp.MESSAGE_ANNOTATIONS)).get("x-opt-jms-msg-type")
+            == _BYTES_MESSAGE
+        )
+    except UndecodableMessage:
+        return False
+
+
+def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:
+    """Return what a dead letter tells about its past; never raises.
+
+    Args:
+        message: encoded AMQP message.
+        queue: that it was found in.
+        read_origin: turns what the broker wrote into a destination.
+
+    Source: Artemis, Message.referenceOriginalMessage; AMQPMessageSupport.toAnnotationName.
+    """
+    try:
+        return _read_provenance(message, queue, read_origin)
+    except UndecodableMessage as undecodable:
+        return Provenance(expired=queue.expires, problem=f"it can't be taken apart: {undecodable}")
+
+
+def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginReader) -> Provenance:
+    sections = amqp.split(message)
+    annotations = _annotations_of(sections.get(amqp.MESSAGE_ANNOTATIONS))
+    properties = _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
+    annotated, origin = _origins(annotations, properties)
+    destination: Destination | None = None
+    problem: str | None = "it does not tell where it comes from"
+    if annotated is not None and origin is not None and annotated[:2] != origin[:2]:
+        problem = TWO_ORIGINS.format(_words(annotated), _words(origin))
+        origin = None
+    else:
+        origin = annotated or origin
+    if any(name in properties for name in BROKER_MADE_PROPERTIES):
+        problem = BROKER_MADE
+    elif origin is not None:
+        destination, problem = read_origin(origin)
+    expired = queue.expires or "x-opt-ACTUAL-EXPIRY" in annotations
+    if not expired and properties:
+        expired = any(name in properties for name in _ACTUAL_EXPIRIES)
+    redelivery_id, redelivery_count = None, 0
+    section = sections.get(amqp.PROPERTIES)
+    message_id = _message_id(section)
+    if PROPERTY_REDELIVERY_ID in properties:
+        marks = marks_of(
+            _text(properties[PROPERTY_REDELIVERY_ID]),
+            _scalar(properties.get(PROPERTY_REDELIVERY_COUNT)),
+            _text(properties.get(PROPERTY_REDELIVERY_CHECK)),
+        )
+        redelivery_id, redelivery_count, _ = marks
+        # Why: a person has chosen what a selector names, by this very id.
+        if not queue.selector:
+            redelivery_id, redelivery_count = life_of(
+                marks,
+                (destination, queue.destination),
+                _identity(message_id, [] if section is None else amqp.elements(section)),
+                # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
+                # gives a message up by a copy can't know it.
+                is_given_up="x-opt-ORIG-MESSAGE-ID" not in annotations
+                and "_AMQ_ORIG_MESSAGE_ID" not in properties,
+            )
+    return Provenance(
+        origin=destination,
+        cause=kept_cause(
+            _text(properties.get(PROPERTY_CAUSE)) or _text(properties.get(PROPERTY_CLIENT_CAUSE))
+        ),
+        expired=expired,
+        message_id=message_id,
+        redelivery_id=redelivery_id,
+        redelivery_count=redelivery_count,
+        persistent=_is_durable(sections.get(amqp.HEADER)),
+        problem=problem,
+    )
+
+
+def _origins(
+    annotations: Mapping[str, bytes], properties: Mapping[str, bytes]
+) -> tuple[Origin | None, Origin | None]:
+    """Return the origin that the annotations name, and the one that the properties name."""
+    annotated = found = None
+    address = annotations.get("x-opt-ORIG-ADDRESS")
+    if address is not None:
+        annotated = _parse_origin(
+            address,
+            annotations.get("x-opt-ORIG-QUEUE", amqp.NULL),
+            annotations.get("x-opt-ORIG-ROUTING-TYPE", amqp.NULL),
+        )
+    for prefix in _ORIGIN_PREFIXES:
+        address = properties.get(prefix + "ADDRESS")
+        if address is not None:
+            found = _parse_origin(
+                address,
+                properties.get(prefix + "QUEUE", amqp.NULL),
+                properties.get(prefix + "ROUTING_TYPE", amqp.NULL),
+            )
+            break
+    return annotated, found
+
+
+def _words(origin: Origin) -> str:
+    return origin.address if origin.queue is None else f"{origin.address}::{origin.queue}"
+
+
+def _parse_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
+    if len(address) + len(queue) + len(routing_type) > _ORIGIN_BYTES_MAX:
+        raise UndecodableMessage("the name of its origin is longer than any")
+    return _remembered_origin(address, queue, routing_type)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
+    address_text = _text(address)
+    if not address_text:
+        return None
+    number = amqp.scalar(routing_type)
+    known = number if number in (ANYCAST, MULTICAST) and not isinstance(number, bool) else None
+    return Origin(
+        # Quirk (Artemis): a message sent by fully qualified name carries that name as its address.
+        address_text.split("::", 1)[0],
+        _text(queue) or None,
+        int(known) if isinstance(known, int) else None,
+    )
+
+
+def _text(element: bytes | None) -> str | None:
+    if element is None:
+        return None
+    if element[0] == 0xA1:
+        try:
+            return element[2:].decode()
+        except UnicodeDecodeError:
+            raise UndecodableMessage("a text is not UTF-8") from None
+    value = amqp.scalar(element) if element[0] in _TEXTS else None
+    return value if isinstance(value, str) else None
+
+
+def _scalar(element: bytes | None) -> amqp.Scalar:
+    """Return a plain value; None for anything else, which an application may write."""
+    try:
+        return None if element is None else amqp.scalar(element)
+    except UndecodableMessage:
+        return None
+
+
+def _is_durable(header: bytes | None) -> bool:
+    if header is None:
+        return False
+    is_short = len(header) <= _REMEMBERED_HEADER_BYTES
+    return _reads_durable(header) if is_short else _reads_durable.__wrapped__(header)
+
+
+@lru_cache(maxsize=256)
+def _reads_durable(header: bytes) -> bool:
+    return amqp.scalar(amqp.first_element(header)) is True
+
+
+def _message_id(properties: bytes | None) -> str | None:
+    """Return the message id as text, other types than strings as Qpid JMS shows them.
+
+    Source: Qpid JMS, AmqpMessageIdHelper.
+    """
+    if properties is None:
+        return None
+    element = amqp.first_element(properties)
+    if element[0] == 0xA1:
+        return _text(element)
+    value = amqp.scalar(element)
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"
+
+
+def _identity(message_id: str | None, items: list[bytes]) -> bytes:
+    """Return what stays through death, and is new on what another client sends.
+
+    Args:
+        message_id: as text.
+        items: elements of the properties section.
+    """
+    created = items[_CREATED] if len(items) > _CREATED else amqp.NULL
+    created_ms = amqp.scalar(created) if created[0] == _TIMESTAMP else None
+    return identity_of(message_id, created_ms if isinstance(created_ms, int) else 0)
+
+
+def identity_of(message_id: str | None, created_ms: int) -> bytes:
+    """Return the identity of an AMQP message: its id, and when it was made; 0 = it says neither."""
+    return f"{message_id}\0{created_ms}".encode(errors="surrogatepass")
+
+
+def encode_resend(resend: Resend, now_ms: int) -> bytes:
+    """Return the message to send: a redelivery without its death, or a final dead letter.
+
+    Body, footers, delivery annotations, message id, group, correlation and every property that is
+    not the broker's or ours are the same bytes as in `resend.message`.
+
+    Args:
+        resend: what to send.
+        now_ms: the time, for the expiration of a final dead letter.
+
+    Raises:
+        UndecodableMessage: the message can't be taken apart.
+    """
+    sections = amqp.split(resend.message)
+    address = resend.destination.address
+    expires_in_ms = resend.expiration_ms if resend.is_final and resend.expiration_ms > 0 else 0
+    if amqp.HEADER in sections:
+        header = sections[amqp.HEADER]
+        edit = _header if len(header) <= _REMEMBERED_HEADER_BYTES else _header.__wrapped__
+        sections[amqp.HEADER] = edit(header, expires_in_ms)
+    elif expires_in_ms:
+        sections[amqp.HEADER] = _header(amqp.make_list(amqp.HEADER, []), expires_in_ms)
+    sections[amqp.MESSAGE_ANNOTATIONS] = _annotations(
+        sections.get(amqp.MESSAGE_ANNOTATIONS, b""), resend
+    )
+    properties = sections.get(amqp.PROPERTIES)
+    message_id = _message_id(properties)
+    items = [] if properties is None else amqp.elements(properties)
+    identity = _identity(message_id, items)
+    if properties is not None or expires_in_ms:
+        expires_at_ms = now_ms + expires_in_ms if expires_in_ms else 0
+        sections[amqp.PROPERTIES] = _properties(items, address, expires_at_ms)
+    application = sections.get(amqp.APPLICATION_PROPERTIES)
+    pairs = [] if application is None else amqp.pairs(application)
+    is_short = application is None or len(application) <= _REMEMBERED_SECTION_BYTES
+    fates = list(map(_property_fate if is_short else _property_fate.__wrapped__, pairs[::2]))
+    sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
+        amqp.APPLICATION_PROPERTIES,
+        _application_properties(pairs, fates, resend, message_id, identity),
+    )
+    return amqp.join(sections)
+
+
+@lru_cache(maxsize=256)
+def _header(header: bytes, expires_in_ms: int) -> bytes:
+    # Why: durable and priority stay. A delivery count of ours would be shown once only, and makes
+    # clients with a limit of their own reject at once; Artemis has cleared the time to live.
+    items = amqp.elements(header)[:2]
+    if 0 < expires_in_ms <= TTL_MS_MAX:
+        items += [amqp.NULL] * (2 - len(items))
+        items.append(amqp.unsigned(expires_in_ms))
+    return amqp.make_list(amqp.HEADER, items)
+
+
+def _properties(items: list[bytes], address: str, expires_at_ms: int) -> bytes:
+    items += [amqp.NULL] * (3 - len(items))
+    items[2] = _encoded_name(address)
+    if expires_at_ms:
+        items += [amqp.NULL] * (9 - len(items))
+        items[8] = amqp.timestamp(expires_at_ms)
+    elif len(items) > 8:
+        items[8] = amqp.NULL
+    return amqp.make_list(amqp.PROPERTIES, items)
+
+
+_encoded_name = lru_cache(maxsize=4096)(amqp.string)
+
+
+def _annotations(section: bytes, resend: Resend) -> bytes:
+    """Return the section of annotations to send; empty when there are none."""
+    is_short = len(section) <= _REMEMBERED_ANNOTATIONS_BYTES
+    edit = _edited_annotations if is_short else _edited_annotations.__wrapped__
+    is_topic = resend.destination.kind is DestinationKind.TOPIC
+    edited = edit(section, resend.is_final, is_topic)
+    if resend.deliver_at_ms:
+        items = amqp.pairs(edited) if edited else []
+        items += (_KEY_DELIVERY_TIME, amqp.long(resend.deliver_at_ms))
+        edited = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, items)
+    return edited
+
+
+@lru_cache(maxsize=256)
+def _edited_annotations(section: bytes, is_final: bool, is_topic: bool) -> bytes:
+    is_short = len(section) <= _REMEMBERED_SECTION_BYTES
+    fate_of = _annotation_fate if is_short else _annotation_fate.__wrapped__
+    items = amqp.pairs(section) if section else []
+    kept: list[bytes] = []
+    for at in range(0, len(items), 2):
+        key, value = items[at], items[at + 1]
+        fate = fate_of(key)
+        if fate == "always" or (fate == "redelivery" and not is_final):
+            continue
+        if fate == "kind" and not is_final:
+            value = amqp.byte(1 if is_topic else 0)
+        kept += (key, value)
+    return amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept) if kept else b""
+
+
+@lru_cache(maxsize=1024)
+def _annotation_fate(key: bytes) -> str:
+    """Return when an annotation is stripped ("always", "redelivery"), or "kind", or "" = kept."""
+    name = _name.__wrapped__(key)
+    if name.startswith("x-opt-delivery-") or name == "x-opt-routing-type":
+        return "always"
+    if name.startswith("x-opt-ORIG-") or name == "x-opt-ACTUAL-EXPIRY":
+        return "redelivery"
+    if name == "x-opt-jms-dest":
+        return "kind"
+    return ""
+
+
+def _application_properties(
+    items: list[bytes],
+    fates: list[int],
+    resend: Resend,
+    message_id: str | None,
+    identity: bytes,
+) -> list[bytes]:
+    dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
+    if _STOMP in fates and not resend.is_final and _is_stomp_made(items, message_id):
+        dropped |= {_STOMP}
+    if _DUPLICATE in fates:
+        # Why: what is kept beside one is that of the message from which this one was copied.
+        dropped |= {_DUPLICATE_KEPT}
+    redelivery_id = amqp.string(resend.redelivery_id)
+    is_return = _value_of(_LIFE, items, fates) == redelivery_id
+    own_id = None if message_id is None else amqp.string(message_id)
+    shown_id = original_id(_value_of(_ORIGINAL_ID, items, fates), own_id, is_return=is_return)
+    kept: list[bytes] = []
+    for at, fate in zip(range(0, len(items), 2), fates, strict=True):
+        key, value = items[at], items[at + 1]
+        if fate in dropped or (fate == _COUNT and value == amqp.NULL):
+            continue
+        kept += (_KEY_ORIGINAL_DUPLICATE_ID if fate == _DUPLICATE else key, value)
+    kept += (
+        _KEY_REDELIVERY_ID,
+        redelivery_id,
+        _KEY_REDELIVERY_COUNT,
+        amqp.integer(resend.redelivery_count),
+        _KEY_REDELIVERY_DELAY,
+        amqp.long(resend.redelivery_delay_ms),
+        _KEY_REDELIVERY_CHECK,
+        amqp.string(
+            check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
+        ),
+    )
+    if shown_id is not None:
+        kept += (_KEY_ORIGINAL_MESSAGE_ID, shown_id)
+    return kept
+
+
+def _value_of(fate: int, items: list[bytes], fates: list[int]) -> bytes | None:
+    return items[2 * fates.index(fate) + 1] if fate in fates else None
+
+
+_KEY_DELIVERY_TIME = amqp.symbol("x-opt-delivery-time")
+_KEY_REDELIVERY_ID = amqp.string(PROPERTY_REDELIVERY_ID)
+_KEY_REDELIVERY_COUNT = amqp.string(PROPERTY_REDELIVERY_COUNT)
+_KEY_REDELIVERY_DELAY = amqp.string(PROPERTY_REDELIVERY_DELAY)
+_KEY_REDELIVERY_CHECK = amqp.string(PROPERTY_REDELIVERY_CHECK)
+_KEY_ORIGINAL_DUPLICATE_ID = amqp.string(PROPERTY_ORIGINAL_DUPLICATE_ID)
+_KEY_ORIGINAL_MESSAGE_ID = amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID)
+
+_KEEP, _LIFE, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _COUNT, _STOMP, _ORIGINAL_ID = range(9)
+_DROPPED_OF_FINAL = frozenset((_LIFE, _MARK, _ORIGINAL_ID))
+_DROPPED = _DROPPED_OF_FINAL | {_DEATH}
+
+
+@lru_cache(maxsize=4096)
+def _property_fate(key: bytes) -> int:
+    """Return what happens to an application property, by its encoded name."""
+    name = _name.__wrapped__(key)
+    if name in MARKS:
+        return _LIFE if name == PROPERTY_REDELIVERY_ID else _MARK
+    if name.startswith((*_ORIGIN_PREFIXES, "_AMQ_ROUTE_TO")) or name in _ACTUAL_EXPIRIES:
+        return _DEATH
+    if name in _CORE_ENCODINGS:
+        return _MARK
+    return {
+        DUPLICATE_ID: _DUPLICATE,
+        PROPERTY_ORIGINAL_DUPLICATE_ID: _DUPLICATE_KEPT,
+        PROPERTY_CAUSE: _DEATH,
+        PROPERTY_CLIENT_CAUSE: _DEATH,
+        # Quirk (Artemis): the AMQP view of a Core message that failed has it as null.
+        "JMSXDeliveryCount": _COUNT,
+        PROPERTY_ORIGINAL_MESSAGE_ID: _ORIGINAL_ID,
+    }.get(name, _STOMP if name in _STOMP_LEFTOVERS else _KEEP)
+
+
+def _is_stomp_made(items: list[bytes], message_id: str | None) -> bool:
+    """Return whether the frame headers among the properties are Artemis's own leftovers.
+
+    Artemis keeps every header of a STOMP SEND as a property. An application may use the same names,
+    so all must fit: origin among the properties, no message id, `destination` is the origin.
+    """
+    if message_id is not None:
+        return False
+    found = dict(zip(map(_name.__wrapped__, items[::2]), items[1::2], strict=True))
+    destination = _text(found.get("destination"))
+    address = _text(found.get("_AMQ_ORIG_ADDRESS"))
+    return bool(address) and destination is not None and destination.endswith(address or "")

@@ -1,0 +1,477 @@
+"""Reads a dead letter of Classic from its AMQP bytes, makes the bytes of a redelivery; sans-IO.
+
+Classic hands over two kinds of messages. **Mapped** ones it has as JMS messages: made by OpenWire
+or STOMP applications, or taken in by a connector with `transport.transformer=jms`. It encodes them
+anew, with the dead-letter queue in `to` and its own dead-letter properties among the application's.
+**Native** ones were taken in by a connector with another transformer: they come byte for byte as
+their producer has sent them, and nothing on them tells of their death.
+
+Source: ActiveMQ Classic, JMSMappingOutboundTransformer, AMQPNativeOutboundTransformer,
+JMSMappingInboundTransformer; `spec-classic.md` 8.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from amqsidecar.broker import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    Resend,
+)
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.amqp_classic_text import mended_section
+from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
+from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.provenance import Provenance, kept_cause
+
+CAUSE: Final = "dlqDeliveryFailureCause"
+ORIGINAL_EXPIRATION: Final = "originalExpiration"
+ORIGINAL_DELIVERY_MODE: Final = "originalDeliveryMode"
+TTL_MS_MAX: Final = 2**32 - 1
+
+_TO, _EXPIRY, _CREATED = 2, 8, 9
+_TTL, _DELIVERY_COUNT = 2, 4
+_LONG_MAX: Final = 2**63 - 1
+_TRUE, _FALSE = b"\x41", b"\x42"
+_DEATH = frozenset((CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE))
+# Why: a message that still carries its schedule is scheduled again when it is sent again.
+_SCHEDULE = frozenset(
+    (
+        *("scheduledJobId", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD"),
+        *("AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
+    )
+)
+# Why: connection, which a client may name as it likes, session, producer, sequence. An id of
+# another form was text from the start.
+_REAL_ID = re.compile(r".+:-?\d+:-?\d+:-?\d+", re.DOTALL)
+_REMEMBERED_NAME_BYTES: Final = 256
+
+
+class DeadLetterParts(NamedTuple):
+    """The parts of a dead letter that more than one question needs.
+
+    Attributes:
+        sections: as `amqp_sections.split` returns them.
+        properties: elements of the properties section.
+        pairs: keys and values of the application properties.
+    """
+
+    sections: dict[int, bytes]
+    properties: list[bytes]
+    pairs: list[bytes]
+
+
+def take_apart(message: bytes) -> DeadLetterParts:
+    """Return the parts of an encoded message.
+
+    Raises:
+        UndecodableMessage: it is no AMQP message.
+    """
+    return _found(amqp.split(message))
+
+
+def _found(sections: dict[int, bytes]) -> DeadLetterParts:
+    properties = sections.get(amqp.PROPERTIES)
+    pairs = sections.get(amqp.APPLICATION_PROPERTIES)
+    return DeadLetterParts(
+        sections,
+        [] if properties is None else amqp.elements(properties),
+        [] if pairs is None else amqp.pairs(pairs),
+    )
+
+
+def mended(found: DeadLetterParts) -> DeadLetterParts | None:
+    """Return a mapped message with all its texts in UTF-8, the same one where they are.
+
+    None = one of them can't be mended. See `amqp_classic_text`.
+    """
+    try:
+        sections = {code: mended_section(section) for code, section in found.sections.items()}
+    except UndecodableMessage:
+        return None
+    return found if sections == found.sections else _found(sections)
+
+
+def is_native(found: DeadLetterParts, source: Destination) -> bool:
+    """Tell whether the broker hands on the producer's bytes, and did not encode a JMS message.
+
+    Args:
+        found: the message.
+        source: the queue it was read from: the broker writes it into each message it encodes.
+    """
+    return _text_at(found.properties, _TO) != str(source)
+
+
+def named_destination(found: DeadLetterParts) -> Destination | None:
+    """Return what the `to` of a message names; None = nothing."""
+    text = _text_at(found.properties, _TO)
+    return parse_destination(text) if text and text.strip() else None
+
+
+def damage(found: DeadLetterParts, source: Destination) -> str | None:
+    """Return what a connector with `transformer=jms` would make of it; None = it comes whole.
+
+    Quirk (Classic): a JMS message without a body has no body on the wire either, and comes back as
+    a BytesMessage. AMQP applications' messages without a body were BytesMessages from the start;
+    only JMS clients of AMQP mark theirs, so that others are left alone with the first.
+    """
+    body = found.sections.get(amqp.VALUE, b"")
+    if is_native(found, source):
+        # Why: what holds it could not be mapped when it came, and will not be when it comes again.
+        # All else came over another connector, which maps nothing.
+        is_whole = _is_sequence_with_bytes(body)
+        return None if is_whole else "a message that came in unmapped would be mapped now"
+    if not body and not _is_marked_by_jms(found.sections.get(amqp.MESSAGE_ANNOTATIONS)):
+        return "a JMS message without a body would become a BytesMessage"
+    if mended(found) is None:
+        return "the broker could not read one of its texts"
+    return None
+
+
+def _is_sequence_with_bytes(body: bytes) -> bool:
+    """Tell whether a body is what Classic can make no StreamMessage of.
+
+    Source: ActiveMQ Classic, ActiveMQStreamMessage.writeObject, which knows no AMQP binary.
+    """
+    if body[1:3] != bytes((0x53, amqp.SEQUENCE)):
+        return False
+    return any(element[0] in (0xA0, 0xB0) for element in amqp.elements(body))
+
+
+def read_provenance(
+    found: DeadLetterParts,
+    source: Destination,
+    *,
+    origin: Destination | None,
+    now_ms: int,
+    is_native_made: bool,
+) -> Provenance:
+    """Return what a dead letter tells about its past, and what is known of its queue.
+
+    Args:
+        found: the message.
+        source: the queue that it was found in.
+        origin: where all messages of its queue died; None = it is not known.
+        now_ms: the time, to tell what has expired where no cause does.
+        is_native_made: the properties are the producer's alone.
+    """
+    properties = dict(zip(map(_name, found.pairs[::2]), found.pairs[1::2], strict=True))
+    cause = None if is_native_made else _text(properties.get(CAUSE))
+    created_ms = _number_at(found.properties, _CREATED)
+    if cause is not None:
+        expired = tells_expiry(cause, created_ms)
+    elif is_native_made:
+        expired = 0 < _expires_at_ms(found) < now_ms
+    else:
+        expired = 0 < _number(properties.get(ORIGINAL_EXPIRATION)) < now_ms
+    redelivery_id, redelivery_count = life_of(
+        marks_of(
+            _value(properties.get(PROPERTY_REDELIVERY_ID)),
+            _value(properties.get(PROPERTY_REDELIVERY_COUNT)),
+            _value(properties.get(PROPERTY_REDELIVERY_CHECK)),
+        ),
+        (origin, source),
+        _identity(found.properties),
+        is_given_up=PROPERTY_CAUSE in properties,
+    )
+    delivery_mode = None if is_native_made else _text(properties.get(ORIGINAL_DELIVERY_MODE))
+    return Provenance(
+        origin=origin,
+        cause=kept_cause(cause),
+        expired=expired,
+        is_store_duplicate=tells_store_duplicate(cause or ""),
+        message_id=_message_id(found.properties),
+        redelivery_id=redelivery_id,
+        redelivery_count=redelivery_count,
+        persistent=_is_durable(found) and delivery_mode != "NON_PERSISTENT",
+        problem=None if origin is not None else "neither it nor its queue tells where it died",
+    )
+
+
+def _identity(properties: list[bytes]) -> bytes:
+    """Return what stays through death, and is new on what another client sends.
+
+    An id that the broker made is left out: it makes another one for what is sent.
+    """
+    message_id = _message_id(properties) or ""
+    kept_id = "" if _REAL_ID.fullmatch(message_id) else message_id
+    return f"{kept_id}\0{_number_at(properties, _CREATED)}".encode(errors="surrogatepass")
+
+
+def _expires_at_ms(found: DeadLetterParts) -> int:
+    """Return when a native message expires; 0 = never."""
+    expires_at_ms = _number_at(found.properties, _EXPIRY)
+    created_ms = _number_at(found.properties, _CREATED)
+    if expires_at_ms <= 0 < created_ms:
+        ttl_ms = _number_at(_header(found), _TTL)
+        return created_ms + ttl_ms if ttl_ms > 0 else 0
+    return expires_at_ms
+
+
+def encode_resend(
+    resend: Resend,
+    now_ms: int,
+    *,
+    is_native_wire: bool,
+    keeps_non_persistent: KeepsNonPersistent = always_keeps,
+) -> bytes:
+    """Return the message to send: a redelivery without its death, or a final dead letter.
+
+    Body, footers, group, correlation and every property that is not the broker's or ours are the
+    same bytes as in `resend.message`.
+
+    Args:
+        resend: what to send.
+        now_ms: the time to live starts here.
+        is_native_wire: the connector hands on bytes as they are; else it makes JMS messages.
+        keeps_non_persistent: see `classic_mode`.
+
+    Raises:
+        UndecodableMessage: the message can't be taken apart.
+    """
+    found = take_apart(resend.message)
+    if not is_native_wire:
+        found = mended(found) or found
+    sections = dict(found.sections)
+    names = [_name(key) for key in found.pairs[::2]]
+    own = dict(zip(names, found.pairs[1::2], strict=True))
+    told = {} if is_native_wire else own
+    is_marked = _is_marked_by_jms(sections.get(amqp.MESSAGE_ANNOTATIONS))
+    ttl_ms = resend.expiration_ms
+    if not resend.is_final:
+        ttl_ms = _producers_ttl_ms(found) if is_native_wire else _ttl_ms(found, told)
+    properties, dropped_id = _edit_properties(
+        found.properties,
+        to=None if is_native_wire else resend.destination,
+        expires_at_ms=min(now_ms + ttl_ms, _LONG_MAX) if ttl_ms > 0 else 0,
+        created_ms=now_ms if ttl_ms > 0 and not resend.is_final else 0,
+        keeps_id=is_native_wire,
+    )
+    if properties != found.properties:
+        sections[amqp.PROPERTIES] = amqp.make_list(amqp.PROPERTIES, properties)
+    sections[amqp.HEADER] = _edit_header(
+        _header(found),
+        durable=_durable(resend, told, keeps_non_persistent),
+        ttl_ms=ttl_ms,
+        # Why: it is the count that the in-broker plugin writes. AMQP clients with a limit of their
+        # own would reject at once, so what they have made keeps none.
+        count=0 if resend.is_final or is_native_wire or is_marked else resend.redelivery_count,
+    )
+    annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
+    if annotations is not None:
+        items = amqp.pairs(annotations)
+        kept = _edit_annotations(items, drops_jms=not is_native_wire and not is_marked)
+        if items and not kept:
+            del sections[amqp.MESSAGE_ANNOTATIONS]
+        elif len(kept) < len(items):
+            sections[amqp.MESSAGE_ANNOTATIONS] = amqp.make_map(amqp.MESSAGE_ANNOTATIONS, kept)
+    shown_id = original_id(
+        own.get(PROPERTY_ORIGINAL_MESSAGE_ID),
+        None if dropped_id is None else amqp.string(dropped_id),
+        is_return=_text(own.get(PROPERTY_REDELIVERY_ID)) == resend.redelivery_id,
+    )
+    stripped = MARKS | _SCHEDULE | {PROPERTY_ORIGINAL_MESSAGE_ID}
+    if not resend.is_final:
+        stripped |= {PROPERTY_CAUSE} if is_native_wire else {PROPERTY_CAUSE, *_DEATH}
+    sections[amqp.APPLICATION_PROPERTIES] = amqp.make_map(
+        amqp.APPLICATION_PROPERTIES,
+        [
+            *_without(found.pairs, names, stripped),
+            *_our_properties(resend, _identity(properties), shown_id),
+        ],
+    )
+    return amqp.join(sections)
+
+
+def _producers_ttl_ms(found: DeadLetterParts) -> int:
+    """Return the time to live of a native message; 0 = for ever."""
+    ttl_ms = _number_at(_header(found), _TTL)
+    if ttl_ms > 0:
+        return ttl_ms
+    created_ms = _number_at(found.properties, _CREATED)
+    expires_at_ms = _number_at(found.properties, _EXPIRY)
+    return expires_at_ms - created_ms if expires_at_ms > created_ms > 0 else 0
+
+
+def _ttl_ms(found: DeadLetterParts, told: dict[str, bytes]) -> int:
+    """Return the time to live of a mapped message; 0 = for ever, or the broker hides it.
+
+    Quirk (Classic): `originalExpiration` of a mapped message is on the wire only when the broker
+    has read the message back from its store, such as after a restart.
+    """
+    created_ms = _number_at(found.properties, _CREATED)
+    expires_at_ms = _number(told.get(ORIGINAL_EXPIRATION))
+    return expires_at_ms - created_ms if expires_at_ms > created_ms > 0 else 0
+
+
+def _durable(
+    resend: Resend, told: dict[str, bytes], keeps_non_persistent: KeepsNonPersistent
+) -> bytes | None:
+    """Return what the header has to say about durability; None = what it says already."""
+    if resend.is_final:
+        return _TRUE
+    was_non_persistent = _text(told.get(ORIGINAL_DELIVERY_MODE)) == "NON_PERSISTENT"
+    return _FALSE if was_non_persistent and keeps_non_persistent(resend.destination) else None
+
+
+def _edit_header(items: list[bytes], *, durable: bytes | None, ttl_ms: int, count: int) -> bytes:
+    kept = items[:2]
+    if durable is not None:
+        kept[:1] = [durable]
+    if 0 < ttl_ms <= TTL_MS_MAX:
+        kept += [amqp.NULL] * (_TTL - len(kept))
+        kept.append(amqp.unsigned(ttl_ms))
+    if count > 0:
+        kept += [amqp.NULL] * (_DELIVERY_COUNT - len(kept))
+        kept.append(amqp.unsigned(count))
+    return amqp.make_list(amqp.HEADER, kept)
+
+
+def _edit_properties(
+    items: list[bytes],
+    *,
+    to: Destination | None,
+    expires_at_ms: int,
+    created_ms: int,
+    keeps_id: bool,
+) -> tuple[list[bytes], str | None]:
+    """Return the properties to send, and the message id that was dropped from them.
+
+    Quirk (Classic): a message id that comes over AMQP is text to the broker, and STOMP consumers
+    can't acknowledge such a message. One that the broker had made itself is left out, so that the
+    broker makes a real one anew; one that was text already stays.
+    """
+    edited = list(items)
+    dropped: str | None = None
+    message_id = _message_id(items)
+    if not keeps_id and message_id is not None and _REAL_ID.fullmatch(message_id):
+        edited[0] = amqp.NULL
+        dropped = message_id
+    if to is not None:
+        _put(edited, _TO, amqp.string(str(to)))
+    if expires_at_ms:
+        _put(edited, _EXPIRY, amqp.timestamp(expires_at_ms))
+        if created_ms:
+            _put(edited, _CREATED, amqp.timestamp(created_ms))
+    elif len(edited) > _EXPIRY:
+        edited[_EXPIRY] = amqp.NULL
+    return edited, dropped
+
+
+def _put(items: list[bytes], at: int, element: bytes) -> None:
+    items += [amqp.NULL] * (at + 1 - len(items))
+    items[at] = element
+
+
+def _edit_annotations(items: list[bytes], *, drops_jms: bool) -> list[bytes]:
+    kept: list[bytes] = []
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        name = _name(key)
+        # Why: the broker would schedule it again, and says the kinds of destinations by itself.
+        is_dropped = name.startswith("x-opt-delivery-") or (
+            drops_jms and name in ("x-opt-jms-dest", "x-opt-jms-reply-to")
+        )
+        if not is_dropped:
+            kept += (key, value)
+    return kept
+
+
+def _without(pairs: list[bytes], names: list[str], stripped: frozenset[str]) -> list[bytes]:
+    kept: list[bytes] = []
+    for at, name in enumerate(names):
+        if name not in stripped:
+            kept += pairs[2 * at : 2 * at + 2]
+    return kept
+
+
+def _our_properties(resend: Resend, identity: bytes, shown_id: bytes | None) -> list[bytes]:
+    # Quirk (Classic): a number of another width makes the broker give up mapping the whole message.
+    ours = [
+        amqp.string(PROPERTY_REDELIVERY_ID),
+        amqp.string(resend.redelivery_id),
+        amqp.string(PROPERTY_REDELIVERY_COUNT),
+        amqp.integer(resend.redelivery_count),
+        amqp.string(PROPERTY_REDELIVERY_DELAY),
+        amqp.long(resend.redelivery_delay_ms),
+        amqp.string(PROPERTY_REDELIVERY_CHECK),
+        amqp.string(
+            check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
+        ),
+    ]
+    if shown_id is not None:
+        ours += (amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID), shown_id)
+    return ours
+
+
+def _header(found: DeadLetterParts) -> list[bytes]:
+    header = found.sections.get(amqp.HEADER)
+    return [] if header is None else amqp.elements(header)
+
+
+def _is_durable(found: DeadLetterParts) -> bool:
+    header = found.sections.get(amqp.HEADER)
+    return header is not None and amqp.scalar(amqp.first_element(header)) is True
+
+
+def _is_marked_by_jms(annotations: bytes | None) -> bool:
+    """Tell whether a JMS client of AMQP wrote down what type of message it is."""
+    if annotations is None:
+        return False
+    return any(_name(key) == "x-opt-jms-msg-type" for key in amqp.pairs(annotations)[::2])
+
+
+def _name(key: bytes) -> str:
+    return _remembered_name(key) if len(key) <= _REMEMBERED_NAME_BYTES else _read_name(key)
+
+
+def _read_name(key: bytes) -> str:
+    value = amqp.scalar(key)
+    return value if isinstance(value, str) else ""
+
+
+_remembered_name = lru_cache(maxsize=4096)(_read_name)
+
+
+def _text(element: bytes | None) -> str | None:
+    value = _value(element)
+    return value if isinstance(value, str) else None
+
+
+def _text_at(items: list[bytes], at: int) -> str | None:
+    return _text(items[at]) if len(items) > at else None
+
+
+def _number(element: bytes | None) -> int:
+    value = _value(element)
+    return value if type(value) is int else 0
+
+
+def _number_at(items: list[bytes], at: int) -> int:
+    return _number(items[at]) if len(items) > at else 0
+
+
+def _value(element: bytes | None) -> amqp.Scalar:
+    """Return a plain value; None for anything else, which an application may write."""
+    try:
+        return None if element is None else amqp.scalar(element)
+    except UndecodableMessage:
+        return None
+
+
+def _message_id(properties: list[bytes]) -> str | None:
+    """Return the message id as text, other types than strings as Qpid JMS shows them."""
+    value = _value(properties[0]) if properties else None
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    return value if isinstance(value, str) or value is None else f"ID:AMQP_ULONG:{value}"

@@ -1,0 +1,398 @@
+"""Takes a marshalled OpenWire message apart by offsets and tells its past; the body is never read.
+
+Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.MessageMarshaller.looseMarshal.
+"""
+
+from functools import lru_cache
+from struct import Struct, error
+
+from msgspec.structs import replace
+
+from amqsidecar.broker import (
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_ID,
+)
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
+from amqsidecar.formats.openwire_properties import (
+    PropertyValue,
+    decode_text,
+    encode_text,
+    read_properties,
+)
+from amqsidecar.formats.redelivery_mark import life_of, marks_of
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance, kept_cause
+
+CAUSE = b"dlqDeliveryFailureCause"
+ORIGINAL_EXPIRATION = b"originalExpiration"
+ORIGINAL_DELIVERY_MODE = b"originalDeliveryMode"
+CYCLE = b"amqsidecarCycle"
+_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
+_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
+_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
+_PROVENANCE_NAMES = frozenset(
+    (
+        *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE),
+        *(_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_CHECK),
+    )
+)
+
+_SHORT = Struct(">H")
+_INT = Struct(">I")
+_LONG = Struct(">q")
+_TWO_LONGS = Struct(">qq")
+_short = _SHORT.unpack_from
+_int = _INT.unpack_from
+_long = _LONG.unpack_from
+
+_MESSAGE_ID, _CONNECTION_ID, _PRODUCER_ID, _BROKER_ID = 110, 120, 123, 124
+_LOCAL_TRANSACTION, _XA_TRANSACTION, _CONSUMER_ID = 111, 112, 122
+
+
+class MessageParts:
+    """Where the fields of one marshalled message are.
+
+    Attributes:
+        data: type byte and fields.
+        original_destination, message_id, text_view, properties: the fields' bytes; null included.
+    """
+
+    __slots__ = (
+        "body",
+        "compressed",
+        "data",
+        "expiration_at",
+        "group",
+        "message_id",
+        "original_destination",
+        "persistent",
+        "priority",
+        "producer_at",
+        "properties",
+        "structure",
+        "tail",
+        "text_view",
+        "timestamp_ms",
+        "user",
+    )
+    data: bytes
+    original_destination: bytes
+    message_id: bytes
+    text_view: bytes
+    producer_at: int
+    expiration_at: int
+    group: bytes
+    persistent: int
+    priority: bytes
+    timestamp_ms: int
+    body: bytes
+    properties: bytes | None
+    structure: bytes
+    compressed: int
+    user: bytes
+    tail: bytes
+
+
+def map_content(data: bytes) -> bytes | None:
+    """Return the marshalled map that is the body of a message; None = it has no body.
+
+    Raises:
+        UndecodableMessage: it can't be read to its end.
+    """
+    body = take_apart(data).body
+    at = _skip_text(body, 0)
+    return body[at + 5 :] if body[at] else None
+
+
+def group_field(parts: MessageParts) -> str | None:
+    """Return the message group; None = it has none."""
+    field = parts.group
+    return decode_text(field[3 : _skip_text(field, 0)]) if field[0] else None
+
+
+def take_apart(data: bytes) -> MessageParts:
+    """Return the fields of a marshalled message.
+
+    Raises:
+        UndecodableMessage: it can't be read to its end.
+    """
+    try:
+        parts = _take_apart(data)
+    except (error, IndexError) as cause:
+        raise UndecodableMessage("the message ends in the middle of a field") from cause
+    return parts
+
+
+def _take_apart(data: bytes) -> MessageParts:
+    parts, start = _take_head_apart(data)
+    at = _skip_nested(data, start)
+    parts.structure = data[start:at]
+    at = _skip_nested(data, at)
+    parts.compressed = data[at]
+    start = _skip_array(data, at + 5) + 8
+    at = _skip_text(data, start)
+    parts.user = data[start:at]
+    at = _skip_array(data, at + 2) + 17
+    if at > len(data):
+        raise UndecodableMessage("the message ends in the middle of a field")
+    parts.tail = data[at:]
+    return parts
+
+
+def _take_head_apart(data: bytes) -> tuple[MessageParts, int]:
+    """Return the fields before the data structure, and where that begins."""
+    if not 23 <= data[0] <= 29:
+        raise UndecodableMessage(f"type {data[0]} is no message")
+    parts = MessageParts()
+    parts.data = data
+    # Producer id, destination, transaction id.
+    start = _skip_nested(data, _skip_nested(data, _skip_nested(data, 6)))
+    at = _skip_nested(data, start)
+    parts.original_destination = data[start:at]
+    start = at
+    if not data[at] or data[at + 1] != _MESSAGE_ID:
+        raise UndecodableMessage("the message has no message id")
+    at = _skip_text(data, at + 2)
+    parts.text_view = data[start + 2 : at]
+    parts.producer_at = at
+    at = _skip_nested(data, at) + 16
+    parts.message_id = data[start:at]
+    start = _skip_nested(data, at)
+    at = _skip_text(data, start) + 4
+    at = _skip_text(data, at)
+    parts.group = data[start:at]
+    parts.persistent = data[at]
+    parts.expiration_at = at + 1
+    start = at + 9
+    at = _skip_nested(data, start + 1)
+    parts.priority = data[start:at]
+    parts.timestamp_ms = _long(data, at)[0]
+    start = at + 8
+    at = _skip_bytes(data, _skip_text(data, start))
+    parts.body = data[start:at]
+    start = at
+    at = _skip_bytes(data, start)
+    parts.properties = data[start + 5 : at] if data[start] else None
+    return parts, at
+
+
+def _skip_text(data: bytes, at: int) -> int:
+    return at + 3 + int(_short(data, at + 1)[0]) if data[at] else at + 1
+
+
+def _skip_bytes(data: bytes, at: int) -> int:
+    return at + 5 + int(_int(data, at + 1)[0]) if data[at] else at + 1
+
+
+def _skip_nested(data: bytes, at: int) -> int:
+    """Return where a nested id or destination ends."""
+    if not data[at]:
+        return at + 1
+    code = data[at + 1]
+    if code in (_PRODUCER_ID, _CONSUMER_ID):
+        return _skip_text(data, at + 2) + 16
+    if 100 <= code <= 103 or code in (_CONNECTION_ID, _BROKER_ID):
+        return _skip_text(data, at + 2)
+    if code == _LOCAL_TRANSACTION:
+        return _skip_text(data, at + 12) if data[at + 10] else at + 11
+    if code == _XA_TRANSACTION:
+        return _skip_bytes(data, _skip_bytes(data, at + 6))
+    if code == codec.DESTINATION_INFO:
+        # Connection id, destination, operation and time-out, path of brokers.
+        return _skip_array(data, _skip_nested(data, _skip_nested(data, at + 7)) + 9)
+    raise UndecodableMessage(f"the message has a nested structure of the unknown type {code}")
+
+
+def _skip_array(data: bytes, at: int) -> int:
+    if not data[at]:
+        return at + 1
+    count = _short(data, at + 1)[0]
+    at += 3
+    for _ in range(count):
+        at = _skip_nested(data, at)
+    return at
+
+
+def message_id_text(parts: MessageParts) -> str:
+    """Return the id as a JMS client prints it.
+
+    Source: ActiveMQ Classic, MessageId.toString.
+    """
+    if parts.text_view[0]:
+        text = decode_text(parts.text_view[3:])
+        return text if text.startswith("ID:") else f"ID:{text}"
+    data, at = parts.data, parts.producer_at
+    if not data[at] or not data[at + 2]:
+        raise UndecodableMessage("the message id has no producer")
+    end = _skip_text(data, at + 2)
+    value, session, sequence = (
+        *_TWO_LONGS.unpack_from(data, end),
+        _long(data, end + 16)[0],
+    )
+    return f"{decode_text(data[at + 5 : end])}:{session}:{value}:{sequence}"
+
+
+@lru_cache(maxsize=4096)
+def _origin(field: bytes) -> Destination | str:
+    """Return the origin of an original-destination field, or why there is none."""
+    try:
+        origin = codec.read_destination(field)
+    except UndecodableMessage as cause:
+        return str(cause)
+    if origin is None:
+        return "it has no original destination: it was put here, it did not die here"
+    if {",", "*", ">"} & set(origin.name):
+        # Why the wildcards: a send to `A.>` reaches every queue below A.
+        return "it was sent to several destinations at once and does not tell on which it died"
+    if not origin.name:
+        return "its original destination has no name"
+    if encode_text(origin.name) != field[5:]:
+        return "the name of its original destination can't be read letter by letter"
+    return origin
+
+
+def identity_of(parts: MessageParts) -> bytes:
+    """Return what no other message has: the real message id, without the broker's own number."""
+    return parts.message_id[2 + len(parts.text_view) : -8]
+
+
+def read_dead_letter(
+    data: bytes, source: Destination | None, now_ms: int
+) -> tuple[Provenance, bytes | None]:
+    """Return what a marshalled dead letter tells about its past, and its message id field.
+
+    Never raises; the id is None where it can't be found, so that the message can't be acked.
+
+    Args:
+        data: the message.
+        source: the queue that it was found in; None = it does not matter.
+        now_ms: without a cause, what had to expire before now has expired.
+    """
+    try:
+        parts = take_apart(data)
+        provenance = _provenance(parts, parts.original_destination, source, now_ms)
+    except (UndecodableMessage, error, IndexError) as cause:
+        return Provenance(problem=f"it can't be taken apart: {cause}"), _message_id(data)
+    return provenance, parts.message_id
+
+
+def _provenance(
+    parts: MessageParts, died_in: bytes, source: Destination | None, now_ms: int
+) -> Provenance:
+    found = read_properties(parts.properties, _PROVENANCE_NAMES)
+    message_id = message_id_text(parts)
+    origin = _origin(died_in)
+    cause_text = found.get(CAUSE)
+    cause_text = cause_text if isinstance(cause_text, str) else None
+    if cause_text is None:
+        is_expired = 0 < number_of(found.get(ORIGINAL_EXPIRATION)) < now_ms
+        is_store_duplicate = False
+    else:
+        is_expired = tells_expiry(cause_text, parts.timestamp_ms)
+        is_store_duplicate = tells_store_duplicate(cause_text)
+    redelivery_id, redelivery_count = None, 0
+    place = None if isinstance(origin, str) else origin
+    if _REDELIVERY_ID in found:
+        redelivery_id, redelivery_count = life_of(
+            marks_of(
+                found[_REDELIVERY_ID],
+                found.get(_REDELIVERY_COUNT),
+                found.get(_REDELIVERY_CHECK),
+            ),
+            (place, source),
+            identity_of(parts),
+            is_given_up=False,
+        )
+    return Provenance(
+        origin=place,
+        cause=kept_cause(cause_text),
+        expired=is_expired,
+        is_store_duplicate=is_store_duplicate,
+        message_id=message_id,
+        redelivery_id=redelivery_id,
+        redelivery_count=redelivery_count,
+        persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
+        problem=origin if isinstance(origin, str) else None,
+    )
+
+
+def _text(value: PropertyValue) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _message_id(data: bytes) -> bytes | None:
+    try:
+        start = _skip_nested(data, 6)
+        for _ in range(3):
+            start = _skip_nested(data, start)
+        if not data[start] or data[start + 1] != _MESSAGE_ID:
+            return None
+        end = _skip_nested(data, _skip_text(data, start + 2)) + 16
+    except (UndecodableMessage, error, IndexError):
+        return None
+    return data[start:end] if end <= len(data) else None
+
+
+def number_of(value: PropertyValue) -> int:
+    """Return a property that should be a number; 0 = it is none."""
+    return value if isinstance(value, int) else 0
+
+
+def read_cycle(data: bytes) -> int | None:
+    """Return the cycle number of a token; None = it is no token.
+
+    One that was sent over STOMP has it as a string.
+    """
+    try:
+        cycle = read_properties(take_apart(data).properties, (CYCLE,)).get(CYCLE)
+    except UndecodableMessage:
+        return None
+    if isinstance(cycle, str) and cycle.isascii() and cycle.isdigit() and len(cycle) < 20:
+        return int(cycle)
+    return cycle if isinstance(cycle, int) else None
+
+
+def read_death(data: bytes, now_ms: int) -> tuple[Provenance | None, bytes | None]:
+    """Return what an advisory tells of a message that died, and the advisory's message id field.
+
+    Never raises. The message is as it was before it died: its destination is where it died, and
+    the broker's words for why are not on it. None = it tells of no message that can be read.
+    """
+    try:
+        head, at = _take_head_apart(data)
+        message_id = head.message_id
+    except (UndecodableMessage, error, IndexError):
+        return None, _message_id(data)
+    try:
+        if not data[at]:
+            return None, message_id
+        dead, _ = _take_head_apart(data[at + 1 :])
+        start = _skip_nested(dead.data, 6)
+        field = dead.data[start : _skip_nested(dead.data, start)]
+        expiration_ms = _long(dead.data, dead.expiration_at)[0]
+    except (UndecodableMessage, error, IndexError):
+        return None, message_id
+    # Why: a dead letter's original destination is the destination that the message had.
+    provenance = _provenance(dead, field, None, now_ms)
+    expired = 0 < expiration_ms <= now_ms
+    return replace(provenance, cause=None, expired=expired, is_store_duplicate=False), message_id
+
+
+def read_destination_info(data: bytes) -> tuple[Destination, bool] | None:
+    """Return the destination that an advisory tells of, and whether it was removed; None = none.
+
+    Source: ActiveMQ Classic, DestinationInfoMarshaller; the operation is 0 = added, 1 = removed.
+    """
+    try:
+        structure = take_apart(data).structure
+        if structure[:1] == codec.NULL or structure[1] != codec.DESTINATION_INFO:
+            return None
+        start = _skip_nested(structure, 7)
+        end = _skip_nested(structure, start)
+        destination = codec.read_destination(structure[start:end])
+        return None if destination is None else (destination, structure[end] == 1)
+    except (UndecodableMessage, error, IndexError):
+        return None

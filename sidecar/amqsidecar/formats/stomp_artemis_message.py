@@ -1,0 +1,303 @@
+"""Dead letters of Artemis as STOMP shows them, and the frames of a redelivery; sans-IO.
+
+What Artemis 2.44 does with headers, measured:
+
+- The real `subscription`, `message-id`, `destination` come first, whatever a producer wrote into
+  properties of these names; `ack` comes last, so that a forged one precedes it. Both hold the same:
+  the number of the consumer and the number that the broker gave the message.
+- `content-length` comes before `message-id` where the body is bytes, and last where it is text. Of
+  empty bytes it comes as a property of the SEND that made them; an empty text has none.
+- `_AMQ_ORIG_*` are written anew by the broker whenever it moves a message to a dead-letter address.
+- Every header of a SEND is kept as a property and goes along for ever, unless it is cut off here.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import (
+    PROPERTY_CAUSE,
+    PROPERTY_ORIGINAL_MESSAGE_ID,
+    PROPERTY_REDELIVERY_CHECK,
+    PROPERTY_REDELIVERY_COUNT,
+    PROPERTY_REDELIVERY_DELAY,
+    PROPERTY_REDELIVERY_ID,
+    Resend,
+)
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats.amqp_artemis_message import (
+    ANYCAST,
+    BROKER_MADE,
+    BROKER_MADE_PROPERTIES,
+    DUPLICATE_ID,
+    MULTICAST,
+    PROPERTY_ORIGINAL_DUPLICATE_ID,
+    Origin,
+    OriginReader,
+)
+from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, life_of, marks_of
+from amqsidecar.formats.stomp_frame import Frame, Header, first, kept, parse_kept
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import Provenance, kept_cause
+
+_LENGTH: Final = b"content-length"
+_ORIGIN_PREFIXES = (b"_AMQ_ORIG_", b"_HQ_ORIG_")
+_ANNOTATED_ORIGIN: Final = b"JMS_AMQP_MA_x-opt-ORIG-"
+_ACTUAL_EXPIRIES = frozenset((b"_AMQ_ACTUAL_EXPIRY", b"_HQ_ACTUAL_EXPIRY"))
+_ORIGIN_BYTES_MAX: Final = 2048
+_NUMBER_DIGITS_MAX: Final = 19
+# What a MESSAGE frame says of its way to us; of the first of each name.
+_OF_THE_FRAME = frozenset(
+    (b"subscription", b"message-id", b"destination", b"redelivered", b"timestamp", b"expires")
+)
+# What a SEND frame would take for an order and not for a property.
+_ORDERS = frozenset(
+    (
+        b"destination",
+        b"destination-type",
+        b"receipt",
+        b"transaction",
+        _LENGTH,
+        b"expires",
+        b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_TIME",
+        b"_AMQ_SCHED_DELIVERY",
+        # Quirk (Artemis 2.44): as text it keeps a large message from AMQP consumers for ever.
+        b"_AMQ_LARGE_SIZE",
+        # The mark of the client that made a message; ours is made by STOMP.
+        b"__AMQ_CID",
+        b"JMSXDeliveryCount",
+    )
+)
+_MARKS_OF_OTHERS = frozenset((b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS"))
+_STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
+_DUPLICATE = DUPLICATE_ID.encode()
+_ORIGINAL_DUPLICATE = PROPERTY_ORIGINAL_DUPLICATE_ID.encode()
+_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
+_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
+_REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
+_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
+# Why none: nothing that a SEND could know stays on the message, and STOMP makes no ids.
+_NO_IDENTITY: Final = b""
+_ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
+_CAUSE = PROPERTY_CAUSE.encode()
+
+
+class Arrived(NamedTuple):
+    """A MESSAGE frame taken apart.
+
+    Attributes:
+        ack: what acknowledges it.
+        number: the broker's number of the message; stays as long as it lies in its queue.
+        subscription: through which it came.
+        redelivered: whether it was handed out before without being given back.
+        headers: what belongs to the message, in order; `content-length` first where it is bytes.
+        body: its body.
+    """
+
+    ack: bytes
+    number: int
+    subscription: str
+    redelivered: bool
+    headers: list[Header]
+    body: bytes
+
+    @property
+    def message(self) -> bytes:
+        """The message as the store keeps it."""
+        return kept(self.headers, self.body)
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the body is bytes and not text."""
+        return bool(self.headers) and self.headers[0][0] == _LENGTH
+
+
+def read_frame(frame: Frame) -> Arrived:
+    """Take a MESSAGE frame apart.
+
+    Raises:
+        UndecodableMessage: it has no number; Artemis gives one to each.
+    """
+    headers = frame.headers()
+    ack = first(headers, b"message-id") or b""
+    number = ack.rpartition(b",")[2]
+    if not number.isdigit() or len(number) > _NUMBER_DIGITS_MAX:
+        raise UndecodableMessage("the broker sent a message without a number")
+    is_bytes = False
+    own: list[Header] = []
+    seen: set[bytes] = set()
+    for name, value in headers:
+        if name == _LENGTH:
+            is_bytes = is_bytes or b"message-id" not in seen or not frame.body
+            continue
+        is_first = name not in seen
+        seen.add(name)
+        if is_first and name in _OF_THE_FRAME:
+            continue
+        own.append((name, value))
+    if own and own[-1] == (b"ack", ack):
+        own.pop()
+    if is_bytes:
+        own.insert(0, (_LENGTH, b"%d" % len(frame.body)))
+    return Arrived(
+        ack,
+        int(number),
+        (first(headers, b"subscription") or b"").decode(errors="replace"),
+        first(headers, b"redelivered") == b"true",
+        own,
+        frame.body,
+    )
+
+
+def has_odd_names(headers: Sequence[Header]) -> bool:
+    """Tell whether properties have names that a SEND can't give to a property."""
+    names = [name for name, _ in headers if name != _LENGTH]
+    return any(name in _STANDARD and names.count(name) > 1 for name in names)
+
+
+def is_marked_by_others(headers: Sequence[Header]) -> bool:
+    """Tell whether a JMS or AMQP client made it; `destination`, which STOMP leaves, isn't shown."""
+    return any(name in _MARKS_OF_OTHERS for name, _ in headers)
+
+
+def read_provenance(
+    headers: Sequence[Header],
+    number: int,
+    source: Destination,
+    *,
+    expires: bool,
+    read_origin: OriginReader,
+) -> Provenance:
+    """Return what a dead letter tells about its past; never raises.
+
+    Args:
+        headers: of the message, as `read_frame` leaves them.
+        number: the broker's number of it; its name where it has no other.
+        source: the queue that it was found in.
+        expires: whether that is a queue for expired messages.
+        read_origin: turns what the broker wrote into a destination.
+    """
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        found.setdefault(name, value)
+    destination: Destination | None = None
+    problem: str | None = "it does not tell where it comes from"
+    try:
+        origin = _origin(found)
+        if any(name.encode() in found for name in BROKER_MADE_PROPERTIES):
+            problem = BROKER_MADE
+        elif origin is not None:
+            destination, problem = read_origin(origin)
+    except UndecodableMessage as undecodable:
+        problem = f"it can't be taken apart: {undecodable}"
+    redelivery_id, redelivery_count = None, 0
+    is_given_up = b"_AMQ_ORIG_MESSAGE_ID" not in found
+    # Why: a sidecar sends over STOMP, which leaves no such mark.
+    is_copy = not is_given_up and any(
+        name in _MARKS_OF_OTHERS or name.startswith(b"__HDR_") for name in found
+    )
+    if _REDELIVERY_ID in found and not is_copy:
+        redelivery_id, redelivery_count = life_of(
+            marks_of(
+                _text(found[_REDELIVERY_ID]),
+                _text(found.get(_REDELIVERY_COUNT)),
+                _text(found.get(_REDELIVERY_CHECK)),
+            ),
+            (destination, source),
+            _NO_IDENTITY,
+            is_given_up=is_given_up,
+        )
+    message_id = _text(found.get(_ORIGINAL_ID)) or _text(found.get(b"NATIVE_MESSAGE_ID"))
+    return Provenance(
+        origin=destination,
+        cause=kept_cause(_text(found.get(PROPERTY_CAUSE.encode()))),
+        expired=expires or any(name in found for name in _ACTUAL_EXPIRIES),
+        message_id=message_id or f"artemis:{number}",
+        redelivery_id=redelivery_id,
+        redelivery_count=redelivery_count,
+        persistent=found.get(b"persistent") == b"true",
+        problem=problem,
+    )
+
+
+def _origin(found: dict[bytes, bytes]) -> Origin | None:
+    for prefix in _ORIGIN_PREFIXES:
+        address = found.get(prefix + b"ADDRESS")
+        if not address:
+            continue
+        queue = found.get(prefix + b"QUEUE", b"")
+        if len(address) + len(queue) > _ORIGIN_BYTES_MAX:
+            raise UndecodableMessage("the name of its origin is longer than any")
+        types = {b"%d" % ANYCAST: ANYCAST, b"%d" % MULTICAST: MULTICAST}
+        try:
+            # Quirk (Artemis): a message sent by fully qualified name has that name as its address.
+            name = address.decode().split("::", 1)[0]
+            return Origin(
+                name, queue.decode() or None, types.get(found.get(prefix + b"ROUTING_TYPE", b""))
+            )
+        except UnicodeDecodeError:
+            raise UndecodableMessage("the name of its origin is not UTF-8") from None
+    return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def destination_headers(destination: Destination) -> list[Header]:
+    """Return the headers that say where to, so that no address changes its routing type."""
+    kind = b"ANYCAST" if destination.is_queue else b"MULTICAST"
+    return [(b"destination", destination.name.encode()), (b"destination-type", kind)]
+
+
+def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], bytes]:
+    """Return headers and body of the SEND of a redelivery or a final dead letter.
+
+    Body, group, correlation and every property that is not the broker's or ours stay as they are.
+
+    Args:
+        resend: what to send.
+        now_ms: the time, for the expiration of a final dead letter.
+
+    Raises:
+        UndecodableMessage: the message can't be taken apart.
+    """
+    headers, body = parse_kept(resend.message)
+    is_bytes = bool(headers) and headers[0][0] == _LENGTH
+    has_duplicate_id = any(name == _DUPLICATE for name, _ in headers)
+    sent = destination_headers(resend.destination)
+    if is_bytes:
+        sent.append((_LENGTH, b"%d" % len(body)))
+    if resend.is_final and resend.expiration_ms > 0:
+        sent.append((b"expires", b"%d" % (now_ms + resend.expiration_ms)))
+    check = check_of(
+        resend.redelivery_id, resend.redelivery_count, resend.destination, _NO_IDENTITY
+    )
+    seen: set[bytes] = set()
+    for name, value in headers:
+        is_second = name in seen
+        seen.add(name)
+        if name == _DUPLICATE:
+            # Why: under its own name it would make the broker drop what is sent.
+            sent.append((_ORIGINAL_DUPLICATE, value))
+        elif name == _ORIGINAL_DUPLICATE and has_duplicate_id:
+            # Why: it is that of the message from which this one was copied.
+            continue
+        elif not (is_second and name in _STANDARD) and not _is_cut(name, resend.is_final):
+            sent.append((name, value))
+    sent += [
+        (_REDELIVERY_ID, resend.redelivery_id.encode()),
+        (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
+        (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
+        (_REDELIVERY_CHECK, check.encode()),
+    ]
+    return sent, body
+
+
+def _is_cut(name: bytes, is_final: bool) -> bool:
+    if name in _ORDERS or name in ENCODED_MARKS or name.startswith((b"__HDR_", b"_AMQ_ROUTE_TO")):
+        return True
+    if is_final:
+        return False
+    is_origin = name.startswith((*_ORIGIN_PREFIXES, _ANNOTATED_ORIGIN))
+    return is_origin or name in (*_ACTUAL_EXPIRIES, _CAUSE)

@@ -1,0 +1,258 @@
+"""STOMP 1.2 frames as bytes, without IO: taken off the wire, put on it, and kept in the store.
+
+Headers stay bytes in the order received, repeated ones included: of one name the first counts, and
+what brokers write there is not always UTF-8.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from amqsidecar.errors import RemoteProtocolError, UndecodableMessage
+
+ENCODING = "stomp/1.2"
+"""The encoding of messages that `kept` returns."""
+
+_COMMANDS = frozenset((b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECTED"))
+# Why a bound: what never ends its head is no STOMP, and would fill the memory.
+_HEAD_BYTES_MAX = 1 << 24
+# Why a bound: no broker written in Java has longer ones.
+_BODY_BYTES_MAX = 2**31 - 1
+OTHER_BYTES_MAX = 2**20
+"""Bytes of a frame that is no MESSAGE, or comes from who has not yet let us in."""
+_ESCAPED = re.compile(rb"[\\\r\n:]")
+_ESCAPES = {b"\\": b"\\\\", b"\r": b"\\r", b"\n": b"\\n", b":": b"\\c"}
+_UNESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_UNESCAPES = {b"\\": b"\\", b"r": b"\r", b"n": b"\n", b"c": b":"}
+
+Header = tuple[bytes, bytes]
+"""Name and value, not escaped."""
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One frame off the wire.
+
+    Attributes:
+        command: such as `MESSAGE`.
+        head: the header lines as received, each ended by a line feed.
+        body: the body, exactly.
+    """
+
+    command: str
+    head: bytes
+    body: bytes
+
+    def headers(self) -> list[Header]:
+        """Return all headers in order."""
+        return read_head(self.head)
+
+    def first(self, name: bytes) -> bytes | None:
+        """Return the value of a header that counts; None = there is none of that name."""
+        return first(self.headers(), name)
+
+    def text(self, name: bytes) -> str:
+        """Return the value of a header for people to read; "" = there is none."""
+        return (self.first(name) or b"").decode(errors="replace")
+
+
+def first(headers: Iterable[Header], name: bytes) -> bytes | None:
+    """Return the value that counts, the first one of this name; None = there is none."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
+
+
+def read_head(head: bytes) -> list[Header]:
+    """Return the headers of lines that each end with a line feed.
+
+    A line without a colon is a name with the value "". Only a line feed ends a line: Classic writes
+    a carriage return of a value as it is.
+    """
+    headers = []
+    for line in head.split(b"\n")[:-1]:
+        name, _, value = line.partition(b":")
+        if b"\\" in line:
+            name, value = _unescape(name), _unescape(value)
+        headers.append((name, value))
+    return headers
+
+
+def _unescape(data: bytes) -> bytes:
+    """Return the bytes that were meant; what is no known escape stays."""
+    return _UNESCAPED.sub(lambda found: _UNESCAPES.get(found[1], found[0]), data)
+
+
+@lru_cache(maxsize=4096)
+def _escape_name(data: bytes) -> bytes:
+    return _escape(data)
+
+
+def _escape(data: bytes) -> bytes:
+    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], data)
+
+
+def write_head(headers: Iterable[Header]) -> bytes:
+    """Return header lines, each ended by a line feed."""
+    return b"".join([b"%b:%b\n" % (_escape_name(name), _escape(value)) for name, value in headers])
+
+
+def encode(command: str, headers: Iterable[Header], body: bytes = b"") -> bytes:
+    """Return a frame for the wire; a `content-length` is the caller's to give."""
+    return b"%b\n%b\n%b\0" % (command.encode(), write_head(headers), body)
+
+
+def encode_connect(headers: Iterable[Header]) -> bytes:
+    r"""Return a CONNECT frame, the one whose headers are not escaped.
+
+    Raises:
+        ValueError: a value holds a line break, which it therefore can't carry.
+    """
+    lines = []
+    for name, value in headers:
+        if b"\n" in value or b"\r" in value:
+            raise ValueError(f"{name.decode()} holds a line break")
+        lines.append(b"%b:%b\n" % (name, value))
+    return b"CONNECT\n%b\n\0" % b"".join(lines)
+
+
+def kept(headers: Sequence[Header], body: bytes) -> bytes:
+    """Return a message as the store keeps it: its headers, an empty line, its body."""
+    return b"%b\n%b" % (write_head(headers), body)
+
+
+def parse_kept(message: bytes) -> tuple[list[Header], bytes]:
+    """Return headers and body of what `kept` returned.
+
+    Raises:
+        UndecodableMessage: it is nothing that `kept` returns.
+    """
+    if message.startswith(b"\n"):
+        return [], message[1:]
+    head, separator, body = message.partition(b"\n\n")
+    if not separator:
+        raise UndecodableMessage("the message has no end of its headers")
+    return read_head(head + b"\n"), body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; line feeds between frames are heart-beats.
+
+    Attributes:
+        problem: why nothing more can be read: bytes came that are no frame.
+        broken: the frame whose content-length caused the problem; its body is not there.
+        is_let_in: the broker has let us in, so that a MESSAGE may have any size that it holds;
+            all else, and before that everything, has `OTHER_BYTES_MAX` at most.
+    """
+
+    def __init__(self, *, is_let_in: bool = True) -> None:
+        self.is_let_in = is_let_in
+        self._buffer = bytearray()
+        self._scanned = 0
+        self.problem: str | None = None
+        self.broken: Frame | None = None
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that these bytes complete; those before a problem, too."""
+        frames: list[Frame] = []
+        if self.problem is None:
+            try:
+                self._read(data, frames)
+            except RemoteProtocolError as cause:
+                self.problem = str(cause)
+        return frames
+
+    def _read(self, data: bytes, frames: list[Frame]) -> None:
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while True:
+            while at < len(buffer) and buffer[at] in b"\r\n":
+                at += 1
+            found = self._frame(at)
+            if found is None:
+                break
+            frame, at = found
+            frames.append(frame)
+            self._scanned = 0
+        del buffer[:at]
+
+    def _frame(self, at: int) -> tuple[Frame, int] | None:
+        """Return the frame that begins at `at` and where it ends; None = it isn't whole yet.
+
+        `_scanned` counts from `at`: bytes that a search has seen before and needn't see again.
+        """
+        buffer = self._buffer
+        end = buffer.find(b"\n\n", at)
+        if end < 0:
+            self._check_begin(at)
+            self._check_size(at, len(buffer))
+            return None
+        line_end = buffer.index(b"\n", at)
+        command = bytes(buffer[at:line_end])
+        if command not in _COMMANDS:
+            raise RemoteProtocolError(f"{command[:40]!r} is no STOMP command of a broker")
+        head = bytes(buffer[line_end + 1 : end + 1])
+        begin = end + 2
+        length = _content_length(head)
+        if length is None:
+            stop = buffer.find(b"\0", max(begin, at + self._scanned))
+            if stop < 0:
+                self._scanned = len(buffer) - at
+                self._check_size(at, len(buffer))
+                return None
+        else:
+            stop = begin + length
+            self._check_size(at, stop)
+            if len(buffer) <= stop:
+                return None
+            if buffer[stop]:
+                self.broken = Frame(command.decode(), head, b"")
+                raise RemoteProtocolError("a frame is longer than its content-length")
+        return Frame(command.decode(), head, bytes(buffer[begin:stop])), stop + 1
+
+    def unfinished(self) -> Frame | None:
+        """Return the frame of which the end is missing, with what came of it; None = there is none.
+
+        For when nothing is fed any more.
+        """
+        line_end, end = self._buffer.find(b"\n"), self._buffer.find(b"\n\n")
+        if end < 0:
+            return None
+        command = self._buffer[:line_end].decode(errors="replace")
+        head, body = self._buffer[line_end + 1 : end + 1], self._buffer[end + 2 :]
+        return Frame(command, bytes(head), bytes(body))
+
+    def _check_size(self, at: int, stop: int) -> None:
+        if stop - at <= OTHER_BYTES_MAX:
+            return
+        if not self.is_let_in or not self._buffer.startswith(b"MESSAGE\n", at):
+            raise RemoteProtocolError(
+                f"a frame that is no message has more than {OTHER_BYTES_MAX} bytes"
+            )
+
+    def _check_begin(self, at: int) -> None:
+        size = len(self._buffer) - at
+        name = bytes(self._buffer[at : at + 10]).partition(b"\n")
+        is_command = (
+            name[0] in _COMMANDS
+            if name[1]
+            else any(command.startswith(name[0]) for command in _COMMANDS)
+        )
+        if not is_command or size > _HEAD_BYTES_MAX:
+            raise RemoteProtocolError("what came is no frame of STOMP")
+
+
+def _content_length(head: bytes) -> int | None:
+    if head.startswith(b"content-length:"):
+        begin = 0
+    else:
+        begin = head.find(b"\ncontent-length:") + 1
+        if not begin:
+            return None
+    value = head[begin + 15 : head.index(b"\n", begin)].strip()
+    if not value.isdigit() or len(value) > 10 or int(value) > _BODY_BYTES_MAX:
+        raise RemoteProtocolError("a content-length is no number, or more than any body has")
+    return int(value)

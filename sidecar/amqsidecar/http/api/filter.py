@@ -1,0 +1,99 @@
+"""Which messages a request of the API is about; the same names as the options of commands."""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.datastructures import QueryParams
+
+from amqsidecar.http.access import HttpRefused, Role
+from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
+from amqsidecar.http.masking import Masking
+from amqsidecar.ledger import RowOrder
+from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import RowState
+
+Age = Annotated[str, Meta(pattern=r"^([0-9]{1,9}[smhd]|@[0-9]{1,16})$")]
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages; all given conditions must hold, and none means all messages."""
+
+    id: Annotated[list[int], Meta(description="Row numbers.")] = []
+    destination: Annotated[
+        str | None, Meta(description="Where they go, such as `queue://orders`.")
+    ] = None
+    state: RowState | None = None
+    cause_group: Annotated[str | None, Meta(description="The group of the cause, whole.")] = None
+    cause: Annotated[str | None, Meta(description="A part of the cause.")] = None
+    source: Annotated[
+        str | None, Meta(description="The dead-letter queue that they were taken from.")
+    ] = None
+    attempt: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Number of the redelivery that waits.")
+    ] = None
+    older_than: Annotated[
+        Age | None,
+        Meta(description="Taken longer ago than this, such as `15m`, or before `@` milliseconds."),
+    ] = None
+    newer_than: Annotated[Age | None, Meta(description="Taken since, in the same way.")] = None
+    count_at_least: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="The redelivery that waits is at least of this number."),
+    ] = None
+    property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []
+
+
+class RowsQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages, in which order, from where on."""
+
+    order: RowOrder = RowOrder.NEWEST
+    after: Annotated[str | None, Meta(description="`next` of the page before.")] = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class PreviewQuery(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What would be done to which messages."""
+
+    action: Action
+
+
+_IN_ADDRESSES: Final = {
+    "id": "id",
+    "destination": "destination",
+    "state": "state",
+    "cause_group": "group",
+    "cause": "cause",
+    "source": "source",
+    "attempt": "attempt",
+    "older_than": "older",
+    "newer_than": "younger",
+    "property": "property",
+    "order": "order",
+    "after": "after",
+}
+"""What the console calls it."""
+
+
+def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> MessageQuery:
+    """Return what a filter of somebody with this role asks for.
+
+    Raises:
+        Refused: it is not understood, or not theirs to ask.
+    """
+    pairs: list[tuple[str, str]] = []
+    for name, called in _IN_ADDRESSES.items():
+        value: Any = getattr(given, name, None)
+        if value is not None:
+            values = value if isinstance(value, list) else [value]
+            pairs += [(called, str(item)) for item in values]
+    try:
+        asked = read_query(QueryParams(pairs), now_ms)
+    except QueryError as error:
+        raise HttpRefused(400, str(error)) from error
+    masking.check_selection(asked.selection, role)
+    selection = msgspec.structs.replace(
+        asked.selection,
+        rows=msgspec.structs.replace(asked.selection.rows, count_at_least=given.count_at_least),
+    )
+    return msgspec.structs.replace(asked, selection=selection)

@@ -1,0 +1,94 @@
+"""The API's side about notes on groups."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.api.views import canonical
+from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.model.note import GroupNote
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations import act
+from amqsidecar.operations.notes import SNOOZE_MAX_MS, write_note
+
+
+class NotesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which group."""
+
+    destination: Annotated[str, Meta(description="Where it died.")]
+    cause_group: Annotated[str, Meta(description="Its cause, as groups name it.")]
+
+
+class NewNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A note on a group, and who has it and how long it is out of sight.
+
+    Attributes:
+        text: may be empty where one of the others is given.
+        owner: who has the group from now on; "" = nobody; None = who had it.
+        snooze_s: out of sight for so many seconds, unless one more dies of it; 0 = in sight again;
+            None = as it is.
+    """
+
+    destination: str
+    cause_group: str
+    text: str = ""
+    owner: str | None = None
+    snooze_s: Annotated[int, Meta(ge=0, le=SNOOZE_MAX_MS // 1000)] | None = None
+
+
+class Noting:
+    """Keeps and shows notes."""
+
+    def __init__(self, desk: StoreQueries) -> None:
+        self._desk = desk
+
+    def endpoints(self) -> Sequence[ApiEndpoint]:
+        """Return its part of the table."""
+        return [
+            ApiEndpoint(
+                method="GET",
+                path="/notes",
+                summary="What people wrote down about a group, the latest first.",
+                run=self._notes,
+                answer=list[GroupNote],
+                query=NotesQuery,
+            ),
+            ApiEndpoint(
+                method="POST",
+                path="/notes",
+                summary="Write a note on a group, say who has it, or snooze it.",
+                run=self._write_note,
+                answer=GroupNote,
+                body=NewNote,
+                status=201,
+            ),
+        ]
+
+    async def _notes(self, call: Call) -> list[GroupNote]:
+        place = canonical(call.query.destination), call.query.cause_group
+        return await self._desk.ask(lambda store, _state, _now_ms: store.notes(*place))
+
+    async def _write_note(self, call: Call) -> GroupNote:
+        wanted: NewNote = call.body
+        place = canonical(wanted.destination), wanted.cause_group
+
+        def write(store: OpenStore, _state: StoreState, now_ms: int) -> GroupNote:
+            try:
+                snooze_ms = None if wanted.snooze_s is None else wanted.snooze_s * 1000
+                return write_note(
+                    store,
+                    place,
+                    wanted.text,
+                    call.actor,
+                    now_ms,
+                    owner=wanted.owner,
+                    snooze_ms=snooze_ms,
+                )
+            except act.ActionRefused as error:
+                raise HttpRefused(400, str(error)) from error
+
+        return await self._desk.ask(write)

@@ -1,0 +1,361 @@
+"""The API's side that acts: previews, operations, and what becomes of their messages."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from amqsidecar.errors import EditRefused
+from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.api.filter import Filter, PreviewQuery, understood
+from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.api.views import kept
+from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.message import MessageEdit, MessageView
+from amqsidecar.model.operation import (
+    Action,
+    Member,
+    Operation,
+    OperationPace,
+    OutcomeKind,
+    Selection,
+)
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations import act, operate
+from amqsidecar.operations.message import edit_and_retry, try_edit
+from amqsidecar.operations.operate import Wish
+from amqsidecar.operations.preview import Preview, drift, preview
+
+ChangeOperation = Callable[[Ledger, int, int, str, str], Operation]
+
+
+class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What shall be done to which messages.
+
+    Attributes:
+        filter: which messages.
+        everything: has to be true where the filter has no condition.
+        expected: the count of the preview; if it is far off by now, nothing is done (409).
+        since: as the preview says; what others did to messages after it keeps this off them. None =
+            what they do from now on.
+        reason: why, in your words.
+        target: redirect: where to.
+        pace: how carefully.
+    """
+
+    action: Action
+    filter: Filter
+    expected: Annotated[int, Meta(ge=0)]
+    since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    everything: bool = False
+    reason: str = ""
+    target: str | None = None
+    pace: OperationPace = OperationPace()
+
+
+class Because(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why somebody changes the course of an operation."""
+
+    reason: str = ""
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is changed of a message, and why."""
+
+    change: MessageEdit
+    reason: str = ""
+
+
+class OperationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which operations."""
+
+    before: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Only with lower numbers, for the next page."),
+    ] = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class MembersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages of an operation."""
+
+    outcome: OutcomeKind | None = None
+    after: Annotated[str, Meta(description="The last id of the page before.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+class OperationAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation, and what became of its messages so far.
+
+    Attributes:
+        outcomes: how many messages have which outcome; `not sent yet` has none.
+    """
+
+    operation: Operation
+    outcomes: dict[str, int]
+
+
+class ActionEndpoints:
+    """Carries out what is asked for."""
+
+    def __init__(self, desk: StoreQueries) -> None:
+        self._desk = desk
+
+    def endpoints(self) -> Sequence[ApiEndpoint]:
+        """Return its part of the table."""
+        courses = [
+            ApiEndpoint(
+                method="POST",
+                path=f"/operations/{{number}}/{word}",
+                summary=summary,
+                run=run,
+                answer=Operation,
+                body=Because,
+                body_may_lack=True,
+                problems={409: "The operation is not in a state for that."},
+            )
+            for word, summary, run in (
+                ("pause", "Let a running operation wait for a person.", self._pause_operation),
+                ("resume", "Let a paused or stopped operation go on.", self._resume_operation),
+                (
+                    "cancel",
+                    "End an operation; what it has changed stays changed.",
+                    self._cancel_operation,
+                ),
+            )
+        ]
+        return [
+            ApiEndpoint(
+                method="GET",
+                path="/preview",
+                summary="What an action would do now.",
+                run=self._preview_operation,
+                answer=Preview,
+                query=PreviewQuery,
+            ),
+            ApiEndpoint(
+                method="GET",
+                path="/operations",
+                summary="Operations, the newest first.",
+                run=self._operations,
+                answer=list[Operation],
+                query=OperationsQuery,
+            ),
+            ApiEndpoint(
+                method="POST",
+                path="/operations",
+                summary="Begin an operation; the service carries it out.",
+                run=self._create_operation,
+                answer=Operation,
+                body=NewOperation,
+                status=201,
+                problems={409: "The count is far from the one that was expected."},
+            ),
+            ApiEndpoint(
+                method="GET",
+                path="/operations/{number}",
+                summary="One operation, and what became of its messages so far.",
+                run=self._operation,
+                answer=OperationAnswer,
+            ),
+            ApiEndpoint(
+                method="GET",
+                path="/operations/{number}/members",
+                summary="Messages that an operation changed, each with its outcome and evidence.",
+                run=self._members,
+                answer=list[Member],
+                query=MembersQuery,
+            ),
+            *courses,
+            ApiEndpoint(
+                method="POST",
+                path="/messages/{reference}/edit-preview",
+                summary="What a message would be after an edit; nothing is changed.",
+                run=self._try_edit,
+                answer=MessageView,
+                body=Edit,
+                problems={409: "It can't be edited now."},
+            ),
+            ApiEndpoint(
+                method="POST",
+                path="/messages/{reference}/edit",
+                summary="Edit a message and re-send it now; what it was is kept.",
+                run=self._edit,
+                answer=Operation,
+                body=Edit,
+                status=201,
+                problems={409: "It can't be edited now, or would be the same."},
+            ),
+        ]
+
+    def _would(self, store: OpenStore, action: Action, selection: Selection) -> Preview:
+        found = preview(
+            store,
+            store,
+            action,
+            selection,
+            self._desk.tools.properties_of,
+            suffix=self._desk.tools.final_suffix,
+        )
+        example = None if found.example is None else self._desk.masking.row(found.example)
+        return msgspec.structs.replace(found, example=example)
+
+    async def _preview_operation(self, call: Call) -> Preview:
+        query: PreviewQuery = call.query
+        return await self._desk.ask(
+            lambda store, _state, now_ms: self._would(
+                store,
+                query.action,
+                understood(query, now_ms, self._desk.masking, call.caller.role).selection,
+            )
+        )
+
+    async def _create_operation(self, call: Call) -> Operation:
+        wanted: NewOperation = call.body
+
+        def begin(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+            asked = understood(wanted.filter, now_ms, self._desk.masking, call.caller.role)
+            if asked.is_everything and not wanted.everything:
+                raise HttpRefused(
+                    400, "the filter has no condition: say `everything` if that is meant"
+                )
+            check_expected(self._would(store, wanted.action, asked.selection), wanted.expected)
+            wish = Wish(
+                action=wanted.action,
+                selection=asked.selection,
+                actor=call.actor,
+                reason=wanted.reason,
+                pace=wanted.pace,
+                target=wanted.target,
+                expected=wanted.expected,
+                since=wanted.since,
+            )
+            try:
+                return operate.begin(store, wish, now_ms)
+            except act.ActionRefused as error:
+                raise HttpRefused(400, str(error)) from error
+
+        return await self._desk.ask(begin)
+
+    async def _operations(self, call: Call) -> list[Operation]:
+        query: OperationsQuery = call.query
+        return await self._desk.ask(
+            lambda store, _state, _now_ms: store.operations(query.limit, query.before)
+        )
+
+    async def _operation(self, call: Call) -> OperationAnswer:
+        number = call.number()
+
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> OperationAnswer:
+            counts = store.member_counts(number)
+            return OperationAnswer(
+                operation=known(store, number),
+                outcomes={
+                    "not sent yet" if kind is None else kind.value: count
+                    for kind, count in counts.items()
+                },
+            )
+
+        return await self._desk.ask(read)
+
+    async def _members(self, call: Call) -> list[Member]:
+        number, query = call.number(), call.query
+
+        def read(store: OpenStore, _state: StoreState, _now_ms: int) -> list[Member]:
+            known(store, number)
+            return store.members(number, query.outcome, query.limit, query.after)
+
+        return await self._desk.ask(read)
+
+    async def _change(self, call: Call, make: ChangeOperation) -> Operation:
+        number, because = call.number(), call.body
+
+        def do(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+            known(store, number)
+            with _refusals():
+                return make(store, number, now_ms, call.actor, because.reason)
+
+        return await self._desk.ask(do)
+
+    async def _try_edit(self, call: Call) -> MessageView:
+        def try_it(store: OpenStore, _state: StoreState, _now_ms: int) -> MessageView:
+            row, _ = kept(store, call)
+            with _refusals():
+                return try_edit(
+                    store,
+                    row.id,
+                    call.body.change,
+                    lambda encoding, data, change: self._desk.edit(
+                        encoding, data, change, call.caller.role
+                    ),
+                    lambda encoding, data, most: self._desk.view(
+                        encoding, data, call.caller.role, most
+                    ),
+                )
+
+        return await self._desk.ask(try_it)
+
+    async def _edit(self, call: Call) -> Operation:
+        def do(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:
+            row, _ = kept(store, call)
+            with _refusals():
+                return edit_and_retry(
+                    store,
+                    store,
+                    row.id,
+                    call.body.change,
+                    lambda encoding, data, change: self._desk.edit(
+                        encoding, data, change, call.caller.role
+                    ),
+                    now_ms=now_ms,
+                    actor=call.actor,
+                    reason=call.body.reason,
+                )
+
+        return await self._desk.ask(do)
+
+    async def _pause_operation(self, call: Call) -> Operation:
+        return await self._change(call, operate.pause)
+
+    async def _resume_operation(self, call: Call) -> Operation:
+        return await self._change(call, operate.resume)
+
+    async def _cancel_operation(self, call: Call) -> Operation:
+        return await self._change(call, operate.cancel)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what is refused in this block into answers."""
+    try:
+        yield
+    except EditRefused as error:
+        raise HttpRefused(400, str(error)) from error
+    except act.ActionRefused as error:
+        raise HttpRefused(409, str(error)) from error
+
+
+def known(store: OpenStore, number: int) -> Operation:
+    """Return an operation.
+
+    Raises:
+        Refused: there is none of this number.
+    """
+    found = store.operation(number)
+    if found is None:
+        raise HttpRefused(404, f"there is no operation {number}")
+    return found
+
+
+def check_expected(found: Preview, expected: int) -> None:
+    """Check that what would be changed now is about what a person has seen.
+
+    Raises:
+        Refused: it is not.
+    """
+    what = drift(found.count, expected, is_whole=found.is_whole)
+    if what is not None:
+        raise HttpRefused(409, what)

@@ -1,0 +1,145 @@
+"""The API's side about rules: as they act, of one case, and what others would change."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from amqsidecar.errors import ConfigError
+from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.api.views import canonical
+from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.operations.explain import Forecast
+from amqsidecar.operations.policies import (
+    MessageEffect,
+    PolicyEffect,
+    PolicyView,
+    effect_of,
+    effect_on,
+    policy_view,
+)
+
+
+class CaseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dead letter to ask the rules about."""
+
+    destination: Annotated[str, Meta(description="Where it died, such as `queue://orders`.")]
+    redelivery_count: Annotated[
+        int, Meta(description="Redeliveries so far, 0 = the first death.", ge=0, le=2**31 - 1)
+    ] = 0
+    persistent: bool = True
+    expired: bool = False
+
+
+class OtherRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules to compare with those that act.
+
+    Attributes:
+        rules: a policy in YAML.
+    """
+
+    rules: str
+
+
+class MessageRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message, and rules to compare with those that act.
+
+    Attributes:
+        message: row number or redelivery id.
+        rules: a policy in YAML.
+    """
+
+    message: str
+    rules: str
+
+
+class Ruling:
+    """Answers what is asked about rules."""
+
+    def __init__(self, desk: StoreQueries) -> None:
+        self._desk = desk
+
+    def endpoints(self) -> Sequence[ApiEndpoint]:
+        """Return its part of the table."""
+        return [
+            ApiEndpoint(
+                method="GET",
+                path="/policies",
+                summary="The rules as they act where messages die.",
+                run=self._policies,
+                answer=PolicyView,
+            ),
+            ApiEndpoint(
+                method="GET",
+                path="/policies/explain",
+                summary="What the rules do with a dead letter, now and should it die again.",
+                run=self._explain,
+                answer=Forecast,
+                query=CaseQuery,
+            ),
+            ApiEndpoint(
+                method="POST",
+                path="/policies/explain",
+                summary="What other rules would make of a message; nothing is changed.",
+                run=self._explain_message,
+                answer=MessageEffect,
+                body=MessageRules,
+                problems={404: "Where it died can't be told."},
+            ),
+            ApiEndpoint(
+                method="POST",
+                path="/policies/effect",
+                summary="What other rules would change; nothing is changed.",
+                run=self._effect,
+                answer=PolicyEffect,
+                body=OtherRules,
+            ),
+        ]
+
+    async def _policies(self, _call: Call) -> PolicyView:
+        policies = self._desk.tools.policies
+        return await self._desk.ask(
+            lambda store, _state, now_ms: policy_view(store, policies, now_ms)
+        )
+
+    async def _explain(self, call: Call) -> Forecast:
+        query: CaseQuery = call.query
+        acting = self._desk.tools.policies.acting()
+        destination = parse_destination(canonical(query.destination))
+        forecast = acting.forecast(
+            DeadLetter(destination, query.redelivery_count, query.persistent, query.expired)
+        )
+        if forecast is None:
+            raise HttpRefused(404, acting.source_at(destination))
+        return forecast
+
+    async def _effect(self, call: Call) -> PolicyEffect:
+        policies, text = self._desk.tools.policies, call.body.rules
+        try:
+            return await self._desk.ask(
+                lambda store, _state, now_ms: effect_of(store, store, policies, text, now_ms)
+            )
+        except ConfigError as error:
+            raise _unusable(error) from error
+
+    async def _explain_message(self, call: Call) -> MessageEffect:
+        policies, asked = self._desk.tools.policies, call.body
+        try:
+            found = await self._desk.ask(
+                lambda store, state, _now_ms: effect_on(
+                    store, policies, asked.message, state.uid, asked.rules
+                )
+            )
+        except ConfigError as error:
+            raise _unusable(error) from error
+        if found is None:
+            raise HttpRefused(404, f"of {asked.message} it is not known where it died")
+        return found
+
+
+def _unusable(error: ConfigError) -> HttpRefused:
+    return HttpRefused(400, "; ".join(str(problem) for problem in error.problems))

@@ -1,0 +1,153 @@
+"""One table says what the API has; routes and the OpenAPI document are both made of it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import NoneType, UnionType
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from amqsidecar.http.access import Caller, HttpRefused
+from amqsidecar.http.answers import JSON
+from amqsidecar.http.guard import caller_of
+
+API_V1: Final = "/api/v1"
+
+
+class Call(NamedTuple):
+    """One request, taken apart.
+
+    Attributes:
+        query: as the endpoint's `query` says; an empty struct where it has none.
+        body: as the endpoint's `body` says; None where it has none.
+    """
+
+    request: Request
+    caller: Caller
+    query: Any
+    body: Any
+
+    @property
+    def actor(self) -> str:
+        """Who it is in events."""
+        return self.caller.actor("api")
+
+    def part(self, name: str) -> str:
+        """Return a part of the path."""
+        return str(self.request.path_params[name])
+
+    def number(self) -> int:
+        """Return the number in the path.
+
+        Raises:
+            Refused: it is none.
+        """
+        text = self.part("number")
+        if not text.isascii() or not text.isdigit() or len(text) > 18:
+            raise HttpRefused(404, f"{text} is no number")
+        return int(text)
+
+
+class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that the API can do.
+
+    Attributes:
+        path: below `/api/v1`, with names in braces.
+        summary: one sentence.
+        run: returns a value of `answer`, or a whole response.
+        answer: type of what it returns; None = `media_type` says what comes.
+        query: struct of what may stand in the query; lists are given by repeating the name.
+        body: struct of the JSON that is sent.
+        body_may_lack: no body means one with nothing set.
+        media_type: of an answer that is no JSON.
+        problems: what may be refused besides what every request may be, by status.
+    """
+
+    method: str
+    path: str
+    summary: str
+    run: Callable[[Call], Awaitable[Any]]
+    answer: Any = None
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    body_may_lack: bool = False
+    status: int = 200
+    media_type: str = JSON
+    problems: dict[int, str] = {}
+
+    @property
+    def name(self) -> str:
+        """What the document calls it."""
+        return str(getattr(self.run, "__name__", "")).lstrip("_")
+
+
+def routes_of(endpoints: Sequence[ApiEndpoint]) -> list[Route]:
+    """Return the routes of a table."""
+    return [_route(endpoint) for endpoint in endpoints]
+
+
+def _route(endpoint: ApiEndpoint) -> Route:
+    async def handle(request: Request) -> Response:
+        query = None if endpoint.query is None else read_query(request, endpoint.query)
+        body = None if endpoint.body is None else await _read_body(request, endpoint)
+        answer = await endpoint.run(Call(request, caller_of(request), query, body))
+        if isinstance(answer, Response):
+            return answer
+        return Response(
+            msgspec.json.encode(answer), endpoint.status, headers={"Content-Type": JSON}
+        )
+
+    return Route(f"{API_V1}{endpoint.path}", handle, methods=[endpoint.method], name=endpoint.name)
+
+
+def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
+    """Return what stands in the query.
+
+    Raises:
+        Refused: it is not understood; an unknown name is an error, since a filter that is not
+            seen would let an action hit more than was meant.
+    """
+    hints = get_type_hints(kind)
+    fields = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}
+    given: dict[str, Any] = {}
+    for name in request.query_params:
+        if name not in fields:
+            known = ", ".join(fields)
+            raise HttpRefused(400, f"{name} is not known in this query; known are {known}")
+        values = request.query_params.getlist(name)
+        if is_list(fields[name]):
+            given[name] = values
+        elif len(values) > 1:
+            raise HttpRefused(400, f"{name} stands in this query more than once")
+        else:
+            given[name] = values[0]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise HttpRefused(400, f"this query is not understood: {error}") from error
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a field may be given several times."""
+    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return any(get_origin(option) in (list, tuple) for option in options if option is not NoneType)
+
+
+async def _read_body(request: Request, endpoint: ApiEndpoint) -> Any:
+    """Return the body.
+
+    Raises:
+        Refused: it is not understood.
+    """
+    assert endpoint.body is not None  # noqa: S101 - asked by the caller
+    text = await request.body()
+    if not text and endpoint.body_may_lack:
+        text = b"{}"
+    elif not request.headers.get("content-type", "").startswith(JSON):
+        raise HttpRefused(415, f"a body of type {JSON} is expected")
+    try:
+        return msgspec.json.decode(text, type=endpoint.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HttpRefused(400, f"this body is not understood: {error}") from error

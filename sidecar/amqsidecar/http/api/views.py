@@ -1,0 +1,258 @@
+"""The API's side that only looks."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from amqsidecar.http.access import HttpRefused, Role
+from amqsidecar.http.api.filter import RowsQuery, understood
+from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.store_queries import OpenStore, StoreQueries
+from amqsidecar.ledger import key_of
+from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.schedule import RowView, StoreState
+from amqsidecar.operations.browse import Status, read_status, row_named
+from amqsidecar.operations.groups import Group, read_groups
+from amqsidecar.operations.listing import list_messages, shown_row
+from amqsidecar.operations.message import (
+    EDIT_BYTES_MAX,
+    VIEW_BYTES_MAX,
+    MessagePage,
+    original_message,
+)
+from amqsidecar.operations.overview import Overview, read_overview
+
+ROWS_BYTES_MAX: Final = 2**20
+"""Bytes of a page of rows; one row may be larger."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks.
+
+    Attributes:
+        actor: as events of this caller name it.
+        way: local, token, password, proxy or oidc.
+        csrf: to be sent as `X-CSRF-Token` with changes; "" = not needed.
+    """
+
+    actor: str
+    role: Role
+    way: str
+    csrf: str
+
+
+class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of messages that wait.
+
+    Attributes:
+        rows: may be fewer than asked for, or none, although there are more: looking is bounded, and
+            so is the size of a page. Causes are cut to 2,048 bytes; the message itself has more.
+        next: give it as `after` to get the next page; null = this is the last.
+    """
+
+    rows: list[RowView]
+    next: str | None
+
+
+class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which groups of failures."""
+
+    destination: Annotated[str | None, Meta(description="Only where they died.")] = None
+    since: Annotated[
+        int, Meta(description="Only of which one died since, in milliseconds.", ge=0)
+    ] = 0
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+class ViewQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of a message."""
+
+    max_bytes: Annotated[int, Meta(description="Of the body at most.", ge=1, le=EDIT_BYTES_MAX)] = (
+        VIEW_BYTES_MAX
+    )
+
+
+class Looking:
+    """Answers what is only looked at."""
+
+    def __init__(self, desk: StoreQueries) -> None:
+        self._desk = desk
+
+    def endpoints(self) -> Sequence[ApiEndpoint]:
+        """Return its part of the table."""
+        return [
+            _get("/session", "Who asks, with what role.", self._session, Session),
+            _get("/status", "How the schedule stands.", self._status, Status),
+            _get(
+                "/overview",
+                "What is dying, what waits, what does not recover.",
+                self._overview,
+                Overview,
+            ),
+            _get(
+                "/groups",
+                "Failures by cause and destination.",
+                self._groups,
+                list[Group],
+                GroupsQuery,
+            ),
+            _get(
+                "/messages",
+                "Messages that wait, page by page.",
+                self._messages,
+                RowsAnswer,
+                RowsQuery,
+            ),
+            _get(
+                "/messages/{reference}",
+                "One message: where it waits, its life, and what is in it.",
+                self._message,
+                MessagePage,
+                ViewQuery,
+            ),
+            ApiEndpoint(
+                method="GET",
+                path="/messages/{reference}/content",
+                summary="A message that waits, as it was taken off the wire.",
+                run=self._content,
+                media_type="application/octet-stream",
+                problems={403: "What messages carry is not shown to this role."},
+            ),
+            ApiEndpoint(
+                method="GET",
+                path="/messages/{reference}/originals/{number}/content",
+                summary="A message as it was before a person edited it.",
+                run=self._original_content,
+                media_type="application/octet-stream",
+                problems={403: "What messages carry is not shown to this role."},
+            ),
+        ]
+
+    async def _session(self, call: Call) -> Session:
+        csrf = call.request.scope["amqsidecar.csrf"]
+        return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
+
+    async def _status(self, _call: Call) -> Status:
+        return await self._desk.ask(read_status)
+
+    async def _overview(self, _call: Call) -> Overview:
+        wellness = None if self._desk.tools.wellness is None else self._desk.tools.wellness()
+        return await self._desk.ask(
+            lambda store, _state, now_ms: read_overview(store, store, now_ms, wellness)
+        )
+
+    async def _groups(self, call: Call) -> list[Group]:
+        query: GroupsQuery = call.query
+        place = None if query.destination is None else canonical(query.destination)
+        return await self._desk.ask(
+            lambda store, _state, now_ms: read_groups(
+                store, now_ms, since_ms=query.since, destination=place, limit=query.limit
+            )
+        )
+
+    async def _messages(self, call: Call) -> RowsAnswer:
+        def read(store: OpenStore, _state: StoreState, now_ms: int) -> RowsAnswer:
+            asked = understood(call.query, now_ms, self._desk.masking, call.caller.role)
+            page = list_messages(
+                store,
+                store,
+                asked.selection,
+                self._desk.tools.properties_of,
+                order=asked.order,
+                limit=call.query.limit,
+                after=asked.after,
+            )
+            rows: list[RowView] = []
+            after, size = page.next_after, 0
+            for row in page.rows:
+                shown = shown_row(self._desk.masking.row(row))
+                size += len(msgspec.json.encode(shown))
+                if rows and size > ROWS_BYTES_MAX:
+                    after = key_of(asked.order, rows[-1])
+                    break
+                rows.append(shown)
+            return RowsAnswer(rows=rows, next=None if after is None else f"{after.sort}.{after.id}")
+
+        return await self._desk.ask(read)
+
+    async def _message(self, call: Call) -> MessagePage:
+        def read(store: OpenStore, state: StoreState, now_ms: int) -> MessagePage:
+            reference, most = call.part("reference"), call.query.max_bytes
+            page = self._desk.message(store, state, now_ms, reference, call.caller.role, most)
+            if page is None:
+                raise unknown(call)
+            return page
+
+        return await self._desk.ask(read)
+
+    async def _content(self, call: Call) -> Response:
+        self._check_sees(call)
+        row, data = await self._desk.ask(lambda store, _state, _now_ms: kept(store, call))
+        return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
+
+    async def _original_content(self, call: Call) -> Response:
+        self._check_sees(call)
+        name, number = call.part("reference"), call.number()
+        data = await self._desk.ask(
+            lambda store, _state, _now_ms: original_message(store, name, number)
+        )
+        if data is None:
+            raise HttpRefused(404, f"there is no original {number} of {name}")
+        return _download(data, f"{name}.original-{number}")
+
+    def _check_sees(self, call: Call) -> None:
+        if not self._desk.masking.may_see(call.caller.role):
+            raise HttpRefused(403, HIDDEN)
+
+
+def _download(data: bytes, name: str) -> Response:
+    return Response(
+        data,
+        headers={
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": f'attachment; filename="{quote(name, safe="")}"',
+        },
+    )
+
+
+def _get(
+    path: str, summary: str, run: Any, answer: Any, query: type[msgspec.Struct] | None = None
+) -> ApiEndpoint:
+    return ApiEndpoint(
+        method="GET", path=path, summary=summary, run=run, answer=answer, query=query
+    )
+
+
+def canonical(name: str) -> str:
+    """Return a destination as the store has it.
+
+    Raises:
+        Refused: it is none.
+    """
+    try:
+        return str(parse_destination(name))
+    except ValueError as error:
+        raise HttpRefused(400, str(error)) from error
+
+
+def kept(store: OpenStore, call: Call) -> tuple[RowView, bytes]:
+    """Return the row of a message, and the message.
+
+    Raises:
+        Refused: it does not wait (any more).
+    """
+    row = row_named(store, call.part("reference"))
+    data = None if row is None else store.message(row.id)
+    if row is None or data is None:
+        raise unknown(call)
+    return row, data
+
+
+def unknown(call: Call) -> HttpRefused:
+    """Return what is said of a message that is not there."""
+    return HttpRefused(404, f"{call.part('reference')} does not wait, or is not known (any more)")

@@ -1,0 +1,1 @@
+"""Who a caller is: passwords, OpenID Connect, a proxy in front, sessions."""

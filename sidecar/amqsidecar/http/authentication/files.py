@@ -1,0 +1,195 @@
+"""Files that say who may come in: bearer tokens, and users with passwords; read anew when changed.
+
+A line is a name, a role, and what proves it: `sha256:` of a token, `scrypt$` of a password.
+"""
+
+import hashlib
+import re
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from hmac import compare_digest
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import structlog
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.http.access import Role
+
+log = structlog.get_logger("amqsidecar.http")
+
+TOKEN_PREFIX: Final = "amqs_"  # noqa: S105 - of all tokens, so that leaked ones are recognised
+NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+"""Of users and tokens."""
+
+_TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})")
+_PASSWORD: Final = re.compile(r"scrypt\$([0-9]{1,2})\$([0-9]{1,2})\$([0-9]{1,2})\$(\S+)\$(\S+)")
+_COST: Final = (15, 8, 1)
+"""32 MiB and about a tenth of a second."""
+_MAX_COST: Final = (17, 16, 4)
+_MAX_MEMORY_BYTES: Final = 512 * 2**20
+
+FoundT = TypeVar("FoundT")
+
+
+class Named(NamedTuple):
+    """Who a line is about."""
+
+    name: str
+    role: Role
+
+
+class User(NamedTuple):
+    """A user with what proves the password."""
+
+    name: str
+    role: Role
+    proof: str
+
+
+class WatchedFile(Generic[FoundT]):
+    """What a file holds now. What can't be read lets nobody in, and is told in the log."""
+
+    def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, FoundT]]) -> None:
+        """Read it for the first time.
+
+        Args:
+            path: the file.
+            key: the option that names it.
+            parse: raises ValueError with a sentence that names the line.
+
+        Raises:
+            ConfigError: it can't be read.
+        """
+        self._path = path
+        self._parse = parse
+        self._stamp = self._look()
+        try:
+            self._found = self._read()
+        except (OSError, ValueError) as error:
+            raise ConfigError([Problem(key, f"{path} can't be used: {_reason(error)}")]) from error
+
+    def now(self) -> Mapping[str, FoundT]:
+        """Return what it holds."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._found = self._read()
+                log.info("access_file_read", path=str(self._path))
+            except (OSError, ValueError) as error:
+                self._found = {}
+                log.warning("access_file_unusable", path=str(self._path), reason=_reason(error))
+        return self._found
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _read(self) -> Mapping[str, FoundT]:
+        return self._parse(self._path.read_text(encoding="utf-8"))
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def parse_tokens(text: str) -> Mapping[str, Named]:
+    """Return who has which token, by its digest.
+
+    Raises:
+        ValueError: names the line that is wrong.
+    """
+    found = {}
+    for number, name, role, proof in _lines(text):
+        match = _TOKEN.fullmatch(proof)
+        if match is None:
+            raise ValueError(f"line {number}: expected `NAME ROLE sha256:...`")
+        found[match[1]] = Named(name, role)
+    return found
+
+
+def parse_users(text: str) -> Mapping[str, User]:
+    """Return the users by name.
+
+    Raises:
+        ValueError: names the line that is wrong.
+    """
+    found: dict[str, User] = {}
+    for number, name, role, proof in _lines(text):
+        if name in found:
+            raise ValueError(f"line {number}: {name} was there before")
+        if _scrypt_parts(proof) is None:
+            raise ValueError(f"line {number}: expected `NAME ROLE scrypt$...`")
+        found[name] = User(name, role, proof)
+    return found
+
+
+def _lines(text: str) -> list[tuple[int, str, Role, str]]:
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = line.partition("#")[0].split() if line.lstrip().startswith("#") else line.split()
+        if not parts:
+            continue
+        if len(parts) != 3 or not NAME.fullmatch(parts[0]) or parts[1] not in list(Role):
+            raise ValueError(f"line {number}: expected a name, a role (viewer, operator), a proof")
+        found.append((number, parts[0], Role(parts[1]), parts[2]))
+    return found
+
+
+def new_token() -> str:
+    """Return a token that nobody has."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def token_digest(token: str) -> str:
+    """Return what a file keeps of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def password_proof(password: str) -> str:
+    """Return what a file keeps of a password."""
+    salt = secrets.token_bytes(16)
+    cost, block, parallel = _COST
+    digest = _scrypt(password, salt, _COST)
+    return (
+        f"scrypt${cost}${block}${parallel}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+    )
+
+
+def is_password(password: str, proof: str) -> bool:
+    """Whether a password is the one of a proof; takes about a tenth of a second."""
+    parts = _scrypt_parts(proof)
+    if parts is None:
+        return False
+    cost, salt, digest = parts
+    return compare_digest(_scrypt(password, salt, cost), digest)
+
+
+def _scrypt(password: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:
+    return hashlib.scrypt(
+        password.encode(),
+        salt=salt,
+        n=2 ** cost[0],
+        r=cost[1],
+        p=cost[2],
+        maxmem=_MAX_MEMORY_BYTES,
+        dklen=32,
+    )
+
+
+def _scrypt_parts(proof: str) -> tuple[tuple[int, int, int], bytes, bytes] | None:
+    match = _PASSWORD.fullmatch(proof)
+    if match is None:
+        return None
+    cost = (int(match[1]), int(match[2]), int(match[3]))
+    is_fair = all(1 <= given <= most for given, most in zip(cost, _MAX_COST, strict=True))
+    try:
+        salt, digest = b64decode(match[4], validate=True), b64decode(match[5], validate=True)
+    except ValueError:
+        return None
+    return (cost, salt, digest) if is_fair and len(digest) == 32 else None

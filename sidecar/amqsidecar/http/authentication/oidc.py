@@ -1,0 +1,203 @@
+"""Log-in by an OpenID provider: code flow with PKCE, the ID token checked by Authlib."""
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import httpx2
+import structlog
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.starlette_client import OAuth
+from itsdangerous import BadSignature
+from joserfc.errors import JoseError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from amqsidecar.http.access import HttpRefused, Signing
+from amqsidecar.http.answers import lead_on, own_path
+from amqsidecar.http.authentication.proxy import RolesByGroup, clean_name
+from amqsidecar.http.authentication.session import Sessions
+from amqsidecar.http.authentication.settings import OidcSettings
+
+audit = structlog.get_logger("amqsidecar.audit")
+log = structlog.get_logger("amqsidecar.http")
+
+START: Final = "/login/oidc"
+BACK: Final = "/login/oidc/back"
+"""Where the provider sends browsers back to, below `http.public_url`."""
+
+_COOKIE: Final = "amqsidecar_login"
+_COOKIE_S: Final = 600
+_TIMEOUT_S: Final = 10
+_LEEWAY_S: Final = 60
+_USED_MAX: Final = 10_000
+
+ALGORITHMS: Final = frozenset(
+    ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+)
+"""Of signatures that only the provider can make: neither `none`, nor one by the client's secret."""
+
+
+class WrongProvider(Exception):
+    """What a provider says of itself can't be gone by."""
+
+
+class OidcLogin:
+    """Sends browsers to the provider and begins sessions when they come back."""
+
+    def __init__(
+        self,
+        settings: OidcSettings,
+        *,
+        public_url: str,
+        sessions: Sessions,
+        roles: RolesByGroup,
+        signing: Signing,
+        address_of: Callable[[Request], str],
+        is_https: Callable[[Request], bool],
+    ) -> None:
+        self._settings = settings
+        self._back_url = public_url.rstrip("/") + BACK
+        self._is_https = is_https
+        self._used: dict[str, None] = {}
+        self._sessions = sessions
+        self._roles = roles
+        self._serializer = signing.serializer("oidc")
+        self._address_of = address_of
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [Route(START, self._start), Route(BACK, self._back)]
+
+    async def _client(self) -> Any:
+        """Return a client that knows the provider and the secret as they are now.
+
+        Raises:
+            WrongProvider: it says that it is another, or signs in no way that we take.
+        """
+        settings = self._settings
+        client = OAuth().register(
+            name="oidc",
+            client_id=settings.client_id,
+            client_secret=settings.client_secret(),
+            server_metadata_url=f"{settings.issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_kwargs={
+                "scope": " ".join(settings.scopes),
+                "code_challenge_method": "S256",
+                "timeout": _TIMEOUT_S,
+            },
+        )
+        metadata = await client.load_server_metadata()
+        if metadata.get("issuer") != settings.issuer:
+            raise WrongProvider(f"it calls itself {metadata.get('issuer')!r:.200}")
+        named = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
+        taken = [name for name in named if name in ALGORITHMS]
+        if not taken:
+            raise WrongProvider("it signs by no asymmetric algorithm")
+        metadata["id_token_signing_alg_values_supported"] = taken
+        return client
+
+    async def _start(self, request: Request) -> Response:
+        session: dict[str, Any] = {}
+        request.scope["session"] = session
+        try:
+            client = await self._client()
+            answer = await client.authorize_redirect(request, self._back_url)
+        except WrongProvider as error:
+            log.warning("oidc_refused", reason=str(error))
+            raise HttpRefused(
+                503, "the OpenID provider is not the one that is configured"
+            ) from error
+        except (httpx2.HTTPError, ValueError, RuntimeError) as error:
+            log.warning("oidc_unreachable", reason=str(error))
+            raise HttpRefused(503, "the OpenID provider can't be reached") from error
+        to = own_path(request.query_params.get("next", "/"))
+        begun = {"session": session, "to": to, "lapsed": self._sessions.lapsed(request)}
+        text = self._serializer.dumps(begun)
+        assert isinstance(answer, Response)  # noqa: S101 - the library has no types
+        answer.set_cookie(
+            _COOKIE,
+            text if isinstance(text, str) else text.decode(),
+            max_age=_COOKIE_S,
+            path=START,
+            secure=self._is_https(request),
+            httponly=True,
+            # Why not strict: the provider's page leads back here.
+            samesite="lax",
+        )
+        return answer
+
+    async def _back(self, request: Request) -> Response:
+        try:
+            kept = self._serializer.loads(request.cookies.get(_COOKIE, ""), max_age=_COOKIE_S)
+        except BadSignature:
+            raise HttpRefused(403, "this log-in was not begun here, or too long ago") from None
+        self._use(request.cookies[_COOKIE])
+        request.scope["session"] = kept["session"]
+        claims = await self._claims(request)
+        name = clean_name(str(claims.get(self._settings.name_claim) or claims["sub"]))
+        role = self._roles.role(_texts(claims.get(self._settings.groups_claim)))
+        where = self._address_of(request)
+        if role is None or not name:
+            audit.warning("login_failed", actor=name, way="oidc", address=where, reason="no role")
+            raise HttpRefused(403, f"{name} is in no group that may come in")
+        audit.info("login", actor=name, way="oidc", role=role.value, address=where)
+        answer = lead_on(own_path(kept["to"]))
+        before, session = kept["lapsed"] or ("", None)
+        session = session if before == name else None
+        self._sessions.begin(request, answer, name, "oidc", role, session=session)
+        answer.delete_cookie(
+            _COOKIE, path=START, secure=self._is_https(request), httponly=True, samesite="lax"
+        )
+        return answer
+
+    def _use(self, begun: str) -> None:
+        """Use up a log-in that was begun; a second answer to it lets nobody in.
+
+        Raises:
+            Refused: it was used before.
+        """
+        key = sha256(begun.encode()).hexdigest()
+        if key in self._used:
+            raise HttpRefused(403, "this log-in was answered before; begin it again")
+        self._used[key] = None
+        if len(self._used) > _USED_MAX:
+            del self._used[next(iter(self._used))]
+
+    async def _claims(self, request: Request) -> Mapping[str, Any]:
+        """Return what the checked ID token says."""
+        options = {
+            "iss": {"essential": True, "value": self._settings.issuer},
+            "aud": {"essential": True, "value": self._settings.client_id},
+            "sub": {"essential": True},
+            "exp": {"essential": True},
+        }
+        try:
+            client = await self._client()
+            token = await client.authorize_access_token(
+                request, claims_options=options, leeway=_LEEWAY_S
+            )
+        except _REFUSALS as error:
+            where = self._address_of(request)
+            audit.warning(
+                "login_failed", actor="", way="oidc", address=where, reason=type(error).__name__
+            )
+            log.warning("oidc_refused", reason=str(error))
+            raise HttpRefused(403, "the OpenID provider's answer does not let you in") from error
+        claims = token.get("userinfo")
+        if not isinstance(claims, Mapping):
+            raise HttpRefused(403, "the OpenID provider gave no ID token")
+        return claims
+
+
+_REFUSALS: Final = (
+    *(AuthlibBaseError, JoseError, httpx2.HTTPError, WrongProvider),
+    *(ValueError, TypeError, RuntimeError),
+)
+
+
+def _texts(claim: object) -> Sequence[str]:
+    if isinstance(claim, str):
+        return [claim]
+    return [item for item in claim if isinstance(item, str)] if isinstance(claim, list) else []

@@ -1,0 +1,161 @@
+"""Sessions: what a browser keeps after a log-in, signed, and what of it still counts."""
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from itsdangerous import BadSignature
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from amqsidecar.http.access import SAFE_METHODS, Caller, Role, Signing
+
+COOKIE: Final = "amqsidecar_session"
+_MAX_ENDED: Final = 10_000
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What the cookie holds.
+
+    Attributes:
+        id: of the session.
+        proof: PASSWORD: fingerprint of the line in the users' file; a changed one ends the session.
+    """
+
+    id: str
+    name: str
+    way: str
+    role: Role
+    proof: str = ""
+
+
+RoleNow = Callable[[str, str], Role | None]
+"""The name of a user and the fingerprint of their proof to their role now; None = none any more."""
+
+
+def fingerprint(proof: str) -> str:
+    """Return what tells whether a proof is still the same, and tells nothing else."""
+    return sha256(proof.encode()).hexdigest()[:32]
+
+
+class Sessions:
+    """Begins, reads and ends sessions."""
+
+    def __init__(
+        self,
+        signing: Signing,
+        max_age_s: int,
+        is_https: Callable[[HTTPConnection], bool],
+        role_now: RoleNow | None,
+        oidc_s: int = 300,
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            signing: of the cookie.
+            max_age_s: a session ends after so long, whatever is done in it.
+            is_https: whether the browser came by TLS.
+            role_now: of users with passwords; None = there are none.
+            oidc_s: a session by OpenID is asked about at the provider after so long, when its
+                browser opens a page; after twice as long it ends for everything.
+        """
+        self._oidc_s = oidc_s
+        self._serializer = signing.serializer("session")
+        self._max_age_s = max_age_s
+        self._is_https = is_https
+        self._role_now = role_now
+        self._ended: dict[str, None] = {}
+
+    def begin(
+        self,
+        request: HTTPConnection,
+        response: Response,
+        name: str,
+        way: str,
+        role: Role,
+        proof: str = "",
+        session: str | None = None,
+    ) -> None:
+        """Let the answer tell the browser who it is from now on.
+
+        Args:
+            request: that is answered.
+            response: its answer.
+            name: who it is.
+            way: how they showed it.
+            role: theirs.
+            proof: see `_Kept`.
+            session: the id of a session that goes on, so that its forms stay good; None = a new
+                one.
+        """
+        kept = _Kept(session or secrets.token_urlsafe(16), name, way, role, proof)
+        text = self._serializer.dumps(msgspec.to_builtins(kept))
+        response.set_cookie(
+            COOKIE,
+            text if isinstance(text, str) else text.decode(),
+            max_age=self._max_age_s,
+            path="/",
+            secure=self._is_https(request),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def end(self, request: HTTPConnection, response: Response) -> None:
+        """End the session, in the browser and here."""
+        kept, _ = self._kept(request) or (None, 0.0)
+        if kept is not None:
+            self._ended[kept.id] = None
+            if len(self._ended) > _MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+        response.delete_cookie(
+            COOKIE, path="/", secure=self._is_https(request), httponly=True, samesite="strict"
+        )
+
+    def caller(self, request: HTTPConnection) -> Caller | None:
+        """Return whose session it is, with the role that they have now."""
+        kept, age_s = self._kept(request) or (None, 0.0)
+        if kept is None or (kept.way == "oidc" and age_s > self._oidc_limit_s(request)):
+            return None
+        role: Role | None = kept.role
+        if kept.way == "password":
+            role = None if self._role_now is None else self._role_now(kept.name, kept.proof)
+        if role is None:
+            return None
+        return Caller(name=kept.name, role=role, way=kept.way, session=kept.id)
+
+    def lapsed(self, request: HTTPConnection) -> tuple[str, str] | None:
+        """Return name and id of a session whose role is to be asked for anew; None = there is none.
+
+        The provider says whether it goes on: it proves nothing here.
+        """
+        kept, age_s = self._kept(request) or (None, 0.0)
+        if kept is None or kept.way != "oidc" or age_s <= self._oidc_s:
+            return None
+        return kept.name, kept.id
+
+    def _oidc_limit_s(self, request: HTTPConnection) -> int:
+        """Return how old a session by OpenID may be; forms and scripts of an open page get longer.
+
+        Why: only a page that is opened can lead a browser to the provider and back.
+        """
+        is_page = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
+        is_page &= request.scope.get("method") in SAFE_METHODS
+        return self._oidc_s if is_page else 2 * self._oidc_s
+
+    def _kept(self, request: HTTPConnection) -> tuple[_Kept, float] | None:
+        """Return what the cookie holds and how old it is, in seconds."""
+        text = request.cookies.get(COOKIE)
+        if not text:
+            return None
+        try:
+            value, signed_at = self._serializer.loads(
+                text, max_age=self._max_age_s, return_timestamp=True
+            )
+            kept = msgspec.convert(value, _Kept)
+        except (BadSignature, msgspec.ValidationError):
+            return None
+        age_s = (datetime.now(UTC) - signed_at).total_seconds()
+        return None if kept.id in self._ended else (kept, age_s)

@@ -1,0 +1,59 @@
+"""What access depends on, as values."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from amqsidecar.http.authentication.proxy import Network
+
+
+class Bodies(StrEnum):
+    """Who sees what messages carry."""
+
+    OPERATORS = "operators"
+    VIEWERS = "viewers"
+    """Everybody who may come in."""
+    NOBODY = "nobody"
+
+
+class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The OpenID provider.
+
+    Attributes:
+        issuer: its URL, as it calls itself.
+        client_secret: returns it as it is now; None = a public client.
+        name_claim: what actors are called.
+        groups_claim: what roles are given by.
+        recheck_s: see `Sessions`.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: Callable[[], str | None]
+    scopes: Sequence[str]
+    name_claim: str
+    groups_claim: str
+    recheck_s: int = 300
+
+
+class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways in; see the options of the same names in `http`. None at all: everybody is operator.
+
+    Attributes:
+        session_key: what sessions are signed with; None = made at start.
+        oidc: None = there is no provider.
+    """
+
+    public_url: str = ""
+    tokens_file: Path | None = None
+    users_file: Path | None = None
+    session_key: str | None = None
+    session_s: int = 43_200
+    trusted_proxies: Sequence[Network] = ()
+    proxy_user_header: str = ""
+    proxy_groups_header: str = ""
+    operator_groups: Sequence[str] = ()
+    viewer_groups: Sequence[str] = ()
+    oidc: OidcSettings | None = None

@@ -1,0 +1,140 @@
+"""Puts the ways in together that the settings ask for."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+from starlette.requests import HTTPConnection
+from starlette.routing import Route
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.http.access import Access, Caller, HttpRefused, Role, Signing, Way
+from amqsidecar.http.authentication.attempts import FailedLogins
+from amqsidecar.http.authentication.files import (
+    Named,
+    WatchedFile,
+    parse_tokens,
+    parse_users,
+    token_digest,
+)
+from amqsidecar.http.authentication.login import LoginPage
+from amqsidecar.http.authentication.proxy import Proxies, ProxyWay, RolesByGroup
+from amqsidecar.http.authentication.session import Sessions, fingerprint
+from amqsidecar.http.authentication.settings import AccessSettings
+
+audit = structlog.get_logger("amqsidecar.audit")
+
+
+class Entrance(NamedTuple):
+    """Who may come in, and the pages where they do."""
+
+    access: Access
+    routes: list[Route]
+
+
+class _TokenWay:
+    """Programs with a bearer token."""
+
+    def __init__(
+        self, tokens: Callable[[], Mapping[str, Named]], attempts: FailedLogins, proxies: Proxies
+    ) -> None:
+        self._tokens = tokens
+        self._attempts = attempts
+        self._proxies = proxies
+
+    def caller(self, request: HTTPConnection) -> Caller | None:
+        """Return whose token it is.
+
+        Raises:
+            Refused: nobody's.
+        """
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        named = self._tokens().get(token_digest(token.strip()))
+        if named is None:
+            self._tell(self._proxies.client_address(request))
+            raise HttpRefused(401, "this token is not known", WWW_Authenticate="Bearer")
+        return Caller(name=named.name, role=named.role, way="token", session=None)
+
+    def _tell(self, address: str) -> None:
+        """Write a line, but not one for each attempt of a stranger."""
+        if self._attempts.wait_s(address) == 0:
+            audit.warning("login_failed", actor="", way="token", address=address)
+            self._attempts.failed(address)
+
+
+def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entrance:
+    """Return who may come in and where.
+
+    Raises:
+        ConfigError: a file can't be used, or a library is missing.
+    """
+    signing = Signing(settings.session_key or secrets.token_bytes(32))
+    proxies = Proxies(settings.trusted_proxies)
+    roles = RolesByGroup(settings.operator_groups, settings.viewer_groups)
+    ways: list[Way] = []
+    if settings.tokens_file is not None:
+        tokens = WatchedFile(settings.tokens_file, "http.tokens_file", parse_tokens)
+        ways.append(_TokenWay(tokens.now, FailedLogins(clock), proxies))
+    users = None
+    if settings.users_file is not None:
+        users = WatchedFile(settings.users_file, "http.users_file", parse_users)
+
+    def role_now(name: str, proof: str) -> Role | None:
+        user = None if users is None else users.now().get(name)
+        return user.role if user is not None and fingerprint(user.proof) == proof else None
+
+    def is_https(request: HTTPConnection) -> bool:
+        return settings.public_url.startswith("https:") or proxies.is_https(request)
+
+    oidc_s = settings.session_s if settings.oidc is None else settings.oidc.recheck_s
+    sessions = Sessions(signing, settings.session_s, is_https, role_now, oidc_s)
+    routes: list[Route] = []
+    if users is not None or settings.oidc is not None:
+        ways.append(sessions)
+        page = LoginPage(
+            sessions=sessions,
+            users=None if users is None else users.now,
+            attempts=FailedLogins(clock),
+            proxies=proxies,
+            signing=signing,
+            is_https=is_https,
+            has_oidc=settings.oidc is not None,
+            stylesheet=stylesheet,
+        )
+        routes += page.routes()
+    if settings.oidc is not None:
+        routes += _oidc_routes(settings, sessions, roles, proxies, signing, is_https)
+    if settings.proxy_user_header:
+        ways.append(
+            ProxyWay(proxies, roles, settings.proxy_user_header, settings.proxy_groups_header)
+        )
+    return Entrance(Access(ways, signing, settings.public_url, has_login=bool(routes)), routes)
+
+
+def _oidc_routes(
+    settings: AccessSettings,
+    sessions: Sessions,
+    roles: RolesByGroup,
+    proxies: Proxies,
+    signing: Signing,
+    is_https: Callable[[HTTPConnection], bool],
+) -> list[Route]:
+    assert settings.oidc is not None  # noqa: S101 - asked by the caller
+    try:
+        from amqsidecar.http.authentication.oidc import OidcLogin  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = f'needs the libraries of OpenID: pip install "amqsidecar[oidc]" ({error})'
+        raise ConfigError([Problem("http.oidc.issuer", what)]) from error
+    return OidcLogin(
+        settings.oidc,
+        public_url=settings.public_url,
+        sessions=sessions,
+        roles=roles,
+        signing=signing,
+        address_of=proxies.client_address,
+        is_https=is_https,
+    ).routes()

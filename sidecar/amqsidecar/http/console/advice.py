@@ -1,0 +1,65 @@
+"""What is known of a group and what to do next, in sentences."""
+
+from amqsidecar.http.console.templating import many
+from amqsidecar.operations.groups import Group
+from amqsidecar.operations.overview import DestinationRecovery, RecoveryVerdict
+
+
+def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
+    """Return what is known of a group, the most important first.
+
+    Args:
+        group: the group.
+        recovery: of its destination; None = nothing was re-sent there in the last 24 hours.
+    """
+    said = [died(group.recent_messages, group.recent)]
+    states = (
+        (group.exhausted, "exhausted"),
+        (group.parked, "parked"),
+        (group.held, "held"),
+        (group.waiting, "waiting for the next try"),
+    )
+    kept = [f"{count:,} {word}" for count, word in states if count]
+    if kept:
+        said.append(f"Now: {', '.join(kept)}.")
+    if recovery is not None:
+        part, whole = recovery.came_back.part, recovery.came_back.whole
+        said.append(f"Of {whole:,} re-sent to its destination in 24 hours, {part:,} came back.")
+    return said
+
+
+def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
+    """Return what a person should do next; what is urgent first, none = nothing is left of it."""
+    verdict = None if recovery is None else recovery.verdict
+    steps = []
+    if group.exhausted:
+        steps.append("The exhausted ones wait for a person: mend the cause, then retry them.")
+    if group.parked:
+        steps.append(
+            "The parked ones can't be sent as things are: open one to see why, then retry or "
+            "redirect them."
+        )
+    if verdict is RecoveryVerdict.LIES:
+        steps.append("What was re-sent lies in its queue: look for the consumers.")
+    if group.waiting and verdict is RecoveryVerdict.FAILS:
+        steps.append("Most re-sends come back: hold the group until the cause is mended.")
+    elif group.waiting and group.recent:
+        steps.append("They go by themselves; hold them if the cause needs time to be mended.")
+    elif group.waiting:
+        steps.append("Nothing to do: they go by themselves when they are due.")
+    if group.held:
+        steps.append("The held ones go when a person releases or retries them.")
+    return steps
+
+
+def died(messages: int, deaths: int) -> str:
+    """Return how many messages died how often in the last hour.
+
+    Example:
+        >>> died(5000, 9730)
+        '5,000 messages died in the last hour, 9,730 times.'
+    """
+    if not deaths:
+        return "Nothing died of it in the last hour."
+    times = "" if deaths == messages else f", {many(deaths, 'time')}"
+    return f"{many(messages, 'message')} died in the last hour{times}."

@@ -1,0 +1,105 @@
+"""What differs between the messages of a group: a property or a key of the body, for rows."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.http.access import Role
+from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.model.message import BodyKind, MessageView
+from amqsidecar.model.schedule import RowView
+
+BYTES_MAX: Final = 64 * 1024
+"""Larger messages are not looked into for a row of a table."""
+
+_VALUE_MAX: Final = 80
+_NAMES_MAX: Final = 40
+_OF_BROKERS: Final = ("JMS", "_", "dlq", "original", "amqsidecar", "breadcrumb", "traceparent")
+"""Properties whose names begin so are chosen by people only."""
+
+
+class Differing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rows of a table show.
+
+    Attributes:
+        name: of a property, or `body.` and a key; "" = nothing differs that may be shown.
+        names: of which a person may choose.
+        values: by number of a row; those without it have none.
+    """
+
+    name: str
+    names: list[str]
+    values: dict[int, str]
+
+
+def read_differing(
+    desk: StoreQueries,
+    message_of: Callable[[int], bytes | None],
+    rows: Sequence[RowView],
+    role: Role,
+    wanted: str,
+) -> Differing:
+    """Return what differs between messages, as far as somebody of this role may see it.
+
+    Args:
+        desk: shows messages, masked.
+        message_of: the encoded message of a row; None = it is not here.
+        rows: of one page.
+        role: of who looks.
+        wanted: the name that they chose; "" = none.
+    """
+    facts = {}
+    for row in rows if desk.masking.may_see(role) else ():
+        message = None if row.size_bytes > BYTES_MAX else message_of(row.id)
+        if message is not None:
+            facts[row.id] = facts_of(desk.view(row.encoding, message, role, BYTES_MAX))
+    names = list(dict.fromkeys(name for found in facts.values() for name in found))
+    name = wanted if wanted in names else most_telling(list(facts.values()))
+    return Differing(
+        name=name,
+        names=names[:_NAMES_MAX],
+        values={number: found[name] for number, found in facts.items() if name in found},
+    )
+
+
+def facts_of(view: MessageView) -> dict[str, str]:
+    """Return short values by name: properties, and the first level of a map or of JSON."""
+    found = {one.name: one.value for one in view.properties}
+    entries = {one.name: one.value for one in view.body.entries if one.depth == 0}
+    if view.body.kind is BodyKind.JSON and not view.body.is_cut:
+        entries = _of_json(view.body.text)
+    elif view.body.kind is not BodyKind.MAP:
+        entries = {}
+    found |= {f"body.{name}": value for name, value in entries.items()}
+    return {name: value[:_VALUE_MAX] for name, value in found.items() if value}
+
+
+def _of_json(text: str) -> dict[str, str]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):  # What is masked need not be JSON any more.
+        return {}
+    entries = body.items() if isinstance(body, dict) else ()
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in entries
+        if isinstance(value, str | int | float)
+    }
+
+
+def most_telling(facts: Sequence[Mapping[str, str]]) -> str:
+    """Return the name whose values differ most; "" = there is none.
+
+    Example:
+        >>> most_telling([{"shop": "7", "order": "1"}, {"shop": "7", "order": "2"}])
+        'order'
+    """
+    values: dict[str, set[str]] = {}
+    for found in facts:
+        for name, value in found.items():
+            if not name.startswith(_OF_BROKERS):
+                values.setdefault(name, set()).add(value)
+    name = max(values, key=lambda name: len(values[name]), default="")
+    return name if len(values.get(name, ())) > 1 else ""

@@ -1,0 +1,231 @@
+"""The desk: what pages and API ask, and who answers.
+
+The server's thread never waits for a store. A question goes to one of a few threads, each with an
+open store of its own (a store belongs to one thread), and comes back as an awaitable.
+"""
+
+import asyncio
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import msgspec
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import SidecarError, StoreError
+from amqsidecar.http.access import Role
+from amqsidecar.http.masking import Masking
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.message import MessageEdit, MessageView
+from amqsidecar.model.schedule import StoreState
+from amqsidecar.operations.active_rules import Policies
+from amqsidecar.operations.charts import LatenessBucket
+from amqsidecar.operations.message import (
+    EDIT_BYTES_MAX,
+    VIEW_BYTES_MAX,
+    EditMessage,
+    MessagePage,
+    ViewMessage,
+    message_page,
+)
+from amqsidecar.operations.select import PropertyReader
+from amqsidecar.operations.status import SidecarStatus
+from amqsidecar.store import Store
+from amqsidecar.telemetry.health import Health
+
+THREADS: Final = 3
+MAX_QUESTIONS: Final = 64
+"""So many may wait for an answer; more are refused."""
+
+_IDLE_S: Final = 60.0
+
+AnswerT = TypeVar("AnswerT")
+
+RenderMetrics = Callable[[str], tuple[bytes, str]]
+"""The `Accept` header to the body and its content type."""
+
+
+class OpenStore(Store, Ledger, Protocol):
+    """A schedule of our own, with what operators ask of it."""
+
+
+StoreQuery = Callable[[OpenStore, StoreState, int], AnswerT]
+"""Asked with an open store, what it said when it was opened, and the time in milliseconds."""
+
+
+class NoStore(SidecarError):
+    """There is no schedule to ask: the broker keeps it, or the sidecar only observes."""
+
+
+class DeskBusy(SidecarError):
+    """Too many questions wait already."""
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the composition root can hand in; None = this sidecar can't do it.
+
+    Attributes:
+        final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
+        properties_of: reads properties out of messages.
+        view_message: makes an encoding and a message what people see, at most so many bytes of it;
+            `StoreQueries.view` says what of that is shown to whom.
+        edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
+        policies: the rules, and how others are asked.
+        reports: folder of what jobs have reported.
+        wellness: tells how the sidecar itself is.
+        began_ms: when this process began; None = it is none that works on the schedule.
+        lateness: tells how late re-sends were, since the process began.
+    """
+
+    final_suffix: str
+    properties_of: PropertyReader
+    view_message: ViewMessage
+    edit_message: EditMessage
+    policies: Policies
+    reports: Path | None = None
+    wellness: Callable[[], SidecarStatus] | None = None
+    began_ms: int | None = None
+    lateness: Callable[[], list[LatenessBucket]] | None = None
+
+
+class StoreQueries:
+    """Answers questions about the schedule, each from an open store; `close` ends it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        health: Health,
+        render_metrics: RenderMetrics,
+        make_store: Callable[[], OpenStore] | None,
+        tools: Tools,
+        masking: Masking,
+    ) -> None:
+        self.clock = clock
+        self.health = health
+        self.render_metrics = render_metrics
+        self.tools = tools
+        self.masking = masking
+        self._make_store = make_store
+        self._jobs = queue.Queue[_Job | None](MAX_QUESTIONS)
+        self._threads: list[Thread] = []
+
+    async def ask(self, question: StoreQuery[AnswerT]) -> AnswerT:
+        """Return what a question returns, and raise what it raises; it runs in another thread.
+
+        Example:
+            await desk.ask(lambda store, state, now_ms: read_status(store, state, now_ms))
+
+        Raises:
+            NoStore: there is no schedule to ask.
+            DeskBusy: too many questions wait.
+            StoreUnavailable: the store can't be reached.
+        """
+        if self._make_store is None:
+            raise NoStore("this sidecar keeps no schedule of its own that could be looked at")
+        if not self._threads:
+            for number in range(THREADS):
+                thread = Thread(target=self._work, name=f"desk-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        job = _Job(question)
+        try:
+            self._jobs.put_nowait(job)
+        except queue.Full:
+            raise DeskBusy("too many questions wait for an answer; try again soon") from None
+        return cast("AnswerT", await asyncio.wrap_future(job.future))
+
+    def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
+        """Return what somebody of this role sees of a kept message; to be called in a question."""
+        return self.masking.message(self.tools.view_message(encoding, message, max_bytes), role)
+
+    def edit(self, encoding: str, message: bytes, change: MessageEdit, role: Role) -> bytes:
+        """Return a kept message after an edit by somebody of this role; to be called in a question.
+
+        Raises:
+            Refused: it changes what they don't see.
+            EditRefused: it can't be made.
+        """
+        looks = self.view(encoding, message, role, EDIT_BYTES_MAX)
+        self.masking.check_edit(looks, change, role)
+        return self.tools.edit_message(encoding, message, change)
+
+    def message(
+        self,
+        store: OpenStore,
+        state: StoreState,
+        now_ms: int,
+        reference: str,
+        role: Role,
+        max_bytes: int = VIEW_BYTES_MAX,
+    ) -> MessagePage | None:
+        """Return what somebody of this role sees of a message and its life; for a question.
+
+        Args:
+            store: as the question has it.
+            state: as the question has it.
+            now_ms: as the question has it.
+            reference: row number or redelivery id.
+            role: theirs.
+            max_bytes: of the body at most.
+        """
+        page = message_page(
+            store,
+            store,
+            reference,
+            state.uid,
+            now_ms,
+            lambda encoding, data, most: self.view(encoding, data, role, most),
+            acting=self.tools.policies.acting(),
+            max_bytes=max_bytes,
+        )
+        return None if page is None else self.masking.page(page, role)
+
+    def close(self) -> None:
+        """Answer what waits, and close all stores; safe to call twice."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _work(self) -> None:
+        assert self._make_store is not None  # noqa: S101 - else there is no thread
+        opened: tuple[OpenStore, StoreState] | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                _close(opened)
+                opened = None
+                continue
+            if job is None:
+                _close(opened)
+                return
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                if opened is None:
+                    store = self._make_store()
+                    opened = store, store.open()
+                job.future.set_result(job.question(*opened, self.clock.now_ms()))
+            except StoreError as error:
+                _close(opened)
+                opened = None
+                job.future.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+                job.future.set_exception(error)
+
+
+def _close(opened: tuple[OpenStore, StoreState] | None) -> None:
+    if opened is not None:
+        opened[0].close()
+
+
+class _Job:
+    def __init__(self, question: StoreQuery[Any]) -> None:
+        self.question = question
+        self.future = Future[Any]()

@@ -1,0 +1,152 @@
+"""Reads application properties out of messages as the store keeps them, whatever their wire."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats import openwire_codec, stomp_frame
+from amqsidecar.formats.openwire_dead_letter import group_field, take_apart
+from amqsidecar.formats.openwire_properties import encode_text, read_properties
+from amqsidecar.model.cause import TEXT_MAX
+from amqsidecar.model.provenance import kept_cause
+
+LONGEST_NAME: Final = 512
+"""A property whose encoded name is longer is not read."""
+
+LONGEST_TEXT: Final = 1_000
+"""A longer value is cut to so many characters."""
+
+LONGEST_GROUP: Final = 256
+"""A longer message group is cut to so many characters."""
+
+ReadProperties = Callable[[str, bytes], dict[str, str] | None]
+"""Encoding and message to chosen properties; None = it has none of them, or can't be read."""
+
+
+ReadCause = Callable[[str, bytes], str | None]
+"""Encoding and message to what a consumer says of why it gave the message up; None = nothing."""
+
+_GROUP_ID: Final = 10
+"""Where it stands among the standard properties of AMQP."""
+
+_GROUP_HEADERS: Final = (b"_AMQ_GROUP_ID", b"JMSXGroupID")
+
+_PLAIN_RUN = re.compile(r"[\w.$-]+", re.ASCII)
+
+
+def chosen_cause(names: Sequence[str]) -> ReadCause:
+    """Return a reader of the first of these properties that a message has, empty ones left out.
+
+    Most messages have none, and cost a search for the bytes of the names; they are not taken apart.
+    """
+    read = chosen_properties(names, TEXT_MAX)
+    # Why a part: what is not plain in a name is written in another way on each wire.
+    marks = [max(_PLAIN_RUN.findall(name), key=len, default="").encode() for name in names]
+
+    def cause(encoding: str, message: bytes) -> str | None:
+        for mark in marks:
+            if mark in message:
+                break
+        else:
+            return None
+        found = read(encoding, message) or {}
+        return kept_cause(next((found[name] for name in names if found.get(name)), None))
+
+    return cause
+
+
+def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> ReadProperties:
+    """Return a reader of the properties of these names.
+
+    Values are text: numbers in decimal, booleans `true` or `false`, as in Java. What is no plain
+    value, such as a map or bytes, is left out.
+
+    Args:
+        names: exact names.
+        longest: characters of a value; the rest is cut.
+    """
+    wanted = frozenset(names)
+    encoded = frozenset(encode_text(name) for name in names)
+
+    def read(encoding: str, message: bytes) -> dict[str, str] | None:
+        try:
+            if encoding.startswith("amqp/"):
+                found = _of_amqp(message, wanted)
+            elif encoding == openwire_codec.ENCODING:
+                found = _of_openwire(message, encoded)
+            else:
+                found = _of_stomp(message, wanted)
+            return {name: text[:longest] for name, text in found} or None
+        except UndecodableMessage:
+            # Why no word: what can't be taken apart is parked, and told as such.
+            return None
+
+    return read
+
+
+def group_of(encoding: str, message: bytes) -> str | None:
+    """Return the message group (`JMSXGroupID`) of a message; None = it has none.
+
+    Classic does not show it over STOMP: there messages have none, or are not taken.
+    """
+    try:
+        if encoding.startswith("amqp/"):
+            section = amqp.split(message).get(amqp.PROPERTIES)
+            fields = [] if section is None else amqp.elements(section)
+            group = amqp.scalar(fields[_GROUP_ID]) if len(fields) > _GROUP_ID else None
+        elif encoding == openwire_codec.ENCODING:
+            group = group_field(take_apart(message))
+        else:
+            headers, _ = stomp_frame.parse_kept(message)
+            found = (stomp_frame.first(headers, name) for name in _GROUP_HEADERS)
+            group = next((one.decode("utf-8", "replace") for one in found if one), None)
+    except UndecodableMessage:
+        # Why no word: as above.
+        return None
+    return group[:LONGEST_GROUP] if isinstance(group, str) and group else None
+
+
+def _of_amqp(message: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
+    section = amqp.split(message).get(amqp.APPLICATION_PROPERTIES)
+    items = [] if section is None else amqp.pairs(section)
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        # Why: what is remembered stays small whatever is sent.
+        name = _amqp_name(key) if len(key) <= LONGEST_NAME else ""
+        if name in wanted:
+            yield from _told(name, _plain_value(value))
+
+
+@lru_cache(maxsize=1024)
+def _amqp_name(key: bytes) -> str:
+    name = _plain_value(key)
+    return name if isinstance(name, str) else ""
+
+
+def _plain_value(element: bytes) -> object:
+    try:
+        return amqp.scalar(element)
+    except UndecodableMessage:
+        return None
+
+
+def _of_openwire(message: bytes, wanted: frozenset[bytes]) -> Iterator[tuple[str, str]]:
+    for name, value in read_properties(take_apart(message).properties, wanted).items():
+        yield from _told(name.decode("utf-8", "replace"), value)
+
+
+def _of_stomp(message: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
+    headers, _ = stomp_frame.parse_kept(message)
+    # Why reversed: of several headers of one name the first one counts.
+    for name, value in reversed(headers):
+        if (text := name.decode("utf-8", "replace")) in wanted:
+            yield text, value.decode("utf-8", "replace")
+
+
+def _told(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, bool):
+        yield name, "true" if value else "false"
+    elif isinstance(value, str | int | float):
+        yield name, str(value)

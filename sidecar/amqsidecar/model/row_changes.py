@@ -1,0 +1,324 @@
+"""What operators' actions make of a row, whichever store keeps it."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from amqsidecar.model.destination import final_queue, parse_destination
+from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
+    Discarded,
+    Held,
+    Missed,
+    Redirected,
+    Released,
+    Retried,
+)
+from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator's action makes of one row.
+
+    Attributes:
+        destination: where it belongs from now on.
+        final_queue, recall, recall_operation: see `RowView`.
+        is_removed: the row goes, and its message with it; the other fields say nothing then.
+        passes_gates: a person says that it goes now; true until it is sent, or acted on again.
+    """
+
+    state: RowState
+    due_at_ms: int
+    destination: str
+    is_final: bool
+    redelivery_count: int
+    reason: str | None
+    event: AnyEvent
+    final_queue: str | None = None
+    recall: Recall = Recall.NONE
+    recall_operation: int = 0
+    is_removed: bool = False
+    passes_gates: bool = False
+
+
+Act = Callable[[RowView], Change | None]
+"""Returns what becomes of a row; None = it is left as it is."""
+
+
+FIRST_OF_LIFE = 1
+"""The redelivery count of the first re-send of a new life."""
+
+
+def retry(now_ms: int, actor: str, reason: str = "") -> Act:
+    """Make rows due now, also held and parked ones; an exhausted one begins a new life.
+
+    One that lies in its final queue is taken back for it.
+
+    Args:
+        now_ms: the time.
+        actor: who asked.
+        reason: why, in the person's words.
+    """
+
+    def make_due(row: RowView) -> Change | None:
+        if row.recall is Recall.SEND:
+            return None
+        is_ended = row.state is RowState.EXHAUSTED
+        event = Retried(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination if is_ended else row.goes_to,
+            actor=actor,
+            reason=reason,
+        )
+        if row.is_in_final_queue:
+            return _recalled(row, event, Recall.SEND)
+        if is_ended:
+            return _sent_to(row.destination, row, event, now_ms)
+        due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
+        change = _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+        return msgspec.structs.replace(change, passes_gates=True)
+
+    return make_due
+
+
+def cancel(now_ms: int, actor: str, suffix: str) -> Act:
+    """Send rows to their final dead-letter queue now; if none is decided: source plus suffix.
+
+    What lies there already is not taken back, whatever was asked for before.
+    """
+
+    def change(row: RowView) -> Change | None:
+        if row.is_final and row.recall not in WANTED:
+            return None
+        queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
+        event = Cancelled(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=queue,
+            actor=actor,
+        )
+        if row.is_final:
+            return _recalled(row, event, Recall.LEAVE)
+        return Change(
+            state=RowState.WAITING,
+            due_at_ms=now_ms,
+            destination=row.destination,
+            is_final=True,
+            # Why: a final row has the redeliveries that were, others have the next one.
+            redelivery_count=row.redelivery_count - (row.state is not RowState.EXHAUSTED),
+            reason=None,
+            event=event,
+            final_queue=queue,
+            recall=Recall.LEAVE,
+        )
+
+    return change
+
+
+def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> Act:
+    """Send rows to another destination now.
+
+    The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery; an
+    exhausted one begins a new life. One that lies in its final queue is taken back for it.
+
+    Args:
+        now_ms: the new due time.
+        actor: who asked.
+        target: canonical text.
+        reason: why, in the person's words.
+    """
+
+    def change(row: RowView) -> Change | None:
+        event = Redirected(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=target,
+            actor=actor,
+            reason=reason,
+        )
+        if row.is_in_final_queue:
+            made = _recalled(row, event, Recall.SEND)
+            return msgspec.structs.replace(made, destination=target)
+        return _sent_to(target, row, event, now_ms)
+
+    return change
+
+
+def discard(now_ms: int, actor: str, operation: int = 0) -> Act:
+    """Drop rows and their messages; what lies in its final queue is taken back for it.
+
+    Args:
+        now_ms: the time.
+        actor: who asked.
+        operation: its number; 0 = none.
+    """
+
+    def drop(row: RowView) -> Change | None:
+        if row.is_in_final_queue:
+            if row.recall is Recall.DISCARD:
+                return None
+            held = Held(
+                at_ms=now_ms,
+                id=row.id,
+                redelivery_id=row.redelivery_id,
+                destination=row.goes_to,
+                reason="to be taken back out of its final dead-letter queue and discarded",
+                actor=actor,
+            )
+            made = _recalled(row, held, Recall.DISCARD)
+            return msgspec.structs.replace(made, recall_operation=operation)
+        event = Discarded(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.goes_to,
+            rule=f"discarded by {actor}",
+            actor=actor,
+        )
+        change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
+        return msgspec.structs.replace(change, is_removed=True)
+
+    return drop
+
+
+def take_back(now_ms: int, actor: str) -> Act:
+    """Take exhausted messages out of their final queues, and keep them in the schedule."""
+
+    def change(row: RowView) -> Change | None:
+        is_kept = not row.is_in_final_queue and row.recall is not Recall.RETURN
+        if row.state is not RowState.EXHAUSTED or is_kept or row.recall is Recall.KEEP:
+            return None
+        event = Held(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.goes_to,
+            reason="taken back out of its final dead-letter queue",
+            actor=actor,
+        )
+        recall = Recall.KEEP if row.is_final else Recall.NONE
+        return _recalled(row, event, recall)
+
+    return change
+
+
+def give_back(now_ms: int) -> Act:
+    """Send what was taken back beside others to its final queue again."""
+
+    def change(row: RowView) -> Change | None:
+        if row.recall is not Recall.RETURN:
+            return None
+        event = Held(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.final_queue or row.destination,
+            reason="goes back to its final dead-letter queue: nobody has chosen it",
+        )
+        return Change(
+            state=RowState.WAITING,
+            due_at_ms=now_ms,
+            destination=row.destination,
+            is_final=True,
+            redelivery_count=row.redelivery_count,
+            reason=None,
+            event=event,
+            final_queue=row.final_queue,
+            recall=Recall.LEAVE,
+        )
+
+    return change
+
+
+def miss(now_ms: int, queue: str) -> Act:
+    """Forget exhausted rows whose messages are not in their final dead-letter queue any more."""
+
+    def drop(row: RowView) -> Change | None:
+        if not row.is_in_final_queue or row.final_queue != queue:
+            return None
+        event = Missed(at_ms=now_ms, id=row.id, redelivery_id=row.redelivery_id, destination=queue)
+        change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
+        return msgspec.structs.replace(change, is_removed=True)
+
+    return drop
+
+
+def hold(now_ms: int, actor: str) -> Act:
+    """Keep waiting rows until a person releases them."""
+    reason = f"held by {actor}"
+
+    def change(row: RowView) -> Change | None:
+        if row.state is not RowState.WAITING:
+            return None
+        event = Held(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            reason=reason,
+            actor=actor,
+        )
+        return _changed(row, event, state=RowState.HELD, due_at_ms=row.due_at_ms, reason=reason)
+
+    return change
+
+
+def release(now_ms: int, actor: str) -> Act:
+    """Let held rows go at their due time, at once if it has passed."""
+
+    def change(row: RowView) -> Change | None:
+        if row.state is not RowState.HELD:
+            return None
+        due_at_ms = max(row.due_at_ms, now_ms)
+        event = Released(
+            at_ms=now_ms,
+            id=row.id,
+            redelivery_id=row.redelivery_id,
+            destination=row.destination,
+            due_at_ms=due_at_ms,
+            actor=actor,
+        )
+        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+
+    return change
+
+
+def _sent_to(destination: str, row: RowView, event: AnyEvent, now_ms: int) -> Change:
+    # Why: a final row has the redeliveries that were, others have the next one.
+    count = row.redelivery_count + row.is_final
+    return Change(
+        state=RowState.WAITING,
+        due_at_ms=now_ms,
+        destination=destination,
+        is_final=False,
+        redelivery_count=FIRST_OF_LIFE if row.state is RowState.EXHAUSTED else count,
+        reason=None,
+        event=event,
+        passes_gates=True,
+    )
+
+
+def _recalled(row: RowView, event: AnyEvent, recall: Recall) -> Change:
+    """Return what is to become of a row with its final queue; it stays exhausted until then."""
+    change = _changed(row, event, state=RowState.EXHAUSTED, due_at_ms=row.due_at_ms)
+    return msgspec.structs.replace(change, recall=recall)
+
+
+def _changed(
+    row: RowView, event: AnyEvent, *, state: RowState, due_at_ms: int, reason: str | None = None
+) -> Change:
+    return Change(
+        state=state,
+        due_at_ms=due_at_ms,
+        destination=row.destination,
+        is_final=row.is_final,
+        redelivery_count=row.redelivery_count,
+        reason=reason,
+        event=event,
+        final_queue=row.final_queue,
+    )

@@ -1,0 +1,167 @@
+"""The rules that act: given ones, the broker's defaults, or its settings as read live."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.engine.gates import GatesAt, no_gates
+from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
+from amqsidecar.engine.resend_copies import classic_resend_problem, no_resend_problem
+from amqsidecar.model.dead_letter import DeadLetter
+from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.operations.explain import Explainer, Forecast
+from amqsidecar.plugin import Chance, Plugin
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
+from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.rules import Rules
+from amqsidecar.policy_source.load import compile_policy
+
+LiveSettings = Mapping[str, AddressSettingEntry]
+"""What an Artemis broker last said of addresses, by address; nobody changes it."""
+
+FindRules = Callable[[], Rules | LiveSettings | None]
+"""Returns the rules that act now; None = none are given, and no broker said yet which act."""
+
+NO_BROKER = "no rules are given (policy.source), and no broker answered yet"
+LIVE = "the broker's own address settings, read live"
+NOT_READ = f"{LIVE}; not read yet for this address: that is done when a message dies there"
+
+
+class ActiveRules:
+    """The rules that act at one moment, and where they come from."""
+
+    def __init__(
+        self,
+        rules: Rules | LiveSettings | None,
+        explainer_of: Callable[[Rules, Rules], Explainer],
+    ) -> None:
+        """Ask rules.
+
+        Args:
+            rules: that act; None = no broker said yet which.
+            explainer_of: compiles the first rules; the second tell which queues are read.
+        """
+        self._explainer_of = explainer_of
+        self._live = rules if isinstance(rules, Mapping) else None
+        self.rules = None if isinstance(rules, Mapping) else rules
+        self._all = self.rules
+        self.source = NO_BROKER if rules is None else LIVE
+        if self.rules is not None:
+            self.source = str(self.rules.source)
+        if self._live is not None:
+            self._all = ArtemisRules(entries=tuple(self._live.values()))
+        self._whole = None if self._all is None else explainer_of(self._all, self._all)
+
+    def explainer_at(self, destination: Destination) -> Explainer | None:
+        """Return what tells of deaths at a destination; None = the rules there are not known."""
+        if self._live is None or self._all is None:
+            return self._whole
+        entry = self._live.get(destination.address)
+        if entry is None:
+            return None
+        return self._explainer_of(ArtemisRules(entries=(entry,)), self._all)
+
+    def forecast(self, dead_letter: DeadLetter) -> Forecast | None:
+        """Return what becomes of a dead letter; None = the rules there are not known."""
+        explainer = self.explainer_at(dead_letter.destination)
+        return None if explainer is None else explainer.forecast(dead_letter)
+
+    def source_at(self, destination: Destination) -> str:
+        """Return where the rules at a destination come from, or why they are not known."""
+        if self._live is None:
+            return self.source
+        entry = self._live.get(destination.address)
+        return NOT_READ if entry is None else entry.source.path
+
+    def is_origin(self, destination: Destination) -> bool:
+        """Tell whether messages can have died there, as far as the rules are known."""
+        return self._whole is None or self._whole.is_origin(destination)
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules of a sidecar, and how others are asked.
+
+    Attributes:
+        acting: returns what acts now; any thread may call it.
+        plugins: name to plugin.
+        explainer_of: compiles other rules for the same sidecar.
+    """
+
+    acting: Callable[[], ActiveRules]
+    plugins: Mapping[str, Plugin]
+    explainer_of: Callable[[Rules], Explainer]
+
+
+def policies_of(
+    find_rules: FindRules,
+    plugins: Mapping[str, Plugin],
+    *,
+    intake_queues: Sequence[str],
+    final_suffix: str,
+    parks_topics: bool,
+    allowed: Collection[ResendEffect] = (),
+    chance: Chance | None = None,
+    gates_at: GatesAt = no_gates,
+) -> Policies:
+    """Return the policies of a sidecar.
+
+    Args:
+        find_rules: returns those that act; any thread calls it.
+        plugins: name to plugin.
+        intake_queues: that the operator named; none = they follow from the rules.
+        final_suffix: of final dead-letter queues.
+        parks_topics: messages of Classic's topics are parked.
+        allowed: see `redelivery.allow`.
+        chance: varies delays; None = they are as without collision avoidance.
+        gates_at: tells which gates act.
+    """
+
+    def explainer_of(asked: Rules, read_by: Rules) -> Explainer:
+        return Explainer(
+            compile_policy(asked, plugins),
+            _intake_names(read_by, intake_queues).covers,
+            final_suffix=final_suffix,
+            parks_topics=parks_topics and isinstance(asked, ClassicRules),
+            resend_problem=(
+                classic_resend_problem(asked.interceptors, allowed)
+                if isinstance(asked, ClassicRules)
+                else no_resend_problem
+            ),
+            chance=chance,
+            gates_at=gates_at,
+        )
+
+    last: tuple[Rules | LiveSettings | None, ActiveRules] | None = None
+
+    def acting() -> ActiveRules:
+        nonlocal last
+        found, known = find_rules(), last
+        if known is None or known[0] is not found:
+            last = known = found, ActiveRules(found, explainer_of)
+        return known[1]
+
+    return Policies(
+        acting=acting,
+        plugins=plugins,
+        explainer_of=lambda asked: explainer_of(asked, asked),
+    )
+
+
+def _intake_names(rules: Rules, intake_queues: Sequence[str]) -> IntakeNames:
+    kind = BrokerKind.ARTEMIS if isinstance(rules, ArtemisRules) else BrokerKind.CLASSIC
+    names = IntakeNames(kind)
+    if intake_queues:
+        names.replace(named_queues(intake_queues))
+    elif isinstance(rules, ClassicRules):
+        names.replace(dead_letter_queues_of(rules)[0])
+    else:
+        addresses = {
+            address
+            for entry in rules.entries
+            for address in (entry.settings.dead_letter_address, entry.settings.expiry_address)
+            if address
+        }
+        names.replace([IntakeQueue(queue(address)) for address in sorted(addresses)])
+    return names

@@ -1,0 +1,126 @@
+"""Whether the sidecar itself is well, in the words of its health answer and its metrics."""
+
+import msgspec
+
+from amqsidecar.broker import ForeignToken
+from amqsidecar.engine.foreign_tokens import describe, orphans
+from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+
+
+class LinkPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The link to the broker."""
+
+    up: bool
+    reason: str
+
+
+class StorePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule's store."""
+
+    ok: bool
+    reason: str
+
+
+class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether this process owns its instance; see `TokenState`."""
+
+    state: str
+    reason: str
+
+
+class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read.
+
+    Attributes:
+        read: so many dead-letter queues.
+        refused: the broker's words by the name of a queue that can't be read.
+        reason: why nothing can be read; "" = it can.
+    """
+
+    read: int
+    refused: dict[str, str]
+    reason: str
+
+
+class TakingPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the store has room to take dead letters; what is due is sent all the same."""
+
+    ok: bool = True
+    reason: str = ""
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/readyz`."""
+
+    status: str
+    link: LinkPart
+    store: StorePart
+    token: TokenPart
+    intake: IntakePart
+    other_schedules: tuple[ForeignToken, ...] = ()
+    taking: TakingPart = TakingPart()
+
+
+class LeftInQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that stay in their queue, and why; see the metric of that name."""
+
+    queue: str
+    reason: str
+    count: int
+
+
+class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the sidecar itself is.
+
+    Attributes:
+        is_well: nothing of this needs a person.
+        cycles: so many were committed since the process started.
+        cycles_in_doubt: of so many nobody knows whether they were.
+        reconnects: how often the link was lost and came up again.
+        journal_lag_seconds: age of the oldest event that is not in the journal yet.
+        outcomes_doubt: why it can't be told what was consumed, and what mends it; "" = it can.
+        orphans: queue and age of tokens of schedules that no sidecar works on.
+        left_behind: what the link does not take; most first.
+    """
+
+    is_well: bool
+    readiness: Readiness
+    cycles: int
+    cycles_in_doubt: int
+    reconnects: int
+    journal_lag_seconds: float
+    left_behind: list[LeftInQueue]
+    orphans: list[str]
+    outcomes_doubt: str
+
+
+def read_wellness(health: Health, metrics: Metrics) -> SidecarStatus:
+    """Return how the sidecar itself is, by what it says to probes and scrapes."""
+    answer = health.readyz()
+    readiness = msgspec.json.decode(answer.body, type=Readiness)
+    left_behind = [
+        LeftInQueue(queue=queue, reason=reason, count=round(count))
+        for (queue, reason), count in metrics.labelled("amqsidecar_left_behind").items()
+    ]
+    in_doubt = round(metrics.value("amqsidecar_cycles_in_doubt_total"))
+    left_alone = [describe(one) for one in orphans(readiness.other_schedules)]
+    cycles, _ = metrics.histogram("amqsidecar_cycle_duration_seconds")
+    return SidecarStatus(
+        is_well=answer.is_good
+        and readiness.taking.ok
+        and not (readiness.intake.refused or in_doubt or left_alone),
+        readiness=readiness,
+        cycles=round(cycles[-1][1]),
+        cycles_in_doubt=in_doubt,
+        reconnects=round(metrics.value("amqsidecar_link_reconnects_total")),
+        journal_lag_seconds=metrics.value("amqsidecar_journal_lag_seconds"),
+        left_behind=sorted(left_behind, key=lambda one: -one.count),
+        orphans=left_alone,
+        outcomes_doubt=(
+            f"{NOT_COUNTED}: {COUNTING_MENDS}"
+            if metrics.value("amqsidecar_outcomes_not_counted")
+            else ""
+        ),
+    )

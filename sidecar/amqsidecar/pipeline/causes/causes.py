@@ -1,0 +1,127 @@
+"""The job `causes`: what messages die of, what is new, what grows."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from amqsidecar.pipeline.causes.report import write_report
+from amqsidecar.pipeline.causes.tables import (
+    ComparedTimes,
+    cause_examples,
+    cause_groups,
+    cause_texts,
+    causes_by_day,
+    causes_by_destination,
+    causes_by_hour,
+    count_cells,
+    deaths_of,
+    group_cells,
+    in_cells,
+    merge_texts,
+    observation,
+)
+from amqsidecar.pipeline.results import Results
+from amqsidecar.pipeline.sources.events import read_events
+
+_TABLES: Final = (
+    *("causes_by_hour", "causes_by_day", "causes_by_destination"),
+    *("cause_groups", "cause_texts", "cause_examples"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CausesOptions:
+    """What `amqsidecar pipeline causes` is asked for.
+
+    Attributes:
+        events: a table that `ingest` has made, or a journal.
+        output_folder: where tables and the report are written.
+        until_ms: the end of the observation; None = the latest event ends it.
+        new_since_ms: groups are new from then on; None = in the latest day.
+        days_before: the latest day is compared with so many days before it, at most.
+        examples: deaths of each group that are shown, at most.
+        similarity: texts of the same classes with such a share of common words are one group.
+    """
+
+    events: str
+    output_folder: str
+    until_ms: int | None
+    new_since_ms: int | None
+    days_before: int
+    examples: int
+    similarity: float
+
+
+def run_causes(spark: SparkSession, options: CausesOptions) -> None:
+    """Write the tables and the report.
+
+    A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
+    is simply run again; the report is written last.
+
+    Raises:
+        ConfigError: the history can't be read.
+    """
+    results = Results(spark, options.output_folder, _TABLES)
+    events = read_events(spark, options.events)
+    if options.until_ms is not None:
+        events = events.where(f.col("at") < f.timestamp_millis(f.lit(options.until_ms)))
+    counted = count_cells(in_cells(events)).persist(StorageLevel.MEMORY_AND_DISK)
+    cells = counted.where("is_death")
+    try:
+        seen = _observe(counted, options)
+        grouped = group_cells(cells, merge_texts(spark, cells, options.similarity))
+        by_hour = results.keep("causes_by_hour", causes_by_hour(grouped))
+        texts = results.keep("cause_texts", cause_texts(grouped))
+        examples = results.keep(
+            "cause_examples", cause_examples(deaths_of(events), grouped, options.examples)
+        )
+    finally:
+        counted.unpersist()
+    write_report(
+        results.report_path,
+        _facts(options, seen),
+        seen,
+        groups=results.keep("cause_groups", cause_groups(by_hour, texts, seen)),
+        by_destination=results.keep("causes_by_destination", causes_by_destination(by_hour, seen)),
+        by_day=results.keep("causes_by_day", causes_by_day(by_hour)),
+        examples=examples,
+    )
+
+
+def _observe(counted: DataFrame, options: CausesOptions) -> ComparedTimes:
+    bounds = counted.agg(f.unix_millis(f.min("first_at")), f.unix_millis(f.max("last_at")))
+    first_ms, last_ms = bounds.collect()[0]
+    return observation(
+        first_ms or 0,
+        last_ms or 0,
+        until_ms=options.until_ms,
+        new_since_ms=options.new_since_ms,
+        days_max=options.days_before,
+    )
+
+
+def _facts(options: CausesOptions, seen: ComparedTimes) -> dict[str, str]:
+    before = f"{seen.days_before} days before" if seen.days_before else "nothing: history is short"
+    is_new = (
+        "not known: the history does not reach back"
+        if seen.new_since_ms is None
+        else (f"first death at or after {_time(seen.new_since_ms)}")
+    )
+    return {
+        "history": options.events,
+        "from": _time(seen.begin_ms),
+        "latest day": f"{_time(seen.latest_ms)} to {_time(seen.end_ms)}",
+        "compared with": before,
+        "new": is_new,
+        "one group": f"the same classes, and {options.similarity:.4g} of all words in common",
+    }
+
+
+def _time(time_ms: int) -> str:
+    return (
+        datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "minutes").removesuffix("+00:00")
+    )

@@ -1,0 +1,273 @@
+"""The tables of the job `causes`, all made of deaths counted by cause, destination and hour."""
+
+from functools import reduce
+from typing import Final, NamedTuple
+
+import pyarrow
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from amqsidecar.model.cause import GROUP_MAX, cause_group
+from amqsidecar.pipeline.causes.similar import similar_causes
+from amqsidecar.pipeline.tables import (
+    CAUSE_EXAMPLES,
+    CAUSE_GROUPS,
+    CAUSE_TEXTS,
+    CAUSES_BY_DAY,
+    CAUSES_BY_DESTINATION,
+    CAUSES_BY_HOUR,
+)
+
+NO_REASON: Final = "(no reason given)"
+"""The group of messages of which the broker does not say why they died."""
+EXPIRED: Final = "(expired)"
+"""The group of those of them whose time to live ran out."""
+
+TEXTS_MAX: Final = 10_000
+"""Texts, those with the most deaths, that are compared; each other one is a group of its own."""
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+
+_DEATHS = ("received", "returned")
+_CELL = ("cause_text", "is_expired", "origin", "hour")
+_GROUPS_OF_TEXTS: Final = pyarrow.schema(
+    [(name, pyarrow.string()) for name in ("cause_text", "cause_group")]
+)
+
+
+class ComparedTimes(NamedTuple):
+    """Which times are compared, in milliseconds since the epoch.
+
+    Attributes:
+        begin_ms: of the history.
+        latest_ms: begin of the latest day, at a whole hour.
+        end_ms: end of the latest day, not in it.
+        days_before: whole days of the history before it that it is compared with.
+        new_since_ms: groups are new from then on; None = the history does not reach back that far.
+    """
+
+    begin_ms: int
+    latest_ms: int
+    end_ms: int
+    days_before: int
+    new_since_ms: int | None
+
+
+def observation(
+    begin_ms: int, last_ms: int, *, until_ms: int | None, new_since_ms: int | None, days_max: int
+) -> ComparedTimes:
+    """Return what is compared in a history with these first and last events."""
+    end_ms = -(-(last_ms + 1 if until_ms is None else until_ms) // HOUR_MS) * HOUR_MS
+    latest_ms = end_ms - DAY_MS
+    known_ms = -(-begin_ms // HOUR_MS) * HOUR_MS
+    since_ms = latest_ms if new_since_ms is None else new_since_ms
+    return ComparedTimes(
+        begin_ms=begin_ms,
+        latest_ms=latest_ms,
+        end_ms=end_ms,
+        days_before=min(days_max, max(0, (latest_ms - known_ms) // DAY_MS)),
+        new_since_ms=since_ms if begin_ms < since_ms else None,
+    )
+
+
+def in_cells(events: DataFrame) -> DataFrame:
+    """Return events with the columns that cells are told apart by; all but deaths by hour only."""
+    is_death = f.col("type").isin(*_DEATHS)
+    text = f.when(is_death, f.left(f.col("cause_group"), f.lit(GROUP_MAX)))
+    is_expired = is_death & text.isNull() & f.coalesce(f.col("expired"), f.lit(False))
+    return events.select(
+        is_death.alias("is_death"),
+        text.alias("cause_text"),
+        is_expired.alias("is_expired"),
+        f.when(is_death, f.col("origin")).alias("origin"),
+        f.date_trunc("hour", "at").alias("hour"),
+        "type",
+        "at",
+        *("stream", "segment", "position", "redelivery_id", "cause"),
+    )
+
+
+def deaths_of(events: DataFrame) -> DataFrame:
+    """Return the dead letters that were taken, as `in_cells`."""
+    return in_cells(events).where("is_death")
+
+
+def count_cells(events: DataFrame) -> DataFrame:
+    """Return how many died of each text at each destination in each hour, and what else happened.
+
+    Whatever the skew, what goes over the network is one row per task and cell.
+
+    Args:
+        events: see `in_cells`.
+    """
+    return events.groupBy("is_death", *_CELL).agg(
+        f.count("*").alias("deaths"),
+        f.count_if(f.col("type") == "received").alias("messages"),
+        f.min("at").alias("first_at"),
+        f.max("at").alias("last_at"),
+    )
+
+
+def merge_texts(spark: SparkSession, cells: DataFrame, similarity: float) -> DataFrame:
+    """Return the group of each text that occurs, by `similar_causes`; null is not among them."""
+    texts = (
+        cells.where(f.col("cause_text").isNotNull())
+        .groupBy("cause_text")
+        .agg(f.sum("deaths").alias("deaths"), f.unix_millis(f.min("first_at")).alias("first_ms"))
+        .orderBy(f.desc("deaths"), "cause_text")
+        .limit(TEXTS_MAX)
+        .collect()
+    )
+    # Why once more: a journal may be of several versions of the sidecar, and not by a sidecar.
+    normal = {row["cause_text"]: cause_group(row["cause_text"]) for row in texts}
+    first_ms: dict[str, int] = {}
+    for row in texts:
+        name = normal[row["cause_text"]]
+        first_ms[name] = min(row["first_ms"], first_ms.get(name, row["first_ms"]))
+    groups = similar_causes(first_ms, similarity)
+    columns = [list(normal), [groups[name] for name in normal.values()]]
+    # Why by Arrow: from rows Spark would make it in Python processes of its own.
+    return spark.createDataFrame(pyarrow.table(columns, schema=_GROUPS_OF_TEXTS))
+
+
+def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
+    """Return the cells with their group; the groups of texts are few."""
+    without_cause = f.when(f.col("is_expired"), EXPIRED).otherwise(NO_REASON)
+    return (
+        cells.alias("cells")
+        .join(
+            f.broadcast(groups).alias("groups"),
+            f.col("cells.cause_text") == f.col("groups.cause_text"),
+            "left",
+        )
+        .select(
+            "cells.*",
+            f.coalesce("groups.cause_group", "cells.cause_text", without_cause).alias(
+                "cause_group"
+            ),
+        )
+    )
+
+
+def causes_by_hour(cells: DataFrame) -> DataFrame:
+    """Return `CAUSES_BY_HOUR` of grouped cells."""
+    return (
+        cells.groupBy("cause_group", "origin", "hour").agg(*_sums()).select(*CAUSES_BY_HOUR.names)
+    )
+
+
+def cause_texts(cells: DataFrame) -> DataFrame:
+    """Return `CAUSE_TEXTS` of grouped cells."""
+    texts = cells.where(f.col("cause_text").isNotNull())
+    return texts.groupBy("cause_text", "cause_group").agg(*_sums()).select(*CAUSE_TEXTS.names)
+
+
+def causes_by_day(by_hour: DataFrame) -> DataFrame:
+    """Return `CAUSES_BY_DAY`."""
+    day = f.date_trunc("day", "hour").alias("day")
+    return by_hour.groupBy("cause_group", day).agg(*_sums()).select(*CAUSES_BY_DAY.names)
+
+
+def cause_groups(by_hour: DataFrame, texts: DataFrame, seen: ComparedTimes) -> DataFrame:
+    """Return `CAUSE_GROUPS`."""
+    origins = f.count_distinct(f.coalesce("origin", f.lit(""))).alias("origins")
+    groups = by_hour.groupBy("cause_group").agg(*_sums(), origins, *_trend_sums(seen))
+    text_counts = texts.groupBy("cause_group").agg(f.count("*").alias("texts"))
+    total = by_hour.agg(f.sum("deaths").alias("total"))
+    return (
+        groups.alias("groups")
+        .join(
+            text_counts.alias("texts_of"),
+            f.col("groups.cause_group") == f.col("texts_of.cause_group"),
+            "left",
+        )
+        .crossJoin(f.broadcast(total))
+        .select("groups.*", f.coalesce("texts_of.texts", f.lit(0)).alias("texts"), "total")
+        .select("*", *_trend(seen))
+        .select(*CAUSE_GROUPS.names)
+    )
+
+
+def causes_by_destination(by_hour: DataFrame, seen: ComparedTimes) -> DataFrame:
+    """Return `CAUSES_BY_DESTINATION`; a cause is new at a destination by its first death there."""
+    at_origin = Window.partitionBy("origin").rowsBetween(
+        Window.unboundedPreceding, Window.unboundedFollowing
+    )
+    return (
+        by_hour.groupBy("cause_group", "origin")
+        .agg(*_sums(), *_trend_sums(seen))
+        .withColumn("total", f.sum("deaths").over(at_origin))
+        .select("*", *_trend(seen))
+        .select(*CAUSES_BY_DESTINATION.names)
+    )
+
+
+def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame:
+    """Return `CAUSE_EXAMPLES`: the last deaths of the latest cells of each group.
+
+    Args:
+        deaths: see `deaths_of`.
+        cells: see `group_cells`.
+        count: how many per group, at most.
+    """
+    latest = Window.partitionBy("cause_group").orderBy(
+        f.desc("last_at"), f.asc_nulls_first("origin"), f.asc_nulls_first("cause_text")
+    )
+    nth = f.row_number().over(latest.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    wanted = cells.select("*", nth.alias("nth")).where(f.col("nth") <= count)
+    # Why: what is older than all of them need not be read.
+    oldest_ms = wanted.agg(f.unix_millis(f.min("last_at")).alias("at_ms")).collect()[0]["at_ms"]
+    is_wanted = [f.col("deaths.at") == f.col("wanted.last_at")]
+    is_wanted += [f.col(f"deaths.{one}").eqNullSafe(f.col(f"wanted.{one}")) for one in _CELL]
+    one_of_them = f.min(f.struct("stream", "segment", "position", "redelivery_id", "cause"))
+    return (
+        deaths.where(f.col("at") >= _time(oldest_ms or 0))
+        .alias("deaths")
+        .join(f.broadcast(wanted).alias("wanted"), reduce(Column.__and__, is_wanted), "inner")
+        .select("deaths.*", "wanted.cause_group")
+        .groupBy("cause_group", *_CELL, "at")
+        .agg(one_of_them.alias("example"))
+        .select("cause_group", "origin", "at", "example.*")
+        .select(*CAUSE_EXAMPLES.names)
+    )
+
+
+def _sums() -> list[Column]:
+    return [
+        f.sum("deaths").alias("deaths"),
+        f.sum("messages").alias("messages"),
+        f.min("first_at").alias("first_at"),
+        f.max("last_at").alias("last_at"),
+    ]
+
+
+def _trend_sums(seen: ComparedTimes) -> list[Column]:
+    before_ms = seen.latest_ms - seen.days_before * DAY_MS
+    return [
+        _deaths_between(seen.latest_ms, seen.end_ms).alias("latest_day"),
+        _deaths_between(before_ms, seen.latest_ms).alias("before"),
+    ]
+
+
+def _deaths_between(begin_ms: int, end_ms: int) -> Column:
+    is_between = (f.col("hour") >= _time(begin_ms)) & (f.col("hour") < _time(end_ms))
+    return f.sum(f.when(is_between, f.col("deaths")).otherwise(0))
+
+
+def _trend(seen: ComparedTimes) -> list[Column]:
+    """Return the columns `_TREND` of `_trend_sums`, and of the deaths that they are a share of."""
+    since = (
+        f.lit(None) if seen.new_since_ms is None else f.col("first_at") >= _time(seen.new_since_ms)
+    )
+    per_day = f.col("before") / f.lit(seen.days_before or None).cast("long")
+    return [
+        (f.col("deaths") / f.col("total")).alias("share"),
+        since.cast("boolean").alias("is_new"),
+        per_day.alias("per_day_before"),
+        f.when(f.col("before") > 0, f.col("latest_day") / per_day).alias("growth"),
+    ]
+
+
+def _time(time_ms: int) -> Column:
+    return f.timestamp_millis(f.lit(time_ms))

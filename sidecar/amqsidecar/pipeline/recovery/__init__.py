@@ -1,0 +1,1 @@
+"""The job that measures how messages recover."""

@@ -1,0 +1,109 @@
+"""The job `recovery`: how many messages recover by which re-send, and how soon.
+
+A message that was re-sent and did not return is the only sign of success, so the return is the
+event of a survival analysis, and the end of the observation censors it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import SparkSession
+
+from amqsidecar.pipeline.recovery.lives import (
+    count_outcomes,
+    observed_streams,
+    survey,
+    texts_of,
+    with_texts,
+)
+from amqsidecar.pipeline.recovery.report import write_report
+from amqsidecar.pipeline.recovery.tables import (
+    incidences,
+    recovery_by_attempt,
+    recovery_by_message,
+    recovery_curve,
+    recovery_summary,
+    time_to_recovery,
+)
+from amqsidecar.pipeline.results import Results, time_text
+from amqsidecar.pipeline.sources.events import read_events
+
+_TABLES: Final = (
+    *("recovery_streams", "recovery_counts", "recovery_curve", "recovery_summary"),
+    *("recovery_by_attempt", "recovery_by_message", "time_to_recovery"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryOptions:
+    """What `amqsidecar pipeline recovery` is asked for.
+
+    Attributes:
+        events: a table that `ingest` has made, or a journal.
+        output_folder: where tables and the report are written.
+        since_ms: only messages whose history begins at or after this; None = all.
+        until_ms: the end of the observation; None = the latest event of each stream ends its own.
+        horizon_ms: a message that has not returned for so long after a re-send is recovered.
+        confidence: of all bounds, between 0 and 1.
+        min_messages: groups with fewer are in the tables and not in the plots.
+    """
+
+    events: str
+    output_folder: str
+    since_ms: int | None
+    until_ms: int | None
+    horizon_ms: int
+    confidence: float
+    min_messages: int
+
+
+def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
+    """Write the tables and the report.
+
+    A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
+    is simply run again; the report is written last.
+
+    Raises:
+        ConfigError: the history can't be read.
+    """
+    results = Results(spark, options.output_folder, _TABLES)
+    events = read_events(spark, options.events)
+    surveyed = survey(events, options.until_ms).persist()
+    streams = results.keep("recovery_streams", observed_streams(surveyed, options.until_ms))
+    texts = texts_of(surveyed).persist()
+    outcomes = count_outcomes(
+        events,
+        streams,
+        horizon_ms=options.horizon_ms,
+        since_ms=options.since_ms,
+        until_ms=options.until_ms,
+    )
+    # Why as they are read back: the plan of each table begins at the counts, not at the events.
+    counts = results.keep("recovery_counts", with_texts(outcomes, texts))
+    estimates = incidences(counts, options.confidence).persist(StorageLevel.MEMORY_AND_DISK)
+    curve = results.keep("recovery_curve", recovery_curve(estimates))
+    write_report(
+        results.report_path,
+        _facts(options),
+        options.min_messages,
+        streams=streams,
+        summary=results.keep("recovery_summary", recovery_summary(counts)),
+        attempts=results.keep("recovery_by_attempt", recovery_by_attempt(counts, curve)),
+        curve=curve,
+        by_message=results.keep("recovery_by_message", recovery_by_message(estimates)),
+        times=results.keep("time_to_recovery", time_to_recovery(estimates)),
+    )
+    for frame in (estimates, texts, surveyed):
+        frame.unpersist()
+
+
+def _facts(options: RecoveryOptions) -> dict[str, str]:
+    return {
+        "history": options.events,
+        "messages since": time_text(options.since_ms, "the beginning"),
+        "observed until": time_text(options.until_ms, "the latest event of each stream"),
+        "recovered": f"not returned within {options.horizon_ms / 1000:,.0f} s after a re-send",
+        "bounds": f"{options.confidence:.4g}, two-sided",
+        "plots": f"groups of at least {options.min_messages} messages",
+    }

@@ -1,0 +1,1 @@
+"""What the jobs read: journals and dead-letter queues."""

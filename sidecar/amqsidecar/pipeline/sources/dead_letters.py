@@ -1,0 +1,163 @@
+"""What lies in dead-letter queues now, as a source of Spark; runs in Spark's Python processes.
+
+It looks as `amqsidecar run --observe` does: nothing is taken, made, or kept from anyone. Bodies are
+not read by Spark. A look that shows less than there is is an error, not a shorter table.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, Link
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.load import load_config
+from amqsidecar.config.schema import Config
+from amqsidecar.engine.intake import named_queues
+from amqsidecar.engine.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.model.cause import cause_group
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy_source.load import load_policy
+from amqsidecar.runtime.observer import CLASSIC_LOOK_MAX
+from amqsidecar.wiring.links import LinkMaker
+
+MAX_MESSAGES = 10_000
+"""Of each queue, unless the user says more."""
+
+_INSTANCE = "spark"
+"""In the place of an instance's name; a broker sees it as part of the client id."""
+
+_COUNT_MAX = 1_000_000_000
+
+SparkRow = tuple[Any, ...]
+
+
+class DeadLetterOptions(NamedTuple):
+    """What the user of the source decides.
+
+    Attributes:
+        queues: dead-letter queues; on Classic with wildcards.
+        sets: options of the sidecar as `dotted.key=value`.
+        config_file: of a sidecar, for what is not set here; None = none.
+        max_messages: of each queue, from its head; None = all, up to `MAX_MESSAGES`.
+    """
+
+    queues: tuple[str, ...]
+    sets: tuple[str, ...]
+    config_file: str | None
+    max_messages: int | None
+
+
+class DeadLetterReader(DataSourceReader):
+    """One look into each queue, by one task each."""
+
+    def __init__(self, options: DeadLetterOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the queues; the options are checked, no broker is asked."""
+        _config(self._options)
+        return [InputPartition(name) for name in self._options.queues]
+
+    def read(self, partition: InputPartition) -> Iterator[SparkRow]:
+        """Yield what lies in a queue, in order.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: it refuses us, or the look shows less than there is.
+        """
+        config = _config(self._options)
+        source = config.policy.source
+        rules = None if source is None else load_policy(source, load_plugins())
+        classic = rules if isinstance(rules, ClassicRules) else None
+        link = LinkMaker(config, SystemClock(), rules=classic).make(_INSTANCE)
+        (queue,) = named_queues([partition.value])
+        try:
+            link.open(None)
+            found = _look(link, queue, self._options.max_messages)
+        finally:
+            link.close()
+        return _rows(found, named_origin if classic is None else _true_origin(classic))
+
+
+def _config(options: DeadLetterOptions) -> Config:
+    """Return the configuration of the link; says options of the source where they are wrong."""
+    file = None if options.config_file is None else Path(options.config_file)
+    try:
+        config = load_config(file, options.sets, {})
+    except ConfigError as error:
+        raise ConfigError(
+            [
+                Problem(problem.where.replace("--set broker.", "option "), problem.what)
+                for problem in error.problems
+            ]
+        ) from None
+    if not config.broker.url:
+        what = "is not set: say where the broker listens, such as amqp://user@host:5672"
+        raise ConfigError([Problem("option url", what)])
+    return config
+
+
+def _true_origin(rules: ClassicRules) -> TrueOrigin:
+    return ClassicOrigins(rules.dead_letter).find
+
+
+def _look(link: Link, queue: IntakeQueue, max_messages: int | None) -> list[Delivery]:
+    """Return what lies in a queue: all, or as many as were asked for.
+
+    Raises:
+        BrokerRefused: there is more than was seen; the sentence says how much, and what helps.
+    """
+    at_most = max_messages or MAX_MESSAGES
+    is_classic = link.description.kind is BrokerKind.CLASSIC
+    before = 0 if is_classic else link.count(queue, _COUNT_MAX)
+    found = link.browse(queue, at_most)
+    hidden = [item for item in link.left_behind() if item.queue == queue.destination]
+    if hidden:
+        raise BrokerRefused(f"{queue.destination}: {'; '.join(item.meaning for item in hidden)}")
+    for source, number in Counter(delivery.source for delivery in found).items():
+        if number >= at_most and max_messages is not None:
+            continue
+        if number >= at_most or (is_classic and number == CLASSIC_LOOK_MAX):
+            raise BrokerRefused(
+                f"{source}: a look shows the first {number}, and there may be more: ask for more, "
+                f"or for these, by the option max_messages; Classic ends a look at "
+                f"maxBrowsePageSize of the policyEntry, {CLASSIC_LOOK_MAX} unless configured"
+            )
+    # Why twice: what others take or add meanwhile is no fault of the look.
+    if len(found) < min(before, at_most) and len(found) < min(
+        link.count(queue, _COUNT_MAX), at_most
+    ):
+        raise BrokerRefused(
+            f"{queue.destination}: a look shows {len(found)} of {before}: large messages end it; "
+            f"ask for these by the option max_messages = {len(found)}"
+        )
+    return found
+
+
+def _rows(found: Sequence[Delivery], true_origin: TrueOrigin) -> Iterator[SparkRow]:
+    positions: Counter[object] = Counter()
+    for delivery in found:
+        provenance = delivery.provenance
+        origin = provenance.origin
+        if origin is not None:
+            origin = true_origin(origin, delivery.source)
+        cause = provenance.cause
+        yield (
+            str(delivery.source),
+            positions[delivery.source],
+            None if origin is None else str(origin),
+            cause,
+            None if cause is None else cause_group(cause),
+            provenance.redelivery_id,
+            provenance.redelivery_count,
+            provenance.message_id,
+            len(delivery.message) or None,
+            provenance.persistent,
+            provenance.expired,
+        )
+        positions[delivery.source] += 1

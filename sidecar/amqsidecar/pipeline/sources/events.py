@@ -1,0 +1,117 @@
+"""The history as a DataFrame: a table that `ingest` has made, or a journal itself."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.sources.journal_files import (
+    Gap,
+    JournalFile,
+    Slice,
+    cover,
+    folder_of,
+    list_streams,
+    opened,
+)
+from amqsidecar.pipeline.tables import EVENTS
+
+SINK_LOG = "_spark_metadata"
+"""What a streaming query leaves beside the files that it wrote; only files that it names count."""
+
+_READERS = 8
+
+log = structlog.get_logger("amqsidecar.pipeline")
+
+
+def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> DataFrame:
+    """Return the events of a table or a journal, each once, with the columns of `EVENTS`.
+
+    All are nullable to Spark, as with each file that it reads.
+
+    Segments that lack are told, with their numbers, in the log.
+
+    Args:
+        spark: the session.
+        path: a table that `ingest`, or Spark, has written, or the folder of a journal. A path
+            without a scheme is one of this machine.
+        strict: whether a segment that lacks between two others is an error.
+
+    Raises:
+        ConfigError: it is neither, or a file is torn, foreign or of an unknown version; the
+            message names the file. Or segments lack, and `strict`.
+    """
+    system, root, url = folder_of(path)
+    if any(system.exists(f"{root}/{name}") for name in (SINK_LOG, "_SUCCESS")):
+        return _read_table(spark, url)
+    streams = list_streams([path])
+    if not streams:
+        what = (
+            "holds no events: neither a table that `amqsidecar pipeline ingest` has made, nor "
+            "segments of a journal (stream=*/segment-*.parquet)"
+        )
+        raise ConfigError([Problem(path, what)])
+    slices = []
+    for stream, files in sorted(streams.items()):
+        found, gaps = cover(files, 1, max(file.last for file in files))
+        _tell_gaps(path, stream, gaps, strict=strict)
+        slices += found
+    _check([one.file for one in slices])
+    return _read_slices(spark, slices)
+
+
+def _read_table(spark: SparkSession, url: str) -> DataFrame:
+    table = spark.read.parquet(url)
+    # Why by their names: Spark takes what it reads from files as nullable.
+    types = dict(table.dtypes)
+    wrong = [one.name for one in EVENTS if types.get(one.name) != one.dataType.simpleString()]
+    if wrong:
+        what = f"is no table of events of this version; these columns differ: {', '.join(wrong)}"
+        raise ConfigError([Problem(url, what)])
+    return table.select(*EVENTS.names)
+
+
+def _tell_gaps(path: str, stream: str, gaps: Sequence[Gap], *, strict: bool) -> None:
+    """Tell what lacks; the beginning of a stream is what retention removes."""
+    inner = [gap for gap in gaps if gap.first > 1]
+    if inner and strict:
+        numbers = ", ".join(str(gap) for gap in inner)
+        raise ConfigError([Problem(path, f"stream {stream} lacks segments: {numbers}")])
+    for gap in gaps:
+        if gap.first == 1:
+            log.info("journal_begins_later", path=path, stream=stream, removed=str(gap))
+        else:
+            log.warning("journal_gap", path=path, stream=stream, lacking_segments=str(gap))
+
+
+def _check(files: Sequence[JournalFile]) -> None:
+    with ThreadPoolExecutor(_READERS) as pool:
+        for _ in pool.map(_check_one, files):
+            pass
+
+
+def _check_one(file: JournalFile) -> None:
+    with opened(file):
+        pass
+
+
+def _read_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
+    """Read by Spark's own reader; what is taken of a file in part is rare, and read by itself."""
+    reader = spark.read.schema(EVENTS).option("parquet.page.verify-checksum.enabled", "true")
+    whole = [_literal(one.file.url) for one in slices if one.is_whole]
+    parts = [
+        reader.parquet(_literal(one.file.url)).where(f.col("segment").between(one.first, one.last))
+        for one in slices
+        if not one.is_whole
+    ]
+    frames = [reader.parquet(*whole), *parts] if whole else parts
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _literal(url: str) -> str:
+    """Return a path that Spark takes as it stands, not as a pattern."""
+    return "".join(f"\\{letter}" if letter in "\\*?[]{}" else letter for letter in url)

@@ -1,0 +1,209 @@
+"""The journals of many sidecars in one table, each event once.
+
+A micro-batch is a range of segments that the checkpoint fixes before it is read, and Spark's file
+sink takes a batch of a number once. So a process may die at any time: the next one reads the same
+segments again, and what the dead one left in the table's folder without naming it in the table's
+log counts as nothing.
+"""
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from types import FrameType
+from typing import Final
+from uuid import uuid4
+
+import structlog
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.sources.datasource import FORMAT, register
+from amqsidecar.pipeline.sources.journal_files import folder_of, list_streams
+from amqsidecar.pipeline.tables import EVENTS_BY_DAY
+
+_MARK: Final = "_amqsidecar_ingest"
+"""A file with a random name in it, in table and checkpoint the same."""
+
+_MARK_LENGTH: Final = 32
+_OUR_WORDS: Final = re.compile(r"amqsidecar\.errors\.ConfigError: (.+)")
+
+_TURN_S: Final = 1
+
+log = structlog.get_logger("amqsidecar.pipeline")
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """What the operator decides.
+
+    Attributes:
+        journals: folders or URLs; a stream that several of them hold is read once.
+        table: folder or URL of the table.
+        checkpoint: folder or URL of what was read; belongs to the table for ever.
+        continuous: whether it goes on until it is stopped; else it ends when all is read.
+        interval_s: continuous only: from one look for new segments to the next.
+        max_segments: of each stream, in one micro-batch.
+        skip_lost: whether it goes on without segments that were removed before they were read.
+        keep_days: how long what was written stays in the table; None = for ever.
+    """
+
+    journals: tuple[str, ...]
+    table: str
+    checkpoint: str
+    continuous: bool
+    interval_s: int
+    max_segments: int
+    skip_lost: bool
+    keep_days: int | None
+
+
+def with_day(events: DataFrame) -> DataFrame:
+    """Return the events with the day, in UTC, that the table is divided by."""
+    # Why not to_date: it goes by the session's time zone, which a user may set.
+    day = f.expr("date_from_unix_date(CAST(unix_seconds(at) DIV 86400 AS INT))")
+    return events.withColumn("day", day).select(*EVENTS_BY_DAY.names)
+
+
+def run_ingest(spark: SparkSession, options: IngestOptions) -> None:
+    """Add to the table what the journals have and it has not; return when that is done.
+
+    SIGTERM and SIGINT end it soon. However it ends, the next run goes on where it was.
+
+    Raises:
+        ConfigError: a journal can't be read or lacks segments, or table and checkpoint are not of
+            each other.
+    """
+    list_streams(options.journals)
+    _pair(options.table, options.checkpoint)
+    register(spark)
+    with _stop_asked() as is_stop_asked:
+        query = _start(spark, options)
+        try:
+            rows = _follow(query, is_stop_asked)
+        except StreamingQueryException as error:
+            raise _told(error) from error
+        finally:
+            query.stop()
+    log.info("ingested", events=sum(rows.values()), batches=len(rows), table=options.table)
+
+
+def _start(spark: SparkSession, options: IngestOptions) -> StreamingQuery:
+    events = (
+        spark.readStream.format(FORMAT)
+        .option("failOnDataLoss", str(not options.skip_lost).lower())
+        .option("maxSegmentsPerTrigger", options.max_segments)
+        .load(",".join(options.journals))
+    )
+    writer = (
+        with_day(events)
+        .writeStream.format("parquet")
+        .queryName("amqsidecar ingest")
+        .partitionBy("day")
+        .option("checkpointLocation", folder_of(options.checkpoint)[2])
+        .option("path", folder_of(options.table)[2])
+    )
+    if options.keep_days is not None:
+        writer = writer.option("retention", f"{options.keep_days}d")
+    if options.continuous:
+        return writer.trigger(processingTime=f"{options.interval_s} seconds").start()
+    return writer.trigger(availableNow=True).start()
+
+
+def _follow(query: StreamingQuery, is_stop_asked: Callable[[], bool]) -> dict[int, int]:
+    """Wait for the end; return the number of events of each batch."""
+    rows: dict[int, int] = {}
+    has_ended = False
+    while not has_ended and not is_stop_asked():
+        has_ended = bool(query.awaitTermination(_TURN_S))
+        for progress in query.recentProgress:
+            if progress["numInputRows"]:
+                rows[progress["batchId"]] = progress["numInputRows"]
+    return rows
+
+
+def _told(error: StreamingQueryException) -> Exception:
+    """Return what our source has said, which Spark passes on as a text in a text."""
+    found = _OUR_WORDS.findall(str(error))
+    if not found:
+        return error
+    where, _, what = found[-1].partition(": ")
+    return ConfigError([Problem(where, what)])
+
+
+@contextmanager
+def _stop_asked() -> Iterator[Callable[[], bool]]:
+    """Give what tells whether SIGTERM or SIGINT came while the block runs."""
+    asked = Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Table and checkpoint
+
+
+def _pair(table: str, checkpoint: str) -> None:
+    """Make sure that a table and a checkpoint are of each other, or both new.
+
+    A new checkpoint counts its batches from 0, and Spark would take those that the table has
+    already as done, so that events would be missing. If the process dies inside, the next call
+    goes on.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    of_table, of_checkpoint = _mark(table), _mark(checkpoint)
+    if of_table is not None and of_table == of_checkpoint:
+        return
+    if of_table is not None:
+        what = f"was made with another checkpoint than {checkpoint}: name that one, or a new table"
+        raise ConfigError([Problem(table, what)])
+    if _is_used(table):
+        what = (
+            "is not empty, and no table that `amqsidecar pipeline ingest` has made; name a new one"
+        )
+        raise ConfigError([Problem(table, what)])
+    if _is_used(checkpoint):
+        what = f"is of another table than {table}, or that was removed; name that one, or a new one"
+        raise ConfigError([Problem(checkpoint, what)])
+    mark = of_checkpoint or uuid4().hex
+    _write_mark(checkpoint, mark)
+    _write_mark(table, mark)
+
+
+def _mark(path: str) -> str | None:
+    system, root, _ = folder_of(path)
+    try:
+        text = system.cat_file(f"{root}/{_MARK}").decode("ascii", errors="replace")
+    except FileNotFoundError:
+        return None
+    return text if len(text) == _MARK_LENGTH else None
+
+
+def _write_mark(path: str, mark: str) -> None:
+    system, root, _ = folder_of(path)
+    system.makedirs(root, exist_ok=True)
+    system.pipe_file(f"{root}/{_MARK}", mark.encode())
+
+
+def _is_used(path: str) -> bool:
+    """Tell whether there is anything but our mark."""
+    system, root, _ = folder_of(path)
+    try:
+        names = [str(name).rstrip("/").rpartition("/")[2] for name in system.ls(root, detail=False)]
+    except FileNotFoundError:
+        return False
+    return any(name != _MARK for name in names)

@@ -1,0 +1,256 @@
+"""Journals as a source of Spark, batch and streaming; what runs in Spark's Python processes.
+
+An offset is the first and the last segment that was read of each stream. So it stays right when a
+compaction changes which file holds a segment, and a restarted query reads the same segments again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple, TypedDict
+
+import pyarrow
+import pyarrow.compute
+import structlog
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.sources.journal_files import (
+    Gap,
+    JournalFile,
+    Slice,
+    cover,
+    list_streams,
+    opened,
+    row_groups_of,
+)
+from amqsidecar.pipeline.tables import EVENTS
+
+_TASK_BYTES = 32 * 1024 * 1024
+"""Of files that one task reads, about; a segment is not divided."""
+
+_BATCH_ROWS = 10_000
+_TRIES = 3
+
+log = structlog.get_logger("amqsidecar.pipeline")
+
+
+class Reached(TypedDict):
+    """How far a stream was read: all segments from `first` to `last`."""
+
+    first: int
+    last: int
+
+
+Offset = dict[str, Reached]
+"""By stream; one that is not in it was not begun."""
+
+
+class JournalSourceOptions(NamedTuple):
+    """What the user of the source decides.
+
+    Attributes:
+        paths: of journals; a stream that several of them hold is read once.
+        fails_on_data_loss: whether a segment that lacks ends a read; else it is told in the log.
+        max_segments: of each stream, in one micro-batch; None = all that there are.
+    """
+
+    paths: tuple[str, ...]
+    fails_on_data_loss: bool
+    max_segments: int | None
+
+
+class SlicesPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        super().__init__(None)
+        self.slices = tuple(slices)
+
+
+class _Journals:
+    """What both readers share."""
+
+    def __init__(self, options: JournalSourceOptions) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the events of a partition, in order."""
+        assert isinstance(partition, SlicesPartition)  # noqa: S101 - ours are
+        for one in partition.slices:
+            yield from self._read_slice(one, _TRIES)
+
+    def _read_slice(self, wanted: Slice, tries: int) -> Iterator[pyarrow.RecordBatch]:
+        with ExitStack() as stack:
+            try:
+                content = stack.enter_context(opened(wanted.file))
+            except FileNotFoundError:
+                if tries == 1:
+                    raise
+            else:
+                yield from _batches(content, wanted)
+                return
+        # Why again: a compaction may have put its segments into another file meanwhile.
+        stream = wanted.file.stream
+        files = list_streams(self._options.paths).get(stream, [])
+        for one in self._cover(stream, files, wanted.first, wanted.last):
+            yield from self._read_slice(one, tries - 1)
+
+    def _cover(
+        self, stream: str, files: Sequence[JournalFile], first: int, last: int
+    ) -> list[Slice]:
+        """Return what to read for these segments.
+
+        Raises:
+            ConfigError: some lack, and that is an error.
+        """
+        slices, gaps = cover(files, first, last)
+        if gaps and self._options.fails_on_data_loss:
+            raise self._lost(stream, gaps)
+        for gap in gaps:
+            log.warning("journal_gap", stream=stream, lacking_segments=str(gap))
+        return slices
+
+    def _lost(self, stream: str, gaps: Sequence[Gap]) -> ConfigError:
+        what = (
+            f"segments {', '.join(str(gap) for gap in gaps)} of stream {stream} are in none of "
+            "these journals: they were removed before they were read, or lie in a journal that is "
+            "not named; bring them back, or go on without them by failOnDataLoss=false"
+        )
+        return ConfigError([Problem(", ".join(self._options.paths), what)])
+
+
+class JournalReader(_Journals, DataSourceReader):
+    """All that journals hold at the time of planning."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return parts of about equal size."""
+        slices: list[Slice] = []
+        for stream, files in sorted(list_streams(self._options.paths).items()):
+            first = min(file.first for file in files)
+            slices += self._cover(stream, files, first, max(file.last for file in files))
+        if not slices:
+            what = "no segments of a journal are there (stream=*/segment-*.parquet)"
+            raise ConfigError([Problem(", ".join(self._options.paths), what)])
+        return _in_tasks(slices)
+
+
+class JournalStreamReader(_Journals, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What is added to journals, segment by segment."""
+
+    def __init__(self, options: JournalSourceOptions) -> None:
+        super().__init__(options)
+        self._target: Mapping[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Nothing is read yet, of any stream."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return what the options say."""
+        limit = self._options.max_segments
+        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read no further than what is there now."""
+        streams = list_streams(self._options.paths)
+        self._target = {
+            stream: max(file.last for file in files) for stream, files in streams.items()
+        }
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next micro-batch goes.
+
+        Raises:
+            ConfigError: the next segment of a stream is gone.
+        """
+        at_most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+        end: Offset = dict(start)
+        for stream, files in list_streams(self._options.paths).items():
+            newest = max(file.last for file in files)
+            if self._target is not None:
+                newest = min(newest, self._target.get(stream, 0))
+            reached = end.get(stream)
+            first = min(file.first for file in files) if reached is None else reached["last"] + 1
+            if at_most is not None:
+                newest = min(newest, first + at_most - 1)
+            newest = self._before_gap(stream, files, first, newest)
+            if newest >= first:
+                begun = first if reached is None else reached["first"]
+                end[stream] = Reached(first=begun, last=newest)
+        return dict(end)
+
+    def _before_gap(
+        self, stream: str, files: Sequence[JournalFile], first: int, newest: int
+    ) -> int:
+        """Return the last segment to which all are there, so that what is there gets read."""
+        _, gaps = cover(files, first, newest)
+        if not gaps or not self._options.fails_on_data_loss:
+            return newest
+        if gaps[0].first == first:
+            raise self._lost(stream, gaps)
+        return gaps[0].first - 1
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return parts of about equal size of what a micro-batch reads."""
+        streams = list_streams(self._options.paths)
+        slices: list[Slice] = []
+        for stream, reached in sorted(end.items()):
+            first = start[stream]["last"] + 1 if stream in start else reached["first"]
+            slices += self._cover(stream, streams.get(stream, []), first, reached["last"])
+        return _in_tasks(slices)
+
+
+def _in_tasks(slices: Sequence[Slice]) -> list[InputPartition]:
+    """Divide large files by segments, and put small ones together, in order."""
+    tasks: list[list[Slice]] = []
+    left = 0.0
+    for whole in slices:
+        for one in _divided(whole):
+            size = _size(one)
+            if not tasks or left < size:
+                tasks.append([])
+                left = float(_TASK_BYTES)
+            tasks[-1].append(one)
+            left -= size
+    return [SlicesPartition(task) for task in tasks]
+
+
+def _size(one: Slice) -> float:
+    """Return about how many bytes of a file are read."""
+    file = one.file
+    return file.size_bytes * (one.last - one.first + 1) / (file.last - file.first + 1)
+
+
+def _divided(one: Slice) -> Iterator[Slice]:
+    number = one.last - one.first + 1
+    step = max(1, int(number * _TASK_BYTES / max(_size(one), _TASK_BYTES)))
+    for first in range(one.first, one.last + 1, step):
+        yield Slice(one.file, first, min(first + step - 1, one.last))
+
+
+def _batches(content: Any, wanted: Slice) -> Iterator[pyarrow.RecordBatch]:
+    """Yield rows as Spark wants them."""
+    schema = to_arrow_schema(EVENTS, timezone="UTC")
+    groups = row_groups_of(content.metadata, wanted.first, wanted.last)
+    for batch in content.iter_batches(
+        batch_size=_BATCH_ROWS, row_groups=groups, columns=EVENTS.names
+    ):
+        rows = batch
+        if not wanted.is_whole:
+            segment = rows.column("segment")
+            rows = rows.filter(
+                pyarrow.compute.and_(
+                    pyarrow.compute.greater_equal(segment, wanted.first),
+                    pyarrow.compute.less_equal(segment, wanted.last),
+                )
+            )
+        if rows.num_rows:
+            columns = [rows.column(field.name).cast(field.type) for field in schema]
+            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)

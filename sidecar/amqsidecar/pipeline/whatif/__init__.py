@@ -1,0 +1,1 @@
+"""The job that replays history under another policy."""

@@ -1,0 +1,163 @@
+"""Looks for better settings: a fixed grid, the Pareto front on it, and one choice by a rule.
+
+The grid is tried on what history tells about a destination as a whole (`whatif_curve`), not message
+by message, so its size doesn't depend on the history's. What is chosen is then played like any
+other policy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers, share_by
+from amqsidecar.pipeline.whatif.policy import Setting, plan_of, with_settings
+from amqsidecar.pipeline.whatif.replay import Usual
+from amqsidecar.plugin import Plugin
+from amqsidecar.policy.rules import Rules
+from amqsidecar.policy_source.load import compile_policy
+
+SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
+INITIAL_DELAYS_MS: Final = (
+    SECOND, 2 * SECOND, 5 * SECOND, 15 * SECOND, 30 * SECOND,
+    MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR,
+)  # fmt: skip
+MULTIPLIERS: Final = (1.0, 1.5, 2.0, 3.0, 5.0)
+LONGEST_DELAYS_MS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR)
+REDELIVERIES: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
+
+_ANYWHERE: Final = "queue://anywhere"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The settings that are tried, and their delays by the policy functions.
+
+    Attributes:
+        settings: one per row, ascending.
+        delays_ms: of each re-send, one column each; infinity = none.
+    """
+
+    settings: Sequence[Setting]
+    delays_ms: Numbers
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one setting is chosen.
+
+    Attributes:
+        share_tolerance: how much less than the best share of recovered messages it may recover.
+        slowdown: how many times as long recovery may take on average as if each message was re-sent
+            at the moment when it can succeed.
+    """
+
+    share_tolerance: float
+    slowdown: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What each setting of a grid comes to, per message that dies.
+
+    Attributes:
+        share: recovered.
+        deliveries: re-sends.
+        mean_ms: average time to recovery of those that recover.
+        p90_ms: time by which nine tenths of those are back.
+    """
+
+    share: Numbers
+    deliveries: Numbers
+    mean_ms: Numbers
+    p90_ms: Numbers
+
+
+def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
+    """Return the grid, written for the broker that the rules are for; equal delays only once."""
+    found: dict[tuple[int, ...], Setting] = {}
+    for initial, multiplier, longest in product(INITIAL_DELAYS_MS, MULTIPLIERS, LONGEST_DELAYS_MS):
+        if longest < initial:
+            continue
+        most = Setting(initial, multiplier, longest, max(REDELIVERIES))
+        rules = with_settings(base.__class__(), {_ANYWHERE: most})
+        plan = plan_of(
+            compile_policy(rules, plugins),
+            _ANYWHERE,
+            persistent=True,
+            expired=False,
+            most_attempts=most.maximum_redeliveries,
+        )
+        for count in REDELIVERIES:
+            found.setdefault(plan.delays_ms[:count], Setting(initial, multiplier, longest, count))
+    delays = np.full((len(found), max(REDELIVERIES)), np.inf)
+    settings = sorted(found.items(), key=lambda one: one[1])
+    for row, (one, _) in enumerate(settings):
+        delays[row, : len(one)] = one
+    return Grid([setting for _, setting in settings], delays)
+
+
+def score(grid: Grid, curve: Numbers, usual: Usual) -> Scores:
+    """Return what the settings come to where messages become recoverable by a curve."""
+    between = np.full(grid.delays_ms.shape[1], usual.late_ms + usual.back_ms)
+    between[0] = usual.late_ms
+    at_ms = np.cumsum(grid.delays_ms + between, axis=1)
+    is_made = np.isfinite(at_ms)
+    done = np.where(is_made, share_by(curve, at_ms), 0.0)
+    done = np.maximum.accumulate(done, axis=1)
+    before = np.hstack([np.zeros((len(done), 1)), done[:, :-1]])
+    gains = done - before
+    share = done[:, -1]
+    times = np.where(is_made, at_ms, 0.0)
+    with np.errstate(invalid="ignore"):
+        mean_ms = (gains * times).sum(axis=1) / share
+    reached = done >= 0.9 * share[:, None]
+    p90_ms = times[np.arange(len(times)), reached.argmax(axis=1)]
+    return Scores(share, (is_made * (1.0 - before)).sum(axis=1), mean_ms, p90_ms)
+
+
+def pareto_front(scores: Scores) -> npt.NDArray[np.bool_]:
+    """Return which settings no other one equals or beats in share, deliveries and time at once.
+
+    Of equal ones the first counts; one that recovers nothing is not on the front.
+    """
+    points = np.column_stack([-scores.share, scores.deliveries, scores.mean_ms])
+    order = np.lexsort(points.T[::-1])
+    is_best = np.zeros(len(points), dtype=bool)
+    front = np.empty((0, 3))
+    for row in order[scores.share[order] > 0]:
+        point = points[row]
+        # Why one direction is enough: what beats a point stands before it in this order.
+        if not (front <= point).all(axis=1).any():
+            is_best[row] = True
+            front = np.vstack([front, point])
+    return is_best
+
+
+def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
+    """Return the row of the setting with the least deliveries that recovers enough, soon enough.
+
+    Enough: the best share less the tolerance. Soon enough: on average at most `slowdown` times as
+    late as messages become recoverable; where no setting is, the soonest. Of equals the sooner.
+
+    Args:
+        scores: of all settings.
+        recoverable_ms: when messages become recoverable, on average.
+        rule: what is enough, and soon.
+    """
+    is_enough = scores.share >= scores.share.max() - rule.share_tolerance
+    is_soon = is_enough & (scores.mean_ms <= rule.slowdown * recoverable_ms)
+    if not is_soon.any():
+        is_soon = is_enough & (scores.mean_ms <= scores.mean_ms[is_enough].min())
+    rows = np.flatnonzero(is_soon)
+    return int(rows[np.lexsort([scores.mean_ms[rows], scores.deliveries[rows]])[0]])
+
+
+def mean_recoverable_ms(curve: Numbers) -> float:
+    """Return when messages become recoverable on average, without those that never do."""
+    masses = np.diff(curve, prepend=0.0)
+    middles = (EDGES_MS + np.concatenate([[0.0], EDGES_MS[:-1]])) / 2
+    return float((masses * middles).sum() / masses.sum())

@@ -1,0 +1,206 @@
+"""What other policies would have come to on the messages of history, and which settings to try."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from amqsidecar.pipeline.results import Results, time_text
+from amqsidecar.pipeline.sources.events import read_events
+from amqsidecar.pipeline.sources.hadoop_files import write_by_hadoop
+from amqsidecar.pipeline.whatif.evidence import fit_curves, usual_waits
+from amqsidecar.pipeline.whatif.messages import read_messages
+from amqsidecar.pipeline.whatif.policy import (
+    PROPOSAL,
+    Candidate,
+    DelayPlan,
+    Setting,
+    load_candidates,
+    plan_of,
+    unmatched_entries,
+    with_settings,
+)
+from amqsidecar.pipeline.whatif.replay import MessageKind, Replay, replay
+from amqsidecar.pipeline.whatif.report import write_report
+from amqsidecar.pipeline.whatif.search import Rule, make_grid
+from amqsidecar.pipeline.whatif.tables import by_destination, by_policy, load_over_time, propose
+from amqsidecar.plugin import Plugin
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import compile_policy
+from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
+
+_TABLES: Final = ("whatif_by_policy", "whatif_by_destination", "whatif_load", "whatif_proposals")
+_PROPOSAL_FOLDER: Final = "proposal"
+
+log = structlog.get_logger("amqsidecar.pipeline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatifOptions:
+    """What the job is told.
+
+    Attributes:
+        events: the history.
+        output_folder: where tables, proposal and report go.
+        policies: `FILE` or `NAME=FILE`; the proposal is built on the first.
+        since_ms: messages that died first before it don't count; None = all do.
+        until_ms: the end of the observation; None = the latest event.
+        horizon_ms: a re-send that no death followed for so long succeeded.
+        bucket_ms: width of a bucket of load.
+        most_attempts: how many re-sends of one message are played.
+        least_messages: of a destination that gets a proposal, and of a cause group that gets a
+            curve of its own.
+        search: how the proposal is chosen; None = there is none.
+    """
+
+    events: str
+    output_folder: str
+    policies: Sequence[str]
+    since_ms: int | None
+    until_ms: int | None
+    horizon_ms: int
+    bucket_ms: int
+    most_attempts: int
+    least_messages: int
+    search: Rule | None
+
+
+def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
+    """Play policies on the history; write tables, the proposal if asked for, and the report.
+
+    A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
+    is simply run again; the report is written last.
+
+    Raises:
+        ConfigError: a policy can't be loaded, or the history can't be read; nothing is written.
+    """
+    results = Results(spark, options.output_folder, (*_TABLES, _PROPOSAL_FOLDER))
+    plugins = load_plugins()
+    candidates = load_candidates(options.policies, plugins)
+    messages = read_messages(
+        read_events(spark, options.events), options.until_ms, options.horizon_ms
+    )
+    if options.since_ms is not None:
+        is_since = f.col("arrived_ms").isNull() | (f.col("arrived_ms") >= options.since_ms)
+        messages = messages.where(is_since)
+    messages.persist()
+    counted = messages.where(f.col("left_out").isNull())
+    usual = usual_waits(counted)
+    curves = fit_curves(counted, options.least_messages).persist()
+    proposals = None
+    if options.search is not None:
+        grid = make_grid(candidates[0].rules, plugins)
+        proposals = results.keep(
+            "whatif_proposals",
+            propose(curves, grid, usual, options.search, options.least_messages),
+        )
+        candidates += _write_proposal(spark, options, candidates[0], proposals, plugins)
+    unmatched = _tell_unmatched(candidates, usual)
+    play = Replay(
+        plans=_plans(counted, candidates, options.most_attempts),
+        curves={
+            (row["destination"], row["cause_group"]): np.asarray(row["curve"])
+            for row in curves.collect()
+        },
+        usual=usual,
+        bucket_ms=options.bucket_ms,
+    )
+    played = replay(counted, play).persist()
+    policies = results.keep("whatif_by_policy", by_policy(played))
+    write_report(
+        results.report_path,
+        _facts(options, messages),
+        unmatched,
+        policies=policies,
+        destinations=results.keep("whatif_by_destination", by_destination(played)),
+        load=results.keep("whatif_load", load_over_time(played)),
+        proposals=proposals,
+    )
+    for frame in (played, curves, messages):
+        frame.unpersist()
+
+
+def _plans(
+    messages: DataFrame, candidates: Sequence[Candidate], most_attempts: int
+) -> dict[MessageKind, dict[str, DelayPlan]]:
+    """Return each policy's plan for each kind of message that history has: few, so asked once."""
+    kinds = messages.select("destination", "persistent", "expired").distinct().collect()
+    return {
+        (destination, persistent, expired): {
+            one.name: plan_of(
+                one.decider,
+                destination,
+                persistent=persistent,
+                expired=expired,
+                most_attempts=most_attempts,
+            )
+            for one in candidates
+        }
+        for destination, persistent, expired in kinds
+    }
+
+
+def _write_proposal(
+    spark: SparkSession,
+    options: WhatifOptions,
+    base: Candidate,
+    proposals: DataFrame,
+    plugins: Mapping[str, Plugin],
+) -> list[Candidate]:
+    """Write the chosen settings as a policy and as Helm values, and return them as a policy.
+
+    Where no destination got a proposal the files hold the base as it is.
+
+    Returns:
+        The proposal; nothing where it is the base.
+    """
+    settings = {
+        row["destination"]: Setting(*(row[field.name] for field in fields(Setting)))
+        for row in proposals.where("is_chosen").orderBy("destination").collect()
+    }
+    rules = with_settings(base.rules, settings) if settings else base.rules
+    head = f"# Settings of {len(settings)} destinations by `amqsidecar pipeline whatif`.\n"
+    policy, values = head + write_yaml(rules), write_helm_values(rules, head)
+    for name, text in (("policy.yaml", policy), ("values.yaml", values)):
+        write_by_hadoop(spark, f"{options.output_folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
+    return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
+
+
+def _tell_unmatched(
+    candidates: Sequence[Candidate], destinations: Iterable[str]
+) -> list[tuple[str, str]]:
+    """Return the entries that act on nothing in history, by policy, and tell them in the log."""
+    places = list(destinations)
+    found = [
+        (one.name, entry) for one in candidates for entry in unmatched_entries(one.rules, places)
+    ]
+    for policy, entry in found:
+        log.warning("entry_unknown_to_history", policy=policy, entry=entry)
+    return found
+
+
+def _facts(options: WhatifOptions, messages: DataFrame) -> dict[str, str]:
+    counts = {
+        row["left_out"]: row["count"] for row in messages.groupBy("left_out").count().collect()
+    }
+    facts = {
+        "history": options.events,
+        "messages since": time_text(options.since_ms, "the beginning"),
+        "observed until": time_text(options.until_ms, "the latest event of each stream"),
+        "messages played": f"{counts.pop(None, 0):,}",
+    }
+    for reason, count in sorted(counts.items()):
+        facts[f"left out: {reason}"] = f"{count:,}"
+    facts["recovered"] = f"not returned within {options.horizon_ms / 1000:,.0f} s after a re-send"
+    facts["re-sends played"] = f"at most {options.most_attempts:,} of one message"
+    if options.search is not None:
+        facts["proposal"] = (
+            f"least re-sends within {options.search.share_tolerance * 100:.4g} points of the best "
+            f"share, on average at most {options.search.slowdown:.4g} times as late as messages "
+            f"become recoverable; destinations of at least {options.least_messages:,} messages"
+        )
+    return facts

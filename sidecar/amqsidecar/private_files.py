@@ -1,0 +1,48 @@
+"""Files and folders that only their owner can read: messages lie in them."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_OF_OTHERS: Final = 0o077
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Return a descriptor of a file that only its owner can read, whatever the umask.
+
+    Args:
+        path: the file; one that is there is mended.
+        flags: of `os.open`.
+
+    Raises:
+        OSError: as `os.open`.
+    """
+    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    mend(path)
+    return file
+
+
+def mend(path: Path) -> None:
+    """Take from others what they may do to a file or folder; nothing where it is not there.
+
+    What belongs to another user stays as it is.
+    """
+    # Invariant: by name. A descriptor of a SQLite file that is closed drops the process's locks.
+    with suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & _OF_OTHERS:
+            path.chmod(mode & ~_OF_OTHERS)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only its owner can enter, and those above it that are missing.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+        mend(one)

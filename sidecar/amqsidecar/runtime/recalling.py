@@ -1,0 +1,199 @@
+"""Which final dead-letter queues are read now, and what becomes of what came out of them beside.
+
+A queue is read while rows of it are to be taken back. A link that can choose reads those alone.
+Any other takes the whole queue, so that what goes back keeps its order; that waits in the schedule
+until nothing is read and no operation runs, because the next step of one may be about it.
+
+All of it stands in the schedule, so a process that dies goes on where it was.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+import structlog
+
+from amqsidecar.broker import IntakeQueue, Link, TakesChosen
+from amqsidecar.clock import Clock
+from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
+from amqsidecar.errors import BrokerRefused
+from amqsidecar.ledger import Ledger
+from amqsidecar.model import row_changes as acts
+from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.operation import OperationState
+from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
+from amqsidecar.store import Store
+
+CHOSEN_AT_ONCE: Final = 500
+"""A selector names no more messages."""
+
+CHANGED_AT_ONCE: Final = 1_000
+"""Rows that one look gives back, discards or gives up as missing."""
+
+QUIET_S: Final = 1.0
+"""A queue out of which nothing came for this long is read to its end, or holds what can't come."""
+
+_RESTING_S: Final = 1.0
+_BUSY_S: Final = 0.2
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+@runtime_checkable
+class RecallStore(Store, Ledger, Protocol):
+    """A store that knows what lies in final queues, and which operations run."""
+
+
+class Recalling:
+    """Reads final queues over one link; one object belongs to one thread."""
+
+    def __init__(
+        self,
+        store: RecallStore,
+        link: Link,
+        finals: FinalQueues,
+        clock: Clock,
+        *,
+        final_suffix: str,
+        keeps_exhausted: bool,
+    ) -> None:
+        """Make it.
+
+        Args:
+            store: of the service.
+            link: which is open.
+            finals: told which queues are read.
+            clock: tells how long nothing came.
+            final_suffix: ends the names of the queues that `keeps_exhausted` empties.
+            keeps_exhausted: all but what a person put into final queues is taken back.
+        """
+        self._store = store
+        self._link = link
+        self._finals = finals
+        self._clock = clock
+        self._suffix = final_suffix
+        self._keeps = keeps_exhausted
+        self._reading: dict[str, IntakeQueue] = {}
+        self._look_at_s = 0.0
+        self._arrivals = 0
+        self._quiet_since_s = clock.monotonic_s()
+        self._suspects: frozenset[int] = frozenset()
+
+    def queues(self) -> list[IntakeQueue]:
+        """Return the final queues to read now."""
+        for name in self._kept():
+            if name not in self._reading:
+                self._reading[name] = IntakeQueue(parse_destination(name), is_final=True)
+                self._quiet_since_s = self._clock.monotonic_s()
+        self._finals.replace([one.destination for one in self._reading.values()])
+        return list(self._reading.values())
+
+    def tend(self) -> bool:
+        """Do what is next, if it is time; return whether `queues` has changed.
+
+        Promise: each change of rows is durable by itself; if the process dies, the next look of
+        another goes on.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._look_at_s:
+            return False
+        if self._finals.arrivals != self._arrivals:
+            self._arrivals, self._quiet_since_s = self._finals.arrivals, now_s
+        rows = [
+            row
+            for recall in WANTED
+            for row in self._store.recalled(recall, CHOSEN_AT_ONCE)
+            if row.is_in_final_queue
+        ]
+        is_changed = self._read(wanted_by_queue(rows))
+        is_busy = bool(self._reading) or self._settle_taken()
+        self._look_at_s = self._clock.monotonic_s() + (_BUSY_S if is_busy else _RESTING_S)
+        return is_changed
+
+    def _kept(self) -> list[str]:
+        """Return the queues of ours with messages that are to be kept here instead."""
+        if not self._keeps:
+            return []
+        left = self._store.count_recalled(Recall.LEAVE)
+        lying: dict[str, int] = {}
+        for one in self._store.exhausted_tallies():
+            if one.is_in_queue and one.queue.endswith(self._suffix):
+                lying[one.queue] = lying.get(one.queue, 0) + one.count
+        return [name for name, count in lying.items() if count > left.get(name, 0)]
+
+    def _read(self, wanted: Mapping[str, list[RowView]]) -> bool:
+        """Begin, go on or end to read queues; return whether anything began or ended."""
+        before = dict(self._reading)
+        for name, rows in wanted.items():
+            reading = self._reading.get(name)
+            known = () if reading is None else reading.redelivery_ids
+            if reading is None or (known and not {row.redelivery_id for row in rows} & set(known)):
+                self._reading[name] = self._queue_to_read(parse_destination(name), rows)
+                self._quiet_since_s = self._clock.monotonic_s()
+        is_quiet = self._clock.monotonic_s() - self._quiet_since_s >= QUIET_S
+        for name, reading in before.items():
+            rows = wanted.get(name, [])
+            if rows and is_quiet:
+                self._miss(reading, rows)
+            elif not rows and (is_quiet or reading.redelivery_ids):
+                del self._reading[name]
+        return self._reading != before
+
+    def _queue_to_read(self, queue: Destination, rows: Sequence[RowView]) -> IntakeQueue:
+        # Why: the broker takes no selector with a fully qualified name.
+        if not isinstance(self._link, TakesChosen) or "::" in queue.name:
+            return IntakeQueue(queue, is_final=True)
+        ids = dict.fromkeys(row.redelivery_id for row in rows)
+        return IntakeQueue(queue, is_final=True, redelivery_ids=tuple(ids)[:CHOSEN_AT_ONCE])
+
+    def _miss(self, reading: IntakeQueue, rows: Sequence[RowView]) -> None:
+        """Forget rows whose messages are not in their queue, after two looks at it."""
+        if self._holds(reading):
+            self._suspects = frozenset()
+            return
+        ids = frozenset(
+            row.id
+            for row in rows
+            if not reading.redelivery_ids or row.redelivery_id in reading.redelivery_ids
+        )
+        self._quiet_since_s = self._clock.monotonic_s()
+        self._suspects, before = ids, self._suspects
+        if gone := tuple(sorted(ids & before)):
+            name = str(reading.destination)
+            count = self._store.act(RowFilter(ids=gone), acts.miss(self._clock.now_ms(), name))
+            log.warning("exhausted_gone", queue=name, count=count)
+
+    def _holds(self, reading: IntakeQueue) -> bool:
+        """Tell whether a queue may hold what is to be taken back, also where it can't be told."""
+        try:
+            if isinstance(self._link, TakesChosen) and reading.redelivery_ids:
+                return self._link.holds_chosen(reading.destination, reading.redelivery_ids)
+            return self._link.count(reading, 1) > 0
+        except BrokerRefused:
+            return True
+
+    def _settle_taken(self) -> bool:
+        """Discard what was taken back for it, and give the others back; return whether any was."""
+        dropped = self._store.recalled(Recall.DROP, CHANGED_AT_ONCE)
+        for number in {row.recall_operation for row in dropped}:
+            operation = self._store.operation(number)
+            actor = "amqsidecar" if operation is None else operation.actor
+            ids = tuple(row.id for row in dropped if row.recall_operation == number)
+            act = acts.discard(self._clock.now_ms(), actor, number)
+            self._store.act(RowFilter(ids=ids), act)
+        if not self._store.recalled(Recall.RETURN, 1):
+            return bool(dropped)
+        if not self._is_operating():
+            rows = self._store.recalled(Recall.RETURN, CHANGED_AT_ONCE)
+            act = acts.give_back(self._clock.now_ms())
+            self._store.act(RowFilter(ids=tuple(row.id for row in rows)), act)
+        return True
+
+    def _is_operating(self) -> bool:
+        now_ms = self._clock.now_ms()
+        return any(
+            one.state is OperationState.RUNNING and (one.pace.begin_at_ms or 0) <= now_ms
+            for one in self._store.open_operations()
+        )

@@ -1,0 +1,135 @@
+"""Which instance a process is: a lease on one row, by the server's clock."""
+
+import secrets
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.stores.postgres.database import PostgresDatabase
+from amqsidecar.stores.postgres.schema import Schema
+
+
+class Lease:
+    """Makes one process the holder of one instance.
+
+    An instance is free when nobody holds it, when the holder's backend is gone, or when it was not
+    renewed for as long as its holder said (`lease_s`). Each holder is a number of its own, and each
+    write of a cycle asks for it, so one that was stalled and overtaken can't write any more. Who
+    owns the messages is decided by the token in the broker all the same.
+    """
+
+    def __init__(
+        self, database: PostgresDatabase, clock: Clock, name: str | None, lease_s: float
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._wanted = name
+        self._lease_s = lease_s
+        self._renewed_s = 0.0
+        self.holder: str | None = None
+        self.name = name or ""
+
+    def acquire(self, schema: Schema) -> None:
+        """Become the holder of the wanted instance, or of any that is free, else of a new one.
+
+        Raises:
+            StoreUnavailable: the wanted one is somebody else's; the message says whose.
+            SchemaMismatch: newer programs took away what this one needs.
+        """
+        database = self._database
+        values = {
+            # Why a new one: what an old connection of ours still has on the way must not count.
+            "holder": secrets.token_hex(8),
+            "last": self.holder,
+            "last_name": self.name,
+            "program": schema.version,
+            "lease_s": self._lease_s,
+        }
+        with database.transaction():
+            schema.guard()
+            name = self._wanted
+            if name is None:
+                held = database.query("hold_same", **values) or database.query("hold_any", **values)
+                name = held[0][0] if held else secrets.token_hex(4)
+            else:
+                held = []
+            if not held:
+                add_instance(database, name)
+                if not database.change("hold_named", name=name, **values):
+                    raise self._refusal(name)
+        self.name, self.holder = name, str(values["holder"])
+        self.renewed()
+
+    def find(self, *, read_only: bool) -> None:
+        """Look at the wanted instance, else the oldest, without being it; make it where missing."""
+        database = self._database
+        found = database.query("first_instance")
+        if self._wanted is not None:
+            found = [(self._wanted,)] if database.query("has_instance", name=self._wanted) else []
+        if not found and read_only:
+            raise StoreUnavailable(
+                f"{database.place} has no instance {self._wanted or ''}".rstrip()
+                + " yet; the service makes it when it starts"
+            )
+        if not found:
+            name = self._wanted or secrets.token_hex(4)
+            with database.transaction():
+                database.query("lock", lock=database.advisory_lock("instance"))
+                found = database.query("first_instance") if self._wanted is None else []
+                if not found:
+                    add_instance(database, name)
+                    found = [(name,)]
+        self.name = found[0][0]
+
+    def keep(self) -> None:
+        """Renew the lease when a third of it is over.
+
+        Raises:
+            StoreUnavailable: another process took the instance over.
+        """
+        if self.holder is None or self._clock.monotonic_s() - self._renewed_s < self._lease_s / 3:
+            return
+        self.renew()
+
+    def renew(self) -> None:
+        """Give a sign of life, or hear that another process took the instance over."""
+        if not self._database.change("renew", name=self.name, holder=self.holder):
+            raise self.lost()
+        self.renewed()
+
+    def renewed(self) -> None:
+        """The lease was renewed just now."""
+        self._renewed_s = self._clock.monotonic_s()
+
+    def lost(self) -> StoreUnavailable:
+        """Return what to raise where the instance is no longer ours; `acquire` takes another."""
+        if self.holder is None:
+            return self._refusal(self.name)
+        self.holder = None
+        return StoreUnavailable(
+            f"{self._database.place}: another process took over the instance {self.name!r} because "
+            f"this one gave no sign of life for {self._lease_s:.0f} s"
+        )
+
+    def release(self) -> None:
+        """Let others be this instance at once; a lost connection is not worth a word."""
+        if self.holder is None:
+            return
+        try:
+            self._database.change("release", holder=self.holder)
+        except StoreUnavailable:
+            return
+        self.holder = None
+
+    def _refusal(self, name: str) -> StoreUnavailable:
+        pid, address, program, age_s = self._database.query("holder_of", name=name)[0]
+        return StoreUnavailable(
+            f"{self._database.place}: the instance {name!r} is in use by another process "
+            f"(backend {pid} for {program or 'a program'} at {address or 'an unknown address'}, "
+            f"last sign of life {age_s} s ago); stop that one, or give this one another "
+            "store.instance"
+        )
+
+
+def add_instance(database: PostgresDatabase, name: str) -> None:
+    """Make an instance unless there is one of that name."""
+    database.query("add_instance", name=name, uid=secrets.token_hex(4))

@@ -1,0 +1,454 @@
+"""What people do to many messages in the PostgreSQL store: operations, their messages, edits.
+
+Whoever writes here is nobody (instance 0) and has its row locked first, so that one step, edit or
+sighting comes after the other, whichever processes do them. Rows that a cycle has locked are not
+waited for with that lock in hand: the transaction ends, and another one tries again.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+
+from amqsidecar.ledger import MemberVerdict, Original, Select, Sighting
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import MERGED_BACK_MS
+from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.overtaken import overtaken_rows
+from amqsidecar.model.row_changes import Act, Change
+from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.stores.member_updates import seen
+from amqsidecar.stores.packing import pack_struct
+from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows
+from amqsidecar.stores.postgres.events import event_key, read_since
+from amqsidecar.stores.postgres.free_rows import lock_free
+from amqsidecar.stores.postgres.pages import next_window
+from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, pg_text
+from amqsidecar.stores.postgres.schema import Schema
+from amqsidecar.stores.postgres.transaction import CLAIM_BYTES, PostgresTransaction, within
+
+STEP_ROWS = 1_000
+"""So many rows are locked in one step at most."""
+ATTEMPTS = 20
+"""So often rows are tried that others have locked,"""
+PAUSE_S = 0.05
+"""with such pauses."""
+
+_MINUTE_MS = 60_000
+
+_decode = msgspec.json.Decoder(Operation).decode
+
+
+class PostgresOperations:
+    """The side of a `Ledger` that people act through, of the store that inherits it."""
+
+    _database: PostgresDatabase
+    _schema: Schema
+    _written_as_nobody: Callable[[], AbstractContextManager[PostgresTransaction]]
+
+    def event_mark(self) -> int:
+        """Return a number; events of what people do from now on lie above it.
+
+        People's transactions come one after the other, so their numbers rise.
+        """
+        ((number,),) = self._database.query("event_mark")
+        return int(number)
+
+    def add_operation(self, operation: Operation) -> Operation:
+        """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
+        database = self._database
+        with self._written_as_nobody():
+            ((until_id,),) = database.query("newest_id")
+            ((number,),) = database.query("add_operation", state="", body=b"")
+            return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation; None = there is none of this number."""
+        found = _operations(self._database.query("read_operation", number=number))
+        return found[0] if found else None
+
+    def operations(self, limit: int, before: int | None = None) -> list[Operation]:
+        """Return operations, the newest first, only those with a number below `before`."""
+        before = LAST_ID if before is None else before
+        return _operations(self._database.query("list_operations", limit=limit, before=before))
+
+    def open_operations(self) -> list[Operation]:
+        """Return operations that are running, and all others with members without an outcome."""
+        return _operations(self._database.query("open_operations"))
+
+    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
+        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
+
+        Raises:
+            KeyError: there is none of this number.
+        """
+        with self._written_as_nobody():
+            return self._write(change(self._locked(number)))
+
+    def step_operation(
+        self,
+        number: int,
+        act: Act,
+        select: Select | None,
+        limit: int,
+        progress: Callable[[Operation], Operation],
+        is_followed: bool,
+    ) -> Operation:
+        """Apply an action to the next rows of a running operation; durable with its progress.
+
+        A row that somebody has locked now ends the step before it, so that none is passed over: a
+        cycle may give it back. In-flight rows are left as they are.
+
+        Promise: if the process dies inside, the step was done whole or not at all.
+
+        Args:
+            number: of the operation; if it isn't running (any more), nothing is done.
+            act: what becomes of a row; None = it is left as it is.
+            select: which of the rows that the filter hits are meant; None = all of them.
+            limit: change at most so many rows.
+            progress: called in the transaction with the operation after the step, its cursor and
+                counts set; what it returns is kept. `after_id == until_id`: it was the last.
+            is_followed: keep the changed rows as members, whose outcome is wanted.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            with self._written_as_nobody() as transaction:
+                before = self._locked(number)
+                if before.state is not OperationState.RUNNING:
+                    return before
+                step = _Step(self._database, transaction, before, is_followed)
+                after = step.take(act, select, min(limit, STEP_ROWS))
+                if after != before or not step.is_held_up or attempt == ATTEMPTS:
+                    return self._write(progress(after))
+            time.sleep(PAUSE_S)
+
+    def _locked(self, number: int) -> Operation:
+        found = _operations(self._database.query("lock_operation", number=number))
+        if not found:
+            raise KeyError(number)
+        return found[0]
+
+    def _write(self, operation: Operation) -> Operation:
+        """Keep an operation as it is now; returns it as it is kept."""
+        body = pack_struct(operation)
+        self._database.queue(
+            "write_operation",
+            number=operation.id,
+            state=operation.state.value,
+            ended_at_ms=operation.ended_at_ms,
+            body=body,
+        )
+        return _decode(body)
+
+    # Members.
+
+    def members(
+        self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
+    ) -> list[Member]:
+        """Return members by redelivery id, only those above `after`; None = any outcome."""
+        rows = self._database.query(
+            "list_members",
+            number=number,
+            outcome=None if outcome is None else outcome.value,
+            limit=limit,
+            after=event_key(after),
+        )
+        return [_member(row) for row in rows]
+
+    def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
+        """Return how many members have which outcome; None = not sent yet."""
+        return {
+            None if outcome is None else OutcomeKind(outcome): count
+            for outcome, count in self._database.query("count_members", number=number)
+        }
+
+    def followed_until(self) -> str | None:
+        """Return the position up to which members were looked for; None = never."""
+        found = self._database.query("read_followed")
+        return found[0][0] if found else None
+
+    def apply_sightings(self, sightings: Sequence[Sighting], position: str) -> None:
+        """Note what was seen of members, and up to where events were read; durable together.
+
+        Ids of no open member are left out. Only what lies after the member's change counts.
+        """
+        database = self._database
+        with self._written_as_nobody():
+            if sightings:
+                self._apply(sightings)
+            database.queue("write_followed", position=position)
+
+    def _apply(self, sightings: Sequence[Sighting]) -> None:
+        database = self._database
+        told = defaultdict[str, list[Sighting]](list)
+        for sighting in sightings:
+            told[event_key(sighting.redelivery_id)].append(sighting)
+        changed: list[tuple[int, Member]] = []
+        resent, came_back = Counter[int](), Counter[int]()
+        for number, *fields in database.query("open_members", redelivery_ids=list(told)):
+            before = member = _member(fields)
+            for sighting in told[member.redelivery_id]:
+                if member.outcome in (None, OutcomeKind.RESENT):
+                    member = seen(member, sighting) or member
+            if member is not before:
+                resent[number] += before.resent_at_ms is None
+                came_back[number] += member.outcome is OutcomeKind.CAME_BACK
+                changed.append((number, member))
+        if not changed:
+            return
+        database.queue(
+            "write_sightings",
+            operations=[number for number, _ in changed],
+            redelivery_ids=[member.redelivery_id for _, member in changed],
+            resent=[member.resent_at_ms for _, member in changed],
+            outcomes=[str(member.outcome) for _, member in changed],
+            evidence=[pg_text(member.evidence) for _, member in changed],
+        )
+        for number in sorted({number for number, _ in changed}):
+            operation = self._locked(number)
+            self._write(
+                msgspec.structs.replace(
+                    operation,
+                    resent=operation.resent + resent[number],
+                    came_back=operation.came_back + came_back[number],
+                )
+            )
+
+    def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
+        """Return members with outcome RESENT that were sent before a time, the oldest first."""
+        values = {"number": number, "before_ms": resent_before_ms, "limit": limit}
+        return [_member(row) for row in self._database.query("due_members", **values)]
+
+    def give_verdicts(self, number: int, verdicts: Sequence[MemberVerdict]) -> None:
+        """Write outcomes of members; durable together."""
+        with self._written_as_nobody():
+            self._database.queue(
+                "write_verdicts",
+                number=number,
+                redelivery_ids=[event_key(verdict.redelivery_id) for verdict in verdicts],
+                outcomes=[verdict.outcome.value for verdict in verdicts],
+                evidence=[pg_text(verdict.evidence) for verdict in verdicts],
+            )
+
+    # Editing.
+
+    def replace_message(
+        self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
+    ) -> bool:
+        """Give a row other bytes, with an event; the old ones become an `Original`.
+
+        Promise: if the process dies inside, all of it was done or nothing.
+
+        Returns:
+            False = the row is gone, in flight, or its message is not the expected one: nothing was
+            done.
+        """
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_S)
+            with self._written_as_nobody() as transaction:
+                found = lock_free(self._database, [row_id], conditions_of(RowFilter()))
+                if found.skipped:
+                    continue
+                read = self._database.query("read_message", id=row_id) if found.views else []
+                if [body for (body,) in read] != [expected]:
+                    return False
+                values = {"id": row_id, "edited_at_ms": event.at_ms, "actor": pg_text(actor)}
+                self._database.queue("keep_original", **values)
+                self._database.queue("replace_message", id=row_id, body=message)
+                transaction.record([event])
+                return True
+        return False
+
+    def originals(self, redelivery_id: str) -> list[Original]:
+        """Return what a message was before edits, the oldest first."""
+        return [
+            Original(
+                redelivery_id=redelivery_id,
+                row_id=row_id,
+                edited_at_ms=edited_at_ms,
+                actor=actor,
+                encoding=encoding,
+                message=message,
+            )
+            for row_id, edited_at_ms, actor, encoding, message in self._database.query(
+                "read_originals", redelivery_id=event_key(redelivery_id)
+            )
+        ]
+
+    # Retention.
+
+    def forget_ledger(
+        self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
+    ) -> int:
+        """Remove what is older than a time, and merge older counts; returns how much.
+
+        Indexes that a migration left to a better time are made here.
+
+        Promise: safe to call again; if the process dies inside, nothing was removed.
+        """
+        self._schema.make_indexes()
+        database, old = self._database, {"before_ms": before_ms, "limit": limit}
+        with self._written_as_nobody():
+            removed = sum(
+                database.change(name, **old)
+                for name in (
+                    "forget_counts",
+                    "forget_failures",
+                    "forget_members",
+                    "forget_operations",
+                    "forget_originals",
+                    "forget_notes",
+                )
+            )
+            before_minute = before_ms // _MINUTE_MS
+            removed += database.change(
+                "forget_observations", before_minute=before_minute, limit=limit
+            )
+            database.queue("forget_group_tallies", limit=limit)
+            database.queue("forget_exhausted_tallies", limit=limit)
+            ((merged,),) = database.query("merge_counts", before_ms=hours_before_ms, limit=limit)
+            ((joined,),) = database.query(
+                "merge_minutes",
+                from_ms=max(hours_before_ms, steps_before_ms - MERGED_BACK_MS),
+                before_ms=steps_before_ms,
+                limit=limit,
+            )
+        return int(removed + merged + joined)
+
+
+class _Step:
+    """One step of an operation in a transaction."""
+
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        transaction: PostgresTransaction,
+        operation: Operation,
+        is_followed: bool,
+    ) -> None:
+        self._database = database
+        self._transaction = transaction
+        self._operation = operation
+        self._is_followed = is_followed
+        self.is_held_up = False
+
+    def take(self, act: Act, select: Select | None, limit: int) -> Operation:
+        """Change the next rows; returns the operation after them."""
+        operation = self._operation
+        row_filter = operation.selection.rows
+        window = limit if select is None else STEP_ROWS
+        views, end = next_window(
+            self._database, row_filter, operation.after_id, operation.until_id, window
+        )
+        if select is not None:
+            # Why: all messages of a step are in memory at once.
+            count = within(CLAIM_BYTES, [view.size_bytes for view in views])
+            if count < len(views):
+                views, end = views[:count], views[count - 1].id
+            views = self._selected(views, select)
+        chosen = views[:limit]
+        if len(views) > limit:
+            end = chosen[-1].id
+        ids = [view.id for view in chosen]
+        free = lock_free(self._database, ids, conditions_of(row_filter))
+        # Why: what is being taken back comes again, changed; what is being sent does not.
+        lying = {view.id for view in chosen if view.is_in_final_queue}
+        if held_up := [*free.skipped, *lying.intersection(free.in_flight)]:
+            self.is_held_up = True
+            end = min(held_up) - 1
+        done = self._done_before(chosen)
+        views = [view for view in free.views if view.id <= end and view.id not in done]
+        left = self._left_to_others(views)
+        changes = [
+            (view, made)
+            for view in views
+            if view.id not in left and (made := act(view)) is not None
+        ]
+        doubled = 0
+        if changes:
+            self._transaction.change(changes)
+            doubled = self._follow(changes) if self._is_followed else 0
+        in_flight = [number for number in free.in_flight if number <= end]
+        return msgspec.structs.replace(
+            operation,
+            after_id=end,
+            matched=operation.matched + len(views) + len(in_flight),
+            overtaken=operation.overtaken + len(left),
+            changed=operation.changed + len(changes),
+            resent=operation.resent + doubled,
+        )
+
+    def _left_to_others(self, views: Sequence[RowView]) -> set[int]:
+        """Return which of the rows people did something else to since the operation began."""
+        operation = self._operation
+        if operation.since is None or not views:
+            return set()
+        messages = [view.redelivery_id for view in views]
+        later = overtaken_rows(operation, read_since(self._database, messages, operation.since))
+        return later.intersection(view.id for view in views)
+
+    def _selected(self, views: Sequence[RowView], select: Select) -> list[RowView]:
+        found = self._database.query("read_messages", ids=[view.id for view in views])
+        messages: dict[int, bytes] = dict(found)
+        return [view for view in views if view.id in messages and select(view, messages[view.id])]
+
+    def _done_before(self, chosen: Sequence[RowView]) -> set[int]:
+        """Return rows of messages that came back since this operation changed them.
+
+        Numbers of rows rise in each sidecar, not over all: such a row may lie below `until_id`.
+        """
+        if not self._is_followed:
+            return set()
+        keys = {view.id: event_key(view.redelivery_id) for view in chosen}
+        found = self._database.query(
+            "members_among", number=self._operation.id, redelivery_ids=list(keys.values())
+        )
+        changed_at_ms: dict[str, int] = dict(found)
+        return {
+            view.id
+            for view in chosen
+            if (at_ms := changed_at_ms.get(keys[view.id])) is not None
+            and view.received_at_ms >= at_ms
+        }
+
+    def _follow(self, changes: Sequence[tuple[RowView, Change]]) -> int:
+        """Follow the messages of changed rows; returns how many need not be waited for.
+
+        A message may have several rows, and is waited for once.
+        """
+        members = {
+            event_key(view.redelivery_id): (pg_text(made.destination), made.event.at_ms)
+            for view, made in changes
+        }
+        ((waited_for,),) = self._database.query(
+            "count_unsent_members", number=self._operation.id, redelivery_ids=list(members)
+        )
+        self._database.queue(
+            "add_members",
+            number=self._operation.id,
+            redelivery_ids=list(members),
+            destinations=[destination for destination, _ in members.values()],
+            changed=[at_ms for _, at_ms in members.values()],
+        )
+        return len(changes) - len(members) + int(waited_for)
+
+
+def _operations(rows: PostgresRows) -> list[Operation]:
+    return [_decode(body) for (body,) in rows]
+
+
+def _member(row: Sequence[Any]) -> Member:
+    redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence = row
+    return Member(
+        redelivery_id=redelivery_id,
+        destination=destination,
+        changed_at_ms=changed_at_ms,
+        resent_at_ms=resent_at_ms,
+        outcome=None if outcome is None else OutcomeKind(outcome),
+        evidence=evidence,
+    )

@@ -1,0 +1,128 @@
+"""The outbox of the PostgreSQL store: which segment of the journal an event is in.
+
+Several instances write blocks of events at once, so a block may become visible after others with
+higher numbers. Therefore a segment is no range: it is planned by marking finished blocks that have
+no mark yet, and who is in the middle of a cycle holds nobody else up. What was caused by an event
+is never in an earlier segment than that event: its block has a higher number, and was written when
+the other was finished.
+
+Locks: planning and retention take the lock on the journal; retention has its instance by then, and
+planning takes none.
+"""
+
+import secrets
+from collections.abc import Iterator
+
+from amqsidecar.journal import OutboxLag, Segment
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.stores.outbox import not_kept, oldest_at_ms, whole_blocks
+from amqsidecar.stores.packing import unpack_events
+from amqsidecar.stores.postgres.database import PostgresDatabase
+from amqsidecar.stores.postgres.events import lock_journal
+from amqsidecar.stores.postgres.schema import Schema
+
+_SINCE = 2
+"""The first version whose programs know of segments; older ones forget what is planned."""
+_BLOCKS_AT_ONCE = 20
+
+
+class PostgresOutbox:
+    """The `Outbox` of the store that inherits it: one stream for the whole schedule."""
+
+    _database: PostgresDatabase
+    _schema: Schema
+
+    def keep_for_journal(self, is_on: bool) -> None:
+        """From now on the history forgets nothing that is not in a written segment, or no longer.
+
+        Durable, and kept by all processes but older programs. Events of a planned segment are never
+        forgotten before it is written.
+        """
+        self._database.query("set_kept", is_on=is_on)
+
+    def plan_segment(self, max_events: int) -> Segment | None:
+        """Return the first segment that is not written yet; plan one where there is none.
+
+        None also while an older program is an instance; once none is, they are refused.
+
+        Promise: durable when this returns; if the process dies inside, nothing was planned.
+        """
+        database = self._database
+        with database.transaction():
+            lock_journal(database)
+            planned = database.query("planned_segment")
+            if not planned:
+                return self._plan(max_events) if self._schema.refuse_older(_SINCE) else None
+        ((stream, number, event_count),) = planned
+        return Segment(stream=stream, number=number, event_count=event_count)
+
+    def _plan(self, max_events: int) -> Segment | None:
+        database = self._database
+        ((stream, last_number),) = database.query("read_outbox")
+        blocks = whole_blocks(database.query("unplanned_blocks", limit=max_events), max_events)
+        if not blocks:
+            return None
+        segment = Segment(
+            stream=stream or secrets.token_hex(8),
+            number=last_number + 1,
+            event_count=sum(count for _, count in blocks),
+        )
+        values = {"stream": segment.stream, "number": segment.number}
+        ((segment_id,),) = database.query("add_segment", **values, event_count=segment.event_count)
+        database.queue("set_planned", **values)
+        database.queue("mark_blocks", segment=segment_id, seqs=[number for number, _ in blocks])
+        return segment
+
+    def segment_events(self, segment: Segment) -> Iterator[list[AnyEvent]]:
+        """Yield the events of a planned or kept segment block by block, always in the same order.
+
+        Raises:
+            StoreUnavailable: some of them are not kept any more.
+        """
+        database, missing, after = self._database, segment.event_count, 0
+        found = database.query("find_segment", stream=segment.stream, number=segment.number)
+        while found:
+            values = {"segment": found[0][0], "after": after, "limit": _BLOCKS_AT_ONCE}
+            blocks = database.query("segment_blocks", **values)
+            if not blocks:
+                break
+            after = blocks[-1][0]
+            for _, packing, body in blocks:
+                events = unpack_events(packing, body)
+                missing -= len(events)
+                yield events
+        if missing:
+            raise not_kept(database.place, segment)
+
+    def segment_written(self, segment: Segment) -> None:
+        """Its file is there for good.
+
+        Promise: safe to call again; if the process dies inside, the segment is still planned.
+        """
+        self._database.query("set_written", stream=segment.stream, number=segment.number)
+
+    def plan_anew(self, segment: Segment) -> None:
+        """Begin a new stream with the events of the planned segment.
+
+        Promise: safe to call again; if the process dies inside, the segment is still planned.
+        """
+        database = self._database
+        with database.transaction():
+            lock_journal(database)
+            values = {"stream": segment.stream, "number": segment.number}
+            for (segment_id,) in database.query("drop_planned", **values):
+                database.queue("unmark_blocks", segment=segment_id)
+                database.queue("end_stream")
+
+    def written_segments(self) -> list[Segment]:
+        """Return the written segments of which the store still has all events, as written."""
+        return [
+            Segment(stream=stream, number=number, event_count=event_count)
+            for stream, number, event_count in self._database.query("written_segments")
+        ]
+
+    def outbox_lag(self) -> OutboxLag:
+        """Return what is not written yet; costs no scan of the history."""
+        ((events, packing, body),) = self._database.query("read_lag")
+        at_ms = None if body is None else oldest_at_ms(unpack_events(packing, body))
+        return OutboxLag(events=events, oldest_at_ms=at_ms)

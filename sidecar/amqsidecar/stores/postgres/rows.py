@@ -1,0 +1,190 @@
+"""How the PostgreSQL store reads and writes rows."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, TakenRow
+from amqsidecar.stores.packing import storable
+from amqsidecar.stores.postgres.database import PostgresDatabase
+
+STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+RECALLS = tuple(Recall)
+RECALL_NUMBERS = {recall: number for number, recall in enumerate(RECALLS)}
+LAST_ID = 2**63 - 1
+# As the queries and indexes cut texts.
+INDEXED_CHARACTERS = 200
+TALLIED_CHARACTERS = 500
+GROUPED_CHARACTERS = 400  # A cause group of up to 200 stands beside it in an index.
+
+ROW_TYPES = (
+    *("int8", "int2", "int8", "text", "bool", "text", "text", "int8", "int8"),
+    *("int8", "text", "text", "int8", "int8", "text", "text", "text", "text", "int2"),
+    *("int8", "bool"),
+)
+
+
+def pg_text(text: str) -> str:
+    r"""Return a text that PostgreSQL can keep; what it can't is spelled out.
+
+    Example:
+        >>> pg_text("a\0b")
+        'a\\x00b'
+    """
+    text = storable(text)
+    return text.replace("\0", "\\x00") if "\0" in text else text
+
+
+def pg_text_or_none(text: str | None) -> str | None:
+    """Return a text that may be missing as PostgreSQL can keep it."""
+    return None if text is None else pg_text(text)
+
+
+def tally_name(destination: str) -> str:
+    """Return what stands for a destination in the tallies."""
+    return pg_text(destination)[:TALLIED_CHARACTERS]
+
+
+def grouped_name(destination: str) -> str:
+    """Return what stands for a destination beside a cause group."""
+    return pg_text(destination)[:GROUPED_CHARACTERS]
+
+
+def group_name(cause_group: str) -> str:
+    """Return what stands for a cause group."""
+    return pg_text(cause_group)[:INDEXED_CHARACTERS]
+
+
+def as_older(row: TakenRow) -> TakenRow:
+    """Return a row as programs can use it that know nothing of exhausted ones."""
+    state = RowState.PARKED if row.state is RowState.EXHAUSTED else row.state
+    destination = row.decided_queue if row.is_final else row.destination
+    return msgspec.structs.replace(row, state=state, destination=destination, final_queue=None)
+
+
+def copied_rows(rows: Iterable[TakenRow], *, is_grouped: bool) -> list[tuple[Any, ...]]:
+    """Return rows as `add_rows` takes them."""
+    return [
+        (
+            row.id,
+            STATE_NUMBERS[row.state],
+            row.due_at_ms,
+            pg_text(row.destination),
+            row.is_final,
+            pg_text(row.source),
+            pg_text(row.redelivery_id),
+            row.redelivery_count,
+            row.delay_ms,
+            row.expiration_ms,
+            pg_text(row.rule),
+            pg_text(row.encoding),
+            row.received_at_ms,
+            len(row.message),
+            pg_text_or_none(row.cause),
+            pg_text_or_none(row.message_id),
+            group_name(row.cause_group) if is_grouped and row.cause_group else None,
+            pg_text_or_none(row.decided_queue),
+            RECALL_NUMBERS[row.recall],
+            row.recall_operation,
+            row.passes_gates,
+        )
+        for row in rows
+    ]
+
+
+def view_row(row: tuple[Any, ...]) -> RowView:
+    """Return a row of a `list_` query as people see it."""
+    return RowView(
+        id=row[0],
+        state=STATES[row[1]],
+        due_at_ms=row[2],
+        destination=row[3],
+        is_final=row[4],
+        source=row[5],
+        redelivery_id=row[6],
+        redelivery_count=row[7],
+        delay_ms=row[8],
+        rule=row[9],
+        cause=row[10],
+        message_id=row[11],
+        received_at_ms=row[12],
+        encoding=row[13],
+        size_bytes=row[14],
+        reason=row[15],
+        cause_group=row[16] or "",
+        gate=row[17],
+        final_queue=row[18],
+        recall=RECALLS[row[19]],
+        recall_operation=row[20],
+        in_flight=row[21],
+    )
+
+
+def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
+    """Return the values of a filter's conditions but the row numbers."""
+    state, group = row_filter.state, row_filter.cause_group
+    return {
+        "destination": pg_text_or_none(row_filter.destination),
+        "redelivery_id": pg_text_or_none(row_filter.redelivery_id),
+        "state": None if state is None else STATE_NUMBERS[state],
+        "source": pg_text_or_none(row_filter.source),
+        "cause_group": None if group is None else group_name(group),
+        "redelivery_count": row_filter.redelivery_count,
+        "count_at_least": row_filter.count_at_least,
+        "received_from_ms": row_filter.received_from_ms,
+        "received_before_ms": row_filter.received_before_ms,
+        "due_before_ms": row_filter.due_before_ms,
+        "cause_contains": pg_text_or_none(row_filter.cause_contains),
+    }
+
+
+def filter_values(row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
+    """Return which index serves a filter best, and the values of its conditions."""
+    values = conditions_of(row_filter)
+    if row_filter.ids is not None:
+        return "by_ids", values | {"ids": list(row_filter.ids)}
+    group = values["cause_group"]
+    for name in ("redelivery_id", "destination"):
+        text = values[name]
+        if text is None:
+            continue
+        # Why: asked twice for the same, the planner would expect few rows, and sort them all.
+        values |= {
+            "key": text[:INDEXED_CHARACTERS],
+            name: None if len(text) < INDEXED_CHARACTERS else text,
+        }
+        if name == "destination" and group:
+            return "by_group", values | {"group_key": group, "cause_group": None}
+        # Why: fewer rows are held or parked than have one destination, as a rule.
+        if not (name == "destination" and values["state"]):
+            return f"by_{name}", values
+        values[name] = text
+    return ("kept" if values["state"] else "all"), values
+
+
+def tallied_values(destination: str | None, state: RowState | None) -> dict[str, Any]:
+    """Return the values of the conditions on tallies."""
+    return {
+        "destination": None if destination is None else tally_name(destination),
+        "state": None if state is None else STATE_NUMBERS[state],
+    }
+
+
+def count_tallied(database: PostgresDatabase, row_filter: RowFilter) -> int:
+    """Return how many rows there are of a filter's destination, state and group; scans no rows."""
+    values = tallied_values(row_filter.destination, row_filter.state)
+    if row_filter.cause_group is None:
+        return int(database.query("count_tallied", **values)[0][0])
+    values["cause_group"] = group_name(row_filter.cause_group)
+    return int(database.query("count_grouped", **values)[0][0])
+
+
+def filtered(
+    database: PostgresDatabase, row_filter: RowFilter, limit: int, after_id: int, until_id: int
+) -> list[RowView]:
+    """Return rows that a filter hits, by number, without those that don't count yet."""
+    source, values = filter_values(row_filter)
+    values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
+    return [view_row(row) for row in database.query(f"list_{source}", **values)]

@@ -1,0 +1,186 @@
+"""Migrations of the PostgreSQL schema that programs of two versions survive side by side.
+
+`NNNN_pre_*.sql` only adds; the first program that knows it runs it at its start, and older programs
+go on working. `NNNN_post_*.sql` takes away what those need; it is run as soon as no older program
+is an instance any more. Each file runs in one transaction with the note that it ran.
+
+`NNNN_index_<name>.sql` makes an index that helps and that nobody needs: at once where the schema is
+new, else beside everybody's work, because it takes its time among millions of rows.
+"""
+
+import re
+from contextlib import suppress
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.stores.postgres.database import PostgresDatabase
+
+MIGRATIONS = resources.files(__package__) / "migrations"
+
+_FILE = re.compile(r"(\d{4})_(pre|post|index)_(\w+)\.sql")
+
+
+class Schema:
+    """The schema as one version of the program knows it.
+
+    Args:
+        database: an open database.
+        name: of the schema.
+        folder: the migrations that the program knows.
+    """
+
+    def __init__(self, database: PostgresDatabase, name: str, folder: Traversable) -> None:
+        self._database = database
+        self._name = name
+        files = sorted(
+            (int(match[1]), match[2], match[3], file)
+            for file in folder.iterdir()
+            if (match := _FILE.fullmatch(file.name)) is not None
+        )
+        self._pre = [(number, file) for number, kind, _, file in files if kind == "pre"]
+        self._post = [(number, file) for number, kind, _, file in files if kind == "post"]
+        self._indexes = {name: file for _, kind, name, file in files if kind == "index"}
+        self.version = max(number for number, _ in self._pre)
+
+    def prepare(self, *, read_only: bool) -> None:
+        """Bring the schema up to this program's version, and tidy up after older programs.
+
+        Promise: safe to call again, and by several processes at once. If the process dies inside,
+        the schema is whole.
+
+        Raises:
+            StoreUnavailable: it does not exist and may not be made, or can't be changed now.
+            SchemaMismatch: this program is too old for it.
+        """
+        found = self._read()
+        if found is None and read_only:
+            raise StoreUnavailable(
+                f"{self._database.place} is empty; the service fills it when it starts"
+            )
+        if found is not None and found[0] < self.version and read_only:
+            raise StoreUnavailable(
+                f"{self._database.place} has the version {found[0]} still, this amqsidecar needs "
+                f"{self.version}; the service brings it there when it starts"
+            )
+        if found is None or found[0] < self.version:
+            self._migrate()
+            found = self._read() or (0, 0)
+        version, oldest_program = found
+        self._check(oldest_program)
+        if not read_only and any(oldest_program < number <= version for number, _ in self._post):
+            # Why: nobody needs it now, and who opens the store next tries again.
+            with suppress(StoreUnavailable):
+                self._tidy()
+
+    def guard(self) -> None:
+        """Let no other program take away what this one needs until the transaction ends.
+
+        Raises:
+            SchemaMismatch: one did.
+        """
+        self._check(self._database.query("guard_schema")[0][0])
+
+    def refuse_older(self, number: int) -> bool:
+        """Refuse programs that don't know this version from now on; in a transaction.
+
+        Returns:
+            False = one of them is an instance still, so that all are welcome.
+        """
+        database = self._database
+        ((oldest_program,),) = database.run("SELECT oldest_program FROM schema_version")
+        if oldest_program >= number:
+            return True
+        # Invariant: who becomes an instance reads this row locked, before us or after us.
+        database.run("SELECT FROM schema_version FOR UPDATE")
+        (alive,) = database.query("oldest_program")[0]
+        if alive is not None and alive < number:
+            return False
+        database.run(
+            "UPDATE schema_version SET oldest_program = greatest(oldest_program, %s)", number
+        )
+        return True
+
+    def make_indexes(self) -> None:
+        """Make the indexes that are missing, while everybody goes on; may take minutes.
+
+        Promise: safe to call again, and by several processes at once: one does it. What a process
+        leaves that dies inside is made anew by the next call.
+        """
+        database = self._database
+        for name, file in self._indexes.items():
+            made = "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%s) AND indisvalid"
+            if database.run(made, name):
+                continue
+            with database.at_leisure("indexes") as is_ours:
+                if not is_ours:
+                    return
+                database.run(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+                database.run(_text(file).format(concurrently="CONCURRENTLY"))
+
+    def _check(self, oldest_program: int) -> None:
+        if oldest_program > self.version:
+            raise SchemaMismatch(
+                f"{self._database.place} is in use by newer programs and needs one that knows its "
+                f"version {oldest_program}; this amqsidecar knows {self.version}: run a newer one"
+            )
+
+    def _read(self) -> tuple[int, int] | None:
+        """Return its version and the oldest program that can use it; None = it is not made yet."""
+        database = self._database
+        if not database.run("SELECT 1 WHERE to_regclass('schema_version') IS NOT NULL"):
+            return None
+        (row,) = database.run("SELECT version, oldest_program FROM schema_version")
+        return row[0], row[1]
+
+    def _migrate(self) -> None:
+        database = self._database
+        with database.transaction():
+            database.query("lock", lock=database.advisory_lock("schema"))
+            if self._read() is None:
+                self._create()
+            found = self._read()
+            version = 0 if found is None else found[0]
+            for number, file in self._pre:
+                if number <= version:
+                    continue
+                self._apply(file)
+                if number == 1:
+                    database.run("INSERT INTO schema_version VALUES (true, 1, 1)")
+                database.run("UPDATE schema_version SET version = %s", number)
+            if version == 0:
+                for file in self._indexes.values():
+                    database.run(_text(file).format(concurrently=""))
+
+    def _create(self) -> None:
+        database = self._database
+        # Why asked first: making it where it exists takes a right on the database all the same.
+        if not database.run("SELECT 1 FROM pg_namespace WHERE nspname = %s", self._name):
+            database.run(f'CREATE SCHEMA "{self._name}"')
+
+    def _tidy(self) -> None:
+        """Run what older programs would not survive, if none is an instance now."""
+        database = self._database
+        with database.transaction():
+            database.query("lock", lock=database.advisory_lock("schema"))
+            # Invariant: who becomes an instance reads this row locked, before us or after us.
+            version, oldest_program = database.run(
+                "SELECT version, oldest_program FROM schema_version FOR UPDATE"
+            )[0]
+            (alive,) = database.query("oldest_program")[0]
+            for number, file in self._post:
+                if oldest_program < number <= version and (alive is None or alive >= number):
+                    self._apply(file)
+                    database.run("UPDATE schema_version SET oldest_program = %s", number)
+
+    def _apply(self, file: Traversable) -> None:
+        database = self._database
+        # Why: an index on many rows takes its time, but others queue up behind a lock on a table.
+        database.run("SET LOCAL statement_timeout = 0")
+        database.run("SET LOCAL lock_timeout = '2s'")
+        with database.patience():
+            database.run(_text(file))
+
+
+def _text(file: Traversable) -> str:
+    return file.read_text(encoding="utf-8")

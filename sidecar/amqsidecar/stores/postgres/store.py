@@ -1,0 +1,422 @@
+"""The schedule of several sidecars in one PostgreSQL database.
+
+Each sidecar is one instance, by a lease (`postgres_lease.py`); rows belong to nobody, and whoever
+is free sends what is due (`PostgresTransaction.claim_due`). Transactions are READ COMMITTED and
+short but for those of a cycle; those are waited for only by who takes of the same backlog. Reads
+are single statements, so each sees one moment.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.resources.abc import Traversable
+
+import msgspec
+
+from amqsidecar.clock import Clock
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.row_changes import Act
+from amqsidecar.model.schedule import (
+    InstanceView,
+    Recall,
+    RowFilter,
+    RowView,
+    StoreState,
+    Tally,
+    UnfinishedCycle,
+)
+from amqsidecar.store import ReportProgress, Room, unwatched
+from amqsidecar.stores.packing import of_message, unpack_events
+from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn
+from amqsidecar.stores.postgres.events import event_key, forget_events
+from amqsidecar.stores.postgres.free_rows import lock_free
+from amqsidecar.stores.postgres.lease import Lease
+from amqsidecar.stores.postgres.ledger import PostgresLooking
+from amqsidecar.stores.postgres.operations import ATTEMPTS, PAUSE_S, PostgresOperations
+from amqsidecar.stores.postgres.outbox import PostgresOutbox
+from amqsidecar.stores.postgres.reserve import PostgresReserve
+from amqsidecar.stores.postgres.rows import (
+    INDEXED_CHARACTERS,
+    LAST_ID,
+    RECALL_NUMBERS,
+    STATES,
+    conditions_of,
+    count_tallied,
+    filter_values,
+    filtered,
+    pg_text,
+    view_row,
+)
+from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema
+from amqsidecar.stores.postgres.transaction import PostgresTransaction
+
+SCHEMA = "amqsidecar"
+LEASE_S = 30.0
+LOCK_TIMEOUT_MS = 10_000
+STATEMENT_TIMEOUT_S = 60.0
+CHUNK_ROWS = 1_000  # An operator's action locks so many rows at a time.
+
+_SHORTEST_IDLE_S = 10.0  # A cycle asks the broker in the middle of its transaction.
+_BLOCK_IDS = 16_384  # As the sequence steps.
+_NOBODY = 0  # The instance of those who are none.
+
+
+class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
+    """A `SharedStore` and `Ledger` in one schema of one database, and the `Outbox` of a journal.
+
+    Args:
+        dsn: a `postgresql:` URL as libpq takes it.
+        clock: tells when the lease is to be renewed.
+        instance_name: which instance to be; None = any that is free, else a new one.
+        read_only: never create and never write.
+        lease_s: after so long without a sign of life an instance is free for others.
+        password: returns it at each connect; None = libpq's own ways.
+        schema: where the tables are.
+        busy_timeout_ms: how long a write waits for another process.
+        statement_timeout_s: how long a statement may take.
+        migrations: those that this program knows.
+        reserve_bytes: size of the reserve in the database (`postgres_reserve.py`); 0 = none.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        clock: Clock,
+        instance_name: str | None = None,
+        read_only: bool = False,
+        lease_s: float = LEASE_S,
+        password: Callable[[], str | None] = lambda: None,
+        schema: str = SCHEMA,
+        busy_timeout_ms: int = LOCK_TIMEOUT_MS,
+        statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+        migrations: Traversable = MIGRATIONS,
+        reserve_bytes: int = 0,
+    ) -> None:
+        self._read_only = read_only
+        self._database = PostgresDatabase(
+            checked_dsn(dsn),
+            schema=schema,
+            password=password,
+            read_only=read_only,
+            lock_timeout_ms=busy_timeout_ms,
+            statement_timeout_s=statement_timeout_s,
+            # Why: who hangs in the middle of a transaction must not keep its instance for ever.
+            idle_timeout_s=max(lease_s, _SHORTEST_IDLE_S),
+        )
+        self._schema = Schema(self._database, schema, migrations)
+        self._reserve = PostgresReserve(self._database, reserve_bytes, clock)
+        self._database.give_way = self._reserve.give_way
+        self._lease = Lease(self._database, clock, instance_name, lease_s)
+        self._is_for_service = False
+        self._number = _NOBODY
+        self._next_id = self._reserved_end = 0
+
+    # Opening and closing.
+
+    def open(self) -> StoreState:
+        """Open, create where missing, and say where things stand.
+
+        Promise: safe to call again; while it is open the instance stays the same. If the process
+        dies inside, the next call makes it whole.
+
+        Raises:
+            StoreUnavailable: it can't be opened, or the wanted instance is another process's.
+            SchemaMismatch: this program is too old for it.
+        """
+        if self._database.is_open:
+            if self._lease.holder is not None:
+                self._lease.renew()
+            return self._read_state()
+        self.close()
+        self._database.open()
+        try:
+            self._schema.prepare(read_only=self._read_only)
+            if self._is_for_service:
+                self._lease.acquire(self._schema)
+                self._reserve.make()
+            else:
+                self._lease.find(read_only=self._read_only)
+            return self._read_state()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def close(self) -> None:
+        """Close, and let others be this instance at once; safe to call twice."""
+        if self._database.is_open:
+            self._lease.release()
+        self._database.close()
+        # Why: what a server that crashed had given out but not written down, it gives out again.
+        self._next_id = self._reserved_end = 0
+
+    def lock_for_service(self) -> None:
+        """Let `open` make this object the only holder of its instance, until `close`."""
+        self._is_for_service = True
+
+    def keep(self) -> None:
+        """Give a sign of life when it is time; called more often than every third of the lease.
+
+        Raises:
+            StoreUnavailable: another process took the instance over.
+        """
+        self._lease.keep()
+
+    def abandoned(self) -> list[str]:
+        """Return instances that nobody is and whose last cycle nobody has settled."""
+        return [name for (name,) in self._database.query("abandoned")]
+
+    def instances(self) -> list[InstanceView]:
+        """Return all instances, the oldest first."""
+        return [
+            InstanceView(
+                instance=name,
+                uid=uid,
+                is_held=is_held,
+                seen_seconds_ago=seen_seconds_ago,
+                cycle=cycle,
+                unfinished_cycle=unfinished_cycle,
+            )
+            for name, uid, is_held, seen_seconds_ago, cycle, unfinished_cycle in (
+                self._database.query("list_instances")
+            )
+        ]
+
+    def _read_state(self) -> StoreState:
+        name = self._lease.name
+        ((number, uid, finished_cycle, token_created, *begun, taken_until_ms),) = (
+            self._database.query("read_state", name=name)
+        )
+        cycle, taken_count, sent_count = begun
+        self._number = number
+        unfinished = None
+        if cycle is not None:
+            unfinished = UnfinishedCycle(
+                cycle=cycle, taken_count=taken_count, sent_count=sent_count
+            )
+        return StoreState(
+            instance=name,
+            uid=uid,
+            cycle=finished_cycle,
+            unfinished=unfinished,
+            token_created=token_created,
+            taken_until_ms=taken_until_ms,
+        )
+
+    # Writing.
+
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresTransaction]:
+        """Begin a transaction; durable when the block is left without an exception.
+
+        Promise: if the block is left by an exception, or the process dies inside, nothing of it
+        happened. If StoreUnavailable comes from the end of the block, it happened as a whole or not
+        at all, and which shows when the store is opened again.
+
+        Raises:
+            StoreUnavailable: it can't be written, or another process is this instance now.
+        """
+        with self._written_as(self._number) as transaction:
+            yield transaction
+        self._lease.renewed()
+
+    @contextmanager
+    def _written_as(self, instance: int) -> Iterator[PostgresTransaction]:
+        holder = None if instance == _NOBODY else self._lease.holder
+        with self._database.transaction():
+            try:
+                transaction = PostgresTransaction(self._database, instance, holder)
+            except LookupError:
+                raise self._lease.lost() from None
+            yield transaction
+            transaction.close()
+
+    def _written_as_nobody(self) -> AbstractContextManager[PostgresTransaction]:
+        return self._written_as(_NOBODY)
+
+    def allocate_ids(self, count: int) -> int:
+        """Return the first of `count` consecutive row numbers that were never used before.
+
+        Promise: they are out of use when this returns, also after an undo and after a crash of this
+        process. A crash of the server may forget that a number was given out, but not that it was
+        used: what is written with it comes after the step of the sequence in the same log. Numbers
+        that were not used by then are forgotten with the connection.
+        """
+        if self._next_id + count > self._reserved_end:
+            blocks = -(-count // _BLOCK_IDS)
+            firsts = [row[0] for row in self._database.query("take_ids", blocks=blocks)]
+            while firsts[-1] - firsts[0] != (blocks - 1) * _BLOCK_IDS:  # others took some between
+                firsts = [row[0] for row in self._database.query("take_ids", blocks=blocks)]
+            self._next_id = firsts[0]
+            self._reserved_end = firsts[-1] + _BLOCK_IDS
+        first = self._next_id
+        self._next_id += count
+        return first
+
+    # Reading.
+
+    def next_due_ms(self) -> int | None:
+        """Return the earliest due time of a waiting row; None = nothing waits.
+
+        Rows of unfinished cycles don't count.
+        """
+        rows = self._database.query("next_due")
+        return rows[0][0] if rows else None
+
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog."""
+        return dict(self._database.query("read_holds"))
+
+    def tallies(self) -> list[Tally]:
+        """Return how many rows there are by destination and state; costs no scan of the rows."""
+        return [
+            Tally(destination=destination, state=STATES[state], count=count)
+            for destination, state, count in self._database.query("read_tallies")
+        ]
+
+    def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
+        """Return rows by number, only those with a number above `after_id`."""
+        return filtered(self._database, row_filter, limit, after_id, LAST_ID)
+
+    def count_rows(self, row_filter: RowFilter) -> int:
+        """Return how many rows the filter hits; costs no scan by destination, state and group."""
+        if row_filter == RowFilter(
+            destination=row_filter.destination,
+            state=row_filter.state,
+            cause_group=row_filter.cause_group,
+        ):
+            return count_tallied(self._database, row_filter)
+        name, values = filter_values(row_filter)
+        return int(self._database.query(f"count_{name}", **values)[0][0])
+
+    def message(self, row_id: int) -> bytes | None:
+        """Return the encoded message of a row; None = no such row."""
+        rows = self._database.query("read_message", id=row_id)
+        return rows[0][0] if rows else None
+
+    def history(self, redelivery_id: str) -> list[AnyEvent]:
+        """Return the latest 2,000 events of a message over all its deaths, oldest first."""
+        told = pg_text(redelivery_id)
+        blocks = self._database.query("blocks_of_message", key=event_key(redelivery_id))
+        return of_message(
+            (unpack_events(packing, body) for packing, body in blocks),
+            lambda event: pg_text(event.redelivery_id) == told,
+        )
+
+    def size_bytes(self) -> int:
+        """Return how much space the tables take with all that belongs to them."""
+        return int(self._database.query("size_bytes")[0][0])
+
+    def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
+        """Return the rows of these messages that lie in their final queues, none in flight.
+
+        Inside a transaction nobody else changes them until it ends.
+        """
+        names = [pg_text(one) for one in redelivery_ids]
+        keys = [name[:INDEXED_CHARACTERS] for name in names]
+        rows = self._database.query("lying_rows", keys=keys, redelivery_ids=names)
+        return [view_row(row) for row in rows]
+
+    def recalled(self, recall: Recall, limit: int) -> list[RowView]:
+        """Return exhausted rows by what becomes of them, by number, none in flight."""
+        number = RECALL_NUMBERS[recall]
+        rows = self._database.query("recalled_rows", recall=number, limit=limit)
+        return [view_row(row) for row in rows]
+
+    def count_recalled(self, recall: Recall) -> dict[str, int]:
+        """Return how many rows of this kind lie in each final queue."""
+        return dict(self._database.query("count_recalled", recall=RECALL_NUMBERS[recall]))
+
+    # What people do.
+
+    def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
+        """Let a person's action change rows, chunk by chunk; returns how many.
+
+        Those that a cycle is just looking at are tried again.
+
+        Promise: each chunk is durable with its events; if the process dies between two, calling it
+        again does the rest.
+        """
+        until_id = self._database.query("newest_id")[0][0]
+        total = 0
+        for part in _parts(row_filter):
+            after_id = 0
+            while rows := filtered(self._database, part, CHUNK_ROWS, after_id, until_id):
+                after_id = rows[-1].id
+                changed = self._act_on([row.id for row in rows], part, act)
+                progress(len(rows), changed)
+                total += changed
+        return total
+
+    def _act_on(self, ids: list[int], row_filter: RowFilter, act: Act) -> int:
+        conditions = conditions_of(row_filter)
+        total = 0
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_S)
+            with self._written_as_nobody() as transaction:
+                free = lock_free(self._database, ids, conditions)
+                changes = [(view, made) for view in free.views if (made := act(view))]
+                if changes:
+                    transaction.change(changes)
+            total += len(changes)
+            ids = free.skipped
+            if not ids:
+                break
+        return total
+
+    # Retention.
+
+    def forget_history(self, before_ms: int, limit: int) -> int:
+        """Remove at most `limit` of the oldest events before a time; returns how many.
+
+        Events that were written together go when all of them are old enough. Tallies of
+        destinations without rows go as well.
+
+        Promise: safe to call again; if the process dies inside, nothing was removed.
+        """
+        with self._written_as_nobody() as transaction:
+            removed = forget_events(self._database, "oldest_blocks", limit, before_ms=before_ms)
+            transaction.forget_events(removed)
+            self._database.queue("forget_tallies", limit=limit)
+        return removed
+
+    def trim_history(self, max_events: int, limit: int) -> int:
+        """Remove at most `limit` of the first events beyond `max_events`; returns how many.
+
+        Promise: as `forget_history`.
+        """
+        with self._written_as_nobody() as transaction:
+            excess = self._database.query("read_event_count")[0][0] - max_events
+            if excess <= 0:
+                return 0
+            removed = forget_events(self._database, "first_blocks", min(limit, excess))
+            transaction.forget_events(removed)
+        return removed
+
+    def shrink(self) -> bool:
+        """Make the reserve where it is gone; the server's autovacuum does the rest.
+
+        Returns:
+            False.
+        """
+        self._reserve.make()
+        return False
+
+    def room(self) -> Room:
+        """Return whether the reserve stands, so that dead letters may be taken; seldom asked anew.
+
+        Raises:
+            StoreUnavailable: the server does not answer.
+        """
+        return self._reserve.look()
+
+
+def _parts(row_filter: RowFilter) -> Iterator[RowFilter]:
+    """Split a filter with many ids, in the order of the ids."""
+    if row_filter.ids is None:
+        yield row_filter
+        return
+    ids = sorted(set(row_filter.ids))
+    for start in range(0, len(ids), CHUNK_ROWS):
+        yield msgspec.structs.replace(row_filter, ids=tuple(ids[start : start + CHUNK_ROWS]))

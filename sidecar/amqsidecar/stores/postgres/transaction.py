@@ -1,0 +1,494 @@
+"""What a transaction of the PostgreSQL store can write.
+
+Rules: rows don't know cycles. The unfinished cycle of an instance is one record that names the
+rows it took and sends, its events and its differences; so a cycle is finished, undone or settled by
+a few statements that the server fills in itself.
+
+No two transactions can wait for each other: each locks its own instance first, and what it counts
+stands under that instance. Rows at rest are locked only by who claims or changes them, without
+waiting; nobody keeps a lock on a row of another's cycle. A lock on the holds comes last, or first
+of all in a cycle that took of a backlog.
+"""
+
+import secrets
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.row_changes import Change
+from amqsidecar.model.schedule import DueRow, RowState, RowView, TakenRow
+from amqsidecar.stores.postgres.counts import ROOM, CountChanges
+from amqsidecar.stores.postgres.database import PostgresDatabase
+from amqsidecar.stores.postgres.events import read_block, rewrite_block, write_block
+from amqsidecar.stores.postgres.rows import (
+    RECALL_NUMBERS,
+    ROW_TYPES,
+    STATE_NUMBERS,
+    as_older,
+    copied_rows,
+    pg_text,
+    pg_text_or_none,
+    tally_name,
+)
+
+CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
+
+# Why: further than any store gets, and often enough below 2**53, which is exact everywhere.
+_SKIPPED_IDS = 1 << 40
+_CLAIM_ATTEMPTS = 4
+_WAITING = STATE_NUMBERS[RowState.WAITING]
+_EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
+
+GROUPED_SINCE = 3
+"""The first version whose programs count rows by their cause groups."""
+
+EXHAUSTED_SINCE = 6
+"""The first version whose programs know exhausted rows and final queues."""
+
+
+class _Unfinished(NamedTuple):
+    cycle: int
+    event_block: int | None
+    took_holds: bool
+    has_counts: bool
+    has_final: bool
+    has_renamed: bool
+
+
+class _Locked(NamedTuple):
+    """What tallies know of a row that we have locked.
+
+    Attributes:
+        queue: where it goes, if it is final.
+        state: its number.
+    """
+
+    cause_group: str | None
+    destination: str
+    is_final: bool
+    queue: str
+    state: int = _WAITING
+
+
+class PostgresTransaction:
+    """Writes of one instance that become durable together; made by `PostgresStore.transaction`."""
+
+    def __init__(self, database: PostgresDatabase, instance: int, holder: str | None) -> None:
+        """Lock the instance and read its cycle.
+
+        Raises:
+            LookupError: another process is this instance now.
+        """
+        self._database = database
+        self._instance = instance
+        locked, unfinished = database.query_all(
+            ("lock_instance", {"instance": instance, "holder": holder}),
+            ("read_unfinished", {"instance": instance}),
+        )
+        if not locked:
+            raise LookupError(instance)
+        self._finished_cycle: int = locked[0][0]
+        # Why: older programs don't count what they do to a row with a cause group.
+        self._is_grouped = locked[0][1] >= GROUPED_SINCE
+        self._has_exhausted = locked[0][1] >= EXHAUSTED_SINCE
+        self._unfinished = _Unfinished(*unfinished[0]) if unfinished else None
+        self._new_events = 0
+        self._counts = CountChanges()
+        self._locked = dict[int, _Locked]()
+        self._has_holds_lock = False
+
+    def close(self) -> None:
+        """Write what is known of the instance; with the commit."""
+        counts = self._counts.packed()
+        if counts is not None:
+            self._queue("add_counts", counts=counts, **ROOM)
+        self._database.queue(
+            "write_instance",
+            instance=self._instance,
+            finished_cycle=self._finished_cycle,
+            events=self._new_events,
+        )
+
+    # Cycles.
+
+    def finish_cycle(self, cycle: int) -> None:
+        """The broker committed this cycle: what it took waits, what it sent is removed.
+
+        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        """
+        unfinished = self._expect_unfinished(cycle)
+        self._queue("delete_sent_rows")
+        self._queue("delete_sent_messages")
+        if unfinished.has_final:
+            self._queue("exhaust_final_rows")
+            self._queue("delete_final_messages")
+        if unfinished.has_renamed:
+            self._queue("rename_rows")
+            self._queue("rename_messages")
+        self._queue("count_cycle")
+        if unfinished.has_counts:
+            self._queue("add_cycle_counts", **ROOM)
+        self._close_cycle(cycle)
+
+    def undo_cycle(self, cycle: int) -> None:
+        """The broker did not commit this cycle: as if it had never been begun."""
+        block = self._expect_unfinished(cycle).event_block
+        self._queue("delete_taken_rows")
+        self._queue("delete_taken_messages")
+        if block is not None:
+            events = read_block(self._database, block)
+            self._new_events -= rewrite_block(self._database, block, events, [])
+        self._queue("delete_unfinished")
+        self._unfinished = None
+
+    def settle_in_doubt(self, cycle: int) -> None:
+        """Nobody knows: what the cycle took waits, what it sent waits again.
+
+        The cycle number counts as used. Events that tell of the sent rows are thrown away.
+        """
+        block = self._expect_unfinished(cycle).event_block
+        ((taken_ids, sent_ids),) = self._database.query("ids_of", instance=self._instance)
+        self._queue("count_taken")
+        self._queue("count_groups", ids=taken_ids, state=None, sign=1)
+        self._queue("count_exhausted", ids=taken_ids)
+        if block is not None:
+            sent = set(sent_ids)
+            events = read_block(self._database, block)
+            left = [event for event in events if event.id not in sent]
+            if len(left) < len(events):
+                self._new_events -= rewrite_block(self._database, block, events, left)
+            self._counts.add_events(left)
+        self._close_cycle(cycle)
+
+    def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
+        """Return waiting rows that are due, by due time, then number; at most `limit`.
+
+        Fewer when their messages are large (`CLAIM_BYTES`). They are ours alone until the
+        transaction ends, and never rows of an unfinished cycle, whoever's it is:
+
+        - A cycle that names a row was recorded by a transaction that had the row locked, and both
+          ended at once. So when we get the lock, who had it before has committed.
+        - But the statement that locks goes by what was visible when it began: it may not see that
+          record. Therefore the records are read again by another statement, which sees everything
+          that was committed before it began (READ COMMITTED), so before we had the locks.
+        - A row that turns out to be in flight is dropped, and its lock with it, by going back to a
+          savepoint: its owner must be able to finish its cycle while we go on with ours.
+        """
+        database = self._database
+        for _ in range(_CLAIM_ATTEMPTS):
+            database.queue("savepoint")
+            rows = database.query("claim_due", now_ms=now_ms, limit=limit)
+            ids = [row[0] for row in rows]
+            count = within(CLAIM_BYTES, [row[9] for row in rows])
+            in_flight, found = database.query_all(
+                ("in_flight_of", {"ids": ids}), ("read_messages", {"ids": ids[:count]})
+            )
+            if not in_flight:
+                break
+            database.queue("back_to_savepoint")
+        else:
+            return []
+        messages: dict[int, bytes] = dict(found)
+        self._locked.update(
+            (row[0], _Locked(row[10], row[2], row[3], row[12] or row[2])) for row in rows
+        )
+        claimed = [
+            DueRow(
+                id=row[0],
+                due_at_ms=row[1],
+                destination=row[12] or row[2] if row[3] else row[2],
+                is_final=row[3],
+                redelivery_id=row[4],
+                redelivery_count=row[5],
+                delay_ms=row[6],
+                expiration_ms=row[7],
+                encoding=row[8],
+                message=messages[row[0]],
+                passes_gates=row[11],
+            )
+            for row in rows[:count]
+        ]
+        # Why: a row that was changed while we waited for nobody comes in its old place.
+        claimed.sort(key=lambda row: (row.due_at_ms, row.id))
+        return claimed
+
+    def record_cycle(
+        self,
+        cycle: int,
+        taken: Sequence[TakenRow],
+        sent: Sequence[DueRow],
+        events: Sequence[AnyEvent],
+        holds: Mapping[str, int] | None = None,
+        replaced: Mapping[int, int] | None = None,
+    ) -> None:
+        """Begin a cycle: its takes, sends and events count when it is finished.
+
+        Args:
+            cycle: the last finished cycle plus one.
+            taken: new rows.
+            sent: rows out of `claim_due`.
+            events: of this cycle; thrown away if it is undone.
+            holds: how many dead letters of a source it took out of the backlog.
+            replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
+                row that takes their place and number then.
+        """
+        database, finished = self._database, self._finished_cycle
+        database.expect(
+            self._unfinished is None and cycle == finished + 1,
+            f"cycle {cycle} was begun, but {finished} is the last finished one",
+        )
+        replaced = replaced or {}
+        sent_ids = [row.id for row in sent]
+        self._lock_at_rest([*sent_ids, *replaced.values()])
+        if not self._has_exhausted:
+            taken = [as_older(row) for row in taken]
+        if taken:
+            rows = copied_rows(taken, is_grouped=self._is_grouped)
+            database.copy("add_rows", ROW_TYPES, rows)
+            database.copy(
+                "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
+            )
+        tally = Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in taken)
+        leaving = [(row_id, self._locked[row_id]) for row_id in sent_ids]
+        tally.subtract((tally_name(row.destination), _WAITING) for _, row in leaving)
+        counts = CountChanges()
+        counts.add_events(events)
+        if self._is_grouped:
+            for row in taken:
+                counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
+        for row in taken:
+            if row.state is RowState.EXHAUSTED:
+                counts.add_exhausted(row.destination, row.decided_queue or "", row.is_final, 1)
+        final_ids = list[int]()
+        for row_id, sent_row in leaving:
+            counts.add_rows(sent_row.destination, _WAITING, sent_row.cause_group, -1)
+            if sent_row.is_final and self._has_exhausted:
+                final_ids.append(row_id)
+                tally[tally_name(sent_row.destination), _EXHAUSTED] += 1
+                counts.add_rows(sent_row.destination, _EXHAUSTED, sent_row.cause_group, 1)
+                counts.add_exhausted(sent_row.destination, sent_row.queue, True, 1)
+        for row_id in set(replaced.values()) & self._locked.keys():
+            known = self._locked[row_id]
+            tally[tally_name(known.destination), _EXHAUSTED] -= 1
+            counts.add_rows(known.destination, _EXHAUSTED, known.cause_group, -1)
+            counts.add_exhausted(known.destination, known.queue, known.is_final, -1)
+        removed_ids = sorted(set(sent_ids) - set(final_ids)) if final_ids else sent_ids
+        packed = counts.packed()
+        block = self._write_block(events)
+        holds = {source: count for source, count in (holds or {}).items() if count}
+        self._queue(
+            "add_unfinished",
+            cycle=cycle,
+            taken=[row.id for row in taken],
+            sent=[*removed_ids, *replaced.values()],
+            final=final_ids,
+            renamed=list(replaced),
+            renamed_to=list(replaced.values()),
+            **_tally_values(tally, "tally_"),
+            hold_sources=[pg_text(source) for source in holds],
+            hold_counts=list(holds.values()),
+            event_block=block,
+            counts=packed,
+        )
+        self._unfinished = _Unfinished(
+            cycle, block, bool(holds), packed is not None, bool(final_ids), bool(replaced)
+        )
+
+    def set_cycle(self, cycle: int) -> None:
+        """Continue after this cycle number; only when no cycle is unfinished."""
+        self._database.expect(
+            self._unfinished is None, "the cycle number can't be set while a cycle is unfinished"
+        )
+        self._finished_cycle = cycle
+
+    # Single rows.
+
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
+    ) -> None:
+        """Give rows a later due time because a gate, or else their destination, makes them wait."""
+        self._lock_at_rest(ids)
+        self._queue(
+            "postpone_rows",
+            ids=list(ids),
+            due_at_ms=due_at_ms,
+            reason=pg_text(reason),
+            gate=pg_text_or_none(gate),
+        )
+
+    def park(self, ids: Sequence[int], reason: str) -> None:
+        """Keep rows for a person."""
+        self._lock_at_rest(ids)
+        self._queue("count_out", ids=list(ids))
+        self._queue("count_as", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED])
+        self._queue("count_groups", ids=list(ids), state=None, sign=-1)
+        self._queue("count_groups", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED], sign=1)
+        self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Treat rows as sent that the broker proved to have been sent before."""
+        self._lock_at_rest(ids)
+        self._queue("count_out", ids=list(ids))
+        self._queue("count_groups", ids=list(ids), state=None, sign=-1)
+        known = {row_id: row for row_id in ids if (row := self._locked.get(row_id)) is not None}
+        final = []
+        for row_id, row in known.items():
+            if row.state == _EXHAUSTED:
+                self._counts.add_exhausted(row.destination, row.queue, row.is_final, -1)
+            elif row.is_final and self._has_exhausted:
+                final.append(row_id)
+        if final:
+            self._queue("exhaust_rows", ids=final)
+            self._queue("count_as", ids=final, state=_EXHAUSTED)
+            self._queue("count_groups", ids=final, state=None, sign=1)
+            self._queue("count_exhausted", ids=final)
+        self._queue("delete_rows", ids=sorted(set(ids) - set(final)))
+        self._queue("delete_messages", ids=list(ids))
+
+    def change(self, changes: Sequence[tuple[RowView, Change]]) -> None:
+        """Write what an operator's action made of free rows, with its events."""
+        tally, counts = Counter[tuple[str, int]](), self._counts
+        kept = [(view, made) for view, made in changes if not made.is_removed]
+        for view, _ in changes:
+            tally[tally_name(view.destination), STATE_NUMBERS[view.state]] -= 1
+            counts.add_rows(view.destination, STATE_NUMBERS[view.state], view.cause_group, -1)
+            if view.state is RowState.EXHAUSTED:
+                counts.add_exhausted(view.destination, view.final_queue or "", view.is_final, -1)
+        for view, made in kept:
+            destination = self._destination_of(made)
+            tally[tally_name(destination), STATE_NUMBERS[made.state]] += 1
+            counts.add_rows(destination, STATE_NUMBERS[made.state], view.cause_group, 1)
+            if made.state is RowState.EXHAUSTED:
+                counts.add_exhausted(destination, made.final_queue or "", made.is_final, 1)
+        if kept:
+            self._queue(
+                "change_rows",
+                ids=[view.id for view, _ in kept],
+                states=[STATE_NUMBERS[made.state] for _, made in kept],
+                dues=[made.due_at_ms for _, made in kept],
+                destinations=[pg_text(self._destination_of(made)) for _, made in kept],
+                finals=[made.is_final for _, made in kept],
+                counts=[made.redelivery_count for _, made in kept],
+                reasons=[pg_text_or_none(made.reason) for _, made in kept],
+                passes=[made.passes_gates for _, made in kept],
+                queues=[
+                    pg_text_or_none(made.final_queue) if self._has_exhausted else None
+                    for _, made in kept
+                ],
+                recalls=[RECALL_NUMBERS[made.recall] for _, made in kept],
+                operations=[made.recall_operation for _, made in kept],
+            )
+        if len(kept) < len(changes):
+            removed = [view.id for view, made in changes if made.is_removed]
+            self._queue("delete_rows", ids=removed)
+            self._queue("delete_messages", ids=removed)
+        self._queue("add_tallies", **_tally_values(tally))
+        self.record([made.event for _, made in changes])
+
+    def _destination_of(self, made: Change) -> str:
+        """Return the destination to write; see `as_older`."""
+        if made.is_final and made.final_queue and not self._has_exhausted:
+            return made.final_queue
+        return made.destination
+
+    # What belongs to no row.
+
+    def record(self, events: Sequence[AnyEvent]) -> None:
+        """Write events that belong to no cycle; they count at once."""
+        self._write_block(events)
+        self._counts.add_events(events)
+
+    def forget_events(self, count: int) -> None:
+        """So many events are kept no longer."""
+        self._new_events -= count
+
+    def set_token_created(self) -> None:
+        """The first token is in the broker."""
+        self._queue("set_token_created")
+
+    def renew_uid(self) -> str:
+        """Take and return another uid: the broker knows of a later state of this store."""
+        uid = secrets.token_hex(4)
+        self._queue("set_uid", uid=uid)
+        self._queue("forget_other_transactions")
+        self._queue("end_stream")
+        return uid
+
+    def skip_ids(self) -> None:
+        """Go on with row numbers that no state of this store can have used."""
+        self._database.query("lock", lock=self._database.advisory_lock("row numbers"))
+        self._database.query("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
+
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog.
+
+        What unfinished cycles took is not counted any more, and nobody else takes until the
+        transaction ends: what is taken here goes on from what the others took.
+        """
+        self._lock_holds()
+        return dict(self._database.query("read_open_holds"))
+
+    def set_hold(self, source: str, remaining: int) -> None:
+        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        self._lock_holds()
+        self._queue("set_hold", source=pg_text(source), remaining=remaining)
+
+    # Parts.
+
+    def _queue(self, name: str, **values: object) -> None:
+        self._database.queue(name, instance=self._instance, **values)
+
+    def _expect_unfinished(self, cycle: int) -> _Unfinished:
+        if self._unfinished is None or self._unfinished.cycle != cycle:
+            found = "none" if self._unfinished is None else str(self._unfinished.cycle)
+            raise AssertionError(
+                f"cycle {cycle} was to be ended, but the unfinished one is {found}"
+            )
+        return self._unfinished
+
+    def _close_cycle(self, cycle: int) -> None:
+        if self._unfinished is not None and self._unfinished.took_holds:
+            self._lock_holds()
+            self._queue("count_holds")
+        self._queue("delete_unfinished")
+        self._unfinished = None
+        self._finished_cycle = cycle
+
+    def _lock_holds(self) -> None:
+        if not self._has_holds_lock:
+            self._database.query("lock", lock=self._database.advisory_lock("holds"))
+            self._has_holds_lock = True
+
+    def _lock_at_rest(self, ids: Sequence[int]) -> None:
+        """Lock rows unless they are; none of them may be of an unfinished cycle."""
+        if self._locked.keys() >= set(ids):
+            return
+        database = self._database
+        locked, in_flight = database.query_all(
+            ("lock_rows", {"ids": list(ids)}), ("in_flight_of", {"ids": list(ids)})
+        )
+        database.expect(not in_flight, "rows of an unfinished cycle can't be changed")
+        self._locked.update((row_id, _Locked(*row)) for row_id, *row in locked)
+
+    def _write_block(self, events: Sequence[AnyEvent]) -> int | None:
+        self._new_events += len(events)
+        return write_block(self._database, events)
+
+
+def within(most: int, sizes: Iterable[int]) -> int:
+    """Return how many of the first ones have at most so many bytes together; at least one."""
+    sums = list(accumulate(sizes))
+    return max(1, bisect_right(sums, most))
+
+
+def _tally_values(tally: Mapping[tuple[str, int], int], prefix: str = "") -> dict[str, object]:
+    """Return differences as the queries take them; in one order, so that nobody waits crosswise."""
+    deltas = sorted((*key, count) for key, count in tally.items() if count)
+    return {
+        f"{prefix}destinations": [delta[0] for delta in deltas],
+        f"{prefix}states": [delta[1] for delta in deltas],
+        f"{prefix}counts": [delta[2] for delta in deltas],
+    }

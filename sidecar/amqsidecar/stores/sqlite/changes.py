@@ -1,0 +1,195 @@
+"""How the SQLite store changes rows: with their messages, their words and their tallies."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from amqsidecar.model.row_changes import Act, Change
+from amqsidecar.model.schedule import RowState, RowView, TakenRow
+from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
+from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.rows import (
+    RECALL_NUMBERS,
+    STATE_NUMBERS,
+    read_in_flight,
+    storable_or_none,
+    view_row,
+)
+
+_WAITING = STATE_NUMBERS[RowState.WAITING]
+_EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
+
+
+class Changed(NamedTuple):
+    """What an operator's action did.
+
+    Attributes:
+        matched: how many of the rows count already.
+        changes: rows as they were, and what became of them.
+    """
+
+    matched: int
+    changes: list[tuple[RowView, Change]]
+
+
+def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping[str, int]) -> None:
+    """Add rows with their messages; they don't count in tallies yet.
+
+    Args:
+        database: in a transaction.
+        taken: the rows.
+        words: numbers of their texts.
+    """
+    database.query_each(
+        "add_row",
+        [
+            (
+                row.id,
+                STATE_NUMBERS[row.state],
+                row.due_at_ms,
+                words[row.destination],
+                row.is_final,
+                words[row.source],
+                storable(row.redelivery_id),
+                row.redelivery_count,
+                row.delay_ms,
+                row.expiration_ms,
+                words[row.rule],
+                words[row.encoding],
+                row.received_at_ms,
+                len(row.message),
+                storable_or_none(row.cause),
+                storable_or_none(row.message_id),
+                words[row.cause_group] if row.cause_group else 0,
+                storable_or_none(row.message_group),
+                words[final] if (final := row.decided_queue) else 0,
+                RECALL_NUMBERS[row.recall],
+                row.recall_operation,
+                row.passes_gates,
+            )
+            for row in taken
+        ],
+    )
+    database.query_each("add_message", [(row.id, pack_message(row.message)) for row in taken])
+    uses = Counter[int]()
+    places = Counter((row.destination, row.source, row.rule, row.encoding) for row in taken)
+    for texts, count in places.items():
+        for text in texts:
+            uses[words[text]] += count
+    others = chain.from_iterable((row.cause_group, row.decided_queue) for row in taken)
+    for text, count in Counter(text for text in others if text).items():
+        uses[words[text]] += count
+    database.use_words(uses)
+    if taken:
+        above = max(row.id for row in taken) + 1
+        database.query("reserve_ids", {"at_least": above, "count": 0}).fetchall()
+
+
+def delete_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
+    """Remove rows with their messages, by runs of ids; returns what is to be taken off tallies."""
+    deleted = Counter(chain.from_iterable(database.query("delete_rows", run) for run in runs))
+    uses, gone = Counter[int](), []
+    for (state, destination, cause_group, final, is_final, *others), count in deleted.items():
+        gone.append(TallyDelta(destination, state, -count, cause_group, final, is_final))
+        for number in filter(None, (destination, cause_group, final, *others)):
+            uses[number] -= count
+    database.use_words(uses)
+    database.query_each("delete_messages", runs)
+    return gone
+
+
+def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
+    """Keep what is known of rows that lie in their final queue now, by runs of ids, waiting before.
+
+    Their messages are removed.
+
+    Returns:
+        What is to be added to tallies.
+    """
+    exhausted = Counter(chain.from_iterable(database.query("exhaust_rows", run) for run in runs))
+    deltas = []
+    for (destination, cause_group, final), count in exhausted.items():
+        deltas.append(TallyDelta(destination, _WAITING, -count, cause_group))
+        deltas.append(TallyDelta(destination, _EXHAUSTED, count, cause_group, final, True))
+    database.query_each("delete_messages", runs)
+    return deltas
+
+
+def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
+    """Apply an operator's action to listed rows; in-flight rows are left.
+
+    Args:
+        database: in a transaction.
+        rows: rows of a `list_` query.
+        act: what becomes of a row; None = it is left as it is.
+    """
+    taken, sent = read_in_flight(database)
+    counting = [row for row in rows if row[0] not in taken]
+    views = [view_row(database, row) for row in counting if row[0] not in sent]
+    changes = [(view, made) for view in views if (made := act(view)) is not None]
+    kept = [(view, made) for view, made in changes if not made.is_removed]
+    texts = {made.destination for _, made in kept} | {view.destination for view, _ in kept}
+    texts |= {one.final_queue for pair in kept for one in pair if one.final_queue}
+    words = database.intern(texts | {view.cause_group for view, _ in kept if view.cause_group})
+    uses = Counter[int]()
+    deltas = delete_rows(database, runs_of(view.id for view, made in changes if made.is_removed))
+    for view, made in kept:
+        was, destination = words[view.destination], words[made.destination]
+        group = words[view.cause_group] if view.cause_group else 0
+        final_was, final = (
+            words[one.final_queue] if one.final_queue else 0 for one in (view, made)
+        )
+        state_was, state = STATE_NUMBERS[view.state], STATE_NUMBERS[made.state]
+        deltas.append(TallyDelta(was, state_was, -1, group, final_was, view.is_final))
+        deltas.append(TallyDelta(destination, state, 1, group, final, made.is_final))
+        uses.update((destination, final))
+        uses.subtract((was, final_was))
+    database.query_each(
+        "change_row",
+        [
+            {
+                "id": view.id,
+                "state": STATE_NUMBERS[made.state],
+                "due_at_ms": made.due_at_ms,
+                "destination": words[made.destination],
+                "is_final": made.is_final,
+                "reason": made.reason,
+                "redelivery_count": made.redelivery_count,
+                "passes_gates": made.passes_gates,
+                "final_queue": words[made.final_queue] if made.final_queue else 0,
+                "recall": RECALL_NUMBERS[made.recall],
+                "recall_operation": made.recall_operation,
+            }
+            for view, made in kept
+        ],
+    )
+    del uses[0]
+    database.use_words(uses)
+    count_rows(database, deltas)
+    return Changed(len(counting), changes)
+
+
+def count_rows(database: SqliteDatabase, deltas: Iterable[TallyDelta]) -> None:
+    """Add differences to the tallies."""
+    totals = Counter[tuple[int, int, int]]()
+    exhausted = Counter[tuple[int, int, bool]]()
+    for delta in deltas:
+        totals[delta.destination, delta.cause_group, delta.state] += delta.difference
+        if delta.state == _EXHAUSTED:
+            place = delta.final_queue, delta.destination, delta.is_final
+            exhausted[place] += delta.difference
+    for (destination, cause_group, state), count in totals.items():
+        values = {"destination": destination, "cause_group": cause_group, "state": state}
+        if count > 0:
+            database.query("add_tally", values | {"delta": count})
+        elif count < 0:
+            database.query("subtract_tally", values | {"delta": count})
+            database.query("drop_empty_tally", values)
+    for (final_queue, destination, is_final), count in exhausted.items():
+        values = {"final_queue": final_queue, "destination": destination, "is_final": is_final}
+        if count > 0:
+            database.query("add_exhausted", values | {"delta": count})
+        elif count < 0:
+            database.query("subtract_exhausted", values | {"delta": count})
+            database.query("drop_empty_exhausted", values)

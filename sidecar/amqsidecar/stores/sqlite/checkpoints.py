@@ -1,0 +1,71 @@
+"""Checkpoints of a service's file in a thread beside its commits, which hardly wait for one."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+EVERY_S: Final = 0.25
+"""Time from one checkpoint to the next while there are commits."""
+
+
+class Checkpoints:
+    """Moves what was committed from the log into the file, beside whoever writes.
+
+    The commit that fills the log would otherwise do it: a hundredth of all messages at a steady
+    rate waited for that. Writers keep a limit of their own, many times higher, beyond which they do
+    what is left: so the log stays bounded where this thread can't keep up or fails, and a fault of
+    the disk is met, and told, by a commit.
+
+    Args:
+        path: the file, which exists.
+        is_short: whether the volume has no space to spare: then the log is cut, too.
+        every_s: see `EVERY_S`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        is_short: Callable[[], bool] = lambda: False,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._path = path
+        self._is_short = is_short
+        self._every_s = every_s
+        self._has_committed = Event()
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def notice(self) -> None:
+        """There was a commit."""
+        self._has_committed.set()
+
+    def stop(self) -> None:
+        """End the thread; safe to call twice."""
+        self._stop.set()
+        self._has_committed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection = sqlite3.connect(
+            f"{self._path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0
+        )
+        try:
+            while True:
+                self._has_committed.wait()
+                if self._stop.is_set():
+                    return
+                self._has_committed.clear()
+                try:
+                    # Why passive: it waits for nobody, and nobody waits for it.
+                    how = "TRUNCATE" if self._is_short() else "PASSIVE"
+                    connection.execute(f"PRAGMA wal_checkpoint({how})")
+                except sqlite3.Error:
+                    # Why no word: the commit that meets the same fault tells it.
+                    self._has_committed.set()
+                self._stop.wait(self._every_s)
+        finally:
+            connection.close()

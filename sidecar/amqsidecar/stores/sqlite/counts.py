@@ -1,0 +1,186 @@
+"""How the SQLite store counts failures: by time, kind and group, and the groups themselves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import (
+    GROUPS_MAX,
+    MERGED_BACK_MS,
+    MERGED_STEP_MS,
+    MORE,
+    CountFields,
+    CountKey,
+    CountKind,
+    FailureCount,
+    FailureGroup,
+    Failures,
+    failures_of,
+)
+from amqsidecar.stores.packing import storable
+from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.events import write_block
+from amqsidecar.stores.sqlite.rows import json_ids
+
+_HOUR_MS: Final = 3_600_000
+_KINDS = tuple(CountKind)
+_KIND_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+
+
+def add_failures(database: SqliteDatabase, failures: Failures) -> None:
+    """Add to the counts and to the groups; a statement or two for each group, none for events.
+
+    Args:
+        database: in a transaction.
+        failures: what events told.
+    """
+    groups = failures.groups | {
+        (key[2], ""): _no_deaths(key) for key in sorted(failures.counts) if not key[3]
+    }
+    numbers = _Groups(database).add(groups)
+    database.query_each(
+        "add_failure_count",
+        [
+            (bucket_ms, _KIND_NUMBERS[kind], numbers[destination, group], attempt, count)
+            for (bucket_ms, kind, destination, group, attempt), count in failures.counts.items()
+        ],
+    )
+
+
+def record_events(database: SqliteDatabase, events: Sequence[AnyEvent]) -> None:
+    """Write events that count at once.
+
+    Args:
+        database: in a transaction.
+        events: in their order.
+    """
+    write_block(database, events)
+    add_failures(database, failures_of(events))
+
+
+def _no_deaths(key: CountFields) -> FailureGroup:
+    """Return what counts of events that have no cause refer to."""
+    bucket_ms, _, destination, _, _ = key
+    return FailureGroup(
+        destination=destination,
+        cause_group="",
+        first_at_ms=bucket_ms,
+        last_at_ms=bucket_ms,
+        total=0,
+        example_id="",
+    )
+
+
+class _Groups:
+    """Adds to groups; asks only once how many there are, where one is new."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._room: int | None = None
+
+    def add(self, groups: Mapping[tuple[str, str], FailureGroup]) -> dict[tuple[str, str], int]:
+        """Return the numbers of the groups after they were added to."""
+        return {place: self._add(group) for place, group in groups.items()}
+
+    def _add(self, group: FailureGroup) -> int:
+        for known in self._database.query("add_to_group", _values(group)):
+            return int(known[0])
+        if group.total and group.cause_group != MORE and not self._take_room():
+            return self._add(msgspec.structs.replace(group, cause_group=MORE))
+        (new,) = self._database.query("add_group", _values(group)).fetchall()
+        return int(new[0])
+
+    def _take_room(self) -> bool:
+        if self._room is None:
+            (found,) = self._database.query("count_groups", (GROUPS_MAX,)).fetchall()
+            self._room = GROUPS_MAX - found[0]
+        self._room -= 1
+        return self._room >= 0
+
+
+def _values(group: FailureGroup) -> dict[str, int | str]:
+    return {
+        "destination": storable(group.destination),
+        "cause_group": group.cause_group,
+        "first_at_ms": group.first_at_ms,
+        "last_at_ms": group.last_at_ms,
+        "total": group.total,
+        "example_id": storable(group.example_id),
+    }
+
+
+def read_groups(database: SqliteDatabase, since_ms: int, limit: int) -> list[FailureGroup]:
+    """Return groups of which one died since, the latest death first, at most `limit`."""
+    return [
+        FailureGroup(
+            destination=row[0],
+            cause_group=row[1],
+            first_at_ms=row[2],
+            last_at_ms=row[3],
+            total=row[4],
+            example_id=row[5],
+        )
+        for row in database.query("read_groups", (since_ms, limit))
+    ]
+
+
+def read_counts(
+    database: SqliteDatabase, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int
+) -> list[FailureCount]:
+    """Return counts of buckets that begin in [from, until), summed up by steps."""
+    values = {
+        "from_ms": from_ms,
+        "until_ms": until_ms,
+        "kinds": json_ids(_KIND_NUMBERS[kind] for kind in kinds),
+        "step_ms": step_ms,
+    }
+    return [
+        FailureCount(
+            key=CountKey(
+                bucket_ms=bucket_ms,
+                kind=_KINDS[kind],
+                destination=destination,
+                cause_group=group,
+                attempt=attempt,
+            ),
+            count=count,
+        )
+        for bucket_ms, kind, destination, group, attempt, count in database.query(
+            "read_failure_counts", values
+        )
+    ]
+
+
+def forget_counts(
+    database: SqliteDatabase,
+    before_ms: int,
+    hours_before_ms: int,
+    limit: int,
+    steps_before_ms: int = 0,
+) -> int:
+    """Remove counts and groups that are too old, and merge older counts; see `forget_ledger`.
+
+    Returns:
+        How many rows went.
+    """
+    old = database.query("old_counts", (before_ms, limit)).fetchall()
+    fine = database.query("fine_counts", (hours_before_ms, limit)).fetchall()
+    since_ms = max(hours_before_ms, steps_before_ms - MERGED_BACK_MS)
+    minutes = database.query("minute_counts", (since_ms, steps_before_ms, limit)).fetchall()
+    database.query_each(
+        "add_failure_count",
+        [
+            (bucket_ms - bucket_ms % step_ms, kind, group, attempt, count)
+            for step_ms, counts in ((_HOUR_MS, fine), (MERGED_STEP_MS, minutes))
+            for bucket_ms, kind, group, attempt, count in counts
+            if bucket_ms >= before_ms
+        ],
+    )
+    gone = {row[:4] for row in (*old, *fine, *minutes)}
+    database.query_each("delete_failure_count", gone)
+    # Invariant: no count is of a time after its group's last event.
+    if len(old) == limit:
+        return len(gone)
+    return len(gone) + len(database.query("forget_groups", (before_ms, limit)).fetchall())

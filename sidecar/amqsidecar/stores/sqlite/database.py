@@ -1,0 +1,416 @@
+"""One connection to one SQLite file: making it, its transactions, its faults, and its words."""
+
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from amqsidecar.errors import SchemaMismatch, StoreFull, StoreUnavailable
+from amqsidecar.private_files import mend, open_private
+from amqsidecar.stores.named_queries import read_queries, read_sql
+from amqsidecar.stores.packing import storable
+from amqsidecar.stores.sqlite.reserve import Reserve
+
+APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
+SCHEMA_VERSION = 11
+QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
+
+_OUTBOX = read_sql("sqlite/outbox.sql").split(";\n")
+_LEDGER = read_sql("sqlite/ledger.sql").split(";\n")
+_NOTES = read_sql("sqlite/notes.sql").split(";\n")
+_GATES = read_sql("sqlite/gates.sql").split(";\n")
+_GROUPS = read_sql("sqlite/groups.sql").split(";\n")
+_EXHAUSTED = read_sql("sqlite/exhausted.sql").split(";\n")
+_OWNERS = read_sql("sqlite/owners.sql").split(";\n")
+_RECALL = read_sql("sqlite/recall.sql").split(";\n")
+_MIGRATIONS: Mapping[int, Sequence[str]] = {
+    2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
+    3: _OUTBOX,
+    4: _LEDGER,
+    5: _NOTES,
+    6: _GATES,
+    7: _GROUPS,
+    8: _EXHAUSTED,
+    9: _OWNERS,
+    10: _RECALL,
+}
+"""What makes the next version of a file of this one. Older files than these are refused."""
+
+_PAGE_BYTES = (
+    8192  # Why: six messages of 1 KiB fill a page; with 4096 a quarter of the file is air.
+)
+# Why not more: the commit that meets a checkpoint waits for all of it, a hundredth of all messages
+# at a steady rate. Writing four times as often costs a quarter more bytes and no time.
+_CHECKPOINT_BYTES = 4 * 1024 * 1024
+_LEFT_TO_OTHERS_BYTES = 32 * 1024 * 1024
+_CACHE_KIB = 16 * 1024
+_WORDS_CACHED = 10_000
+_SQLITE_OLDEST = (3, 38, 0)
+
+_HINTS = {
+    sqlite3.SQLITE_BUSY: "another process writes for too long; see who has the file open",
+    sqlite3.SQLITE_FULL: "the disk is full; make room, nothing was changed",
+    sqlite3.SQLITE_READONLY: "check its owner, permissions and mount options",
+    sqlite3.SQLITE_CANTOPEN: "check that the file and its folder are readable and writable",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite file; move it away or change store.url",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; stop the service and recover the file from a backup or "
+    "with `.recover` of the sqlite3 shell",
+    sqlite3.SQLITE_IOERR: "the disk reports an error; check the medium and its mount",
+    sqlite3.SQLITE_TOOBIG: "a message is larger than SQLite's limit of 1 GB",
+}
+
+# Invariant: these can only come from a mistake of ours, never from the file or the disk.
+_BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.IntegrityError)
+
+
+class SqliteDatabase:
+    """One connection to one file, used by one thread; runs named queries.
+
+    Args:
+        path: the file; its folder must exist.
+        read_only: never create and never write.
+        busy_timeout_ms: how long a write waits for another process.
+        reserve: gives way before writes where the volume is short.
+    """
+
+    def __init__(
+        self, path: Path, *, read_only: bool, busy_timeout_ms: int, reserve: Reserve
+    ) -> None:
+        self.path = path.resolve()
+        self._read_only = read_only
+        self._busy_timeout_ms = busy_timeout_ms
+        self._reserve = reserve
+        self._connection: sqlite3.Connection | None = None
+        self._is_spoiled = False
+        self._data_version = 0
+        self._word_ids: dict[str, int] = {}
+        self._words: dict[int, str] = {}
+
+    # Opening and closing.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open."""
+        return self._connection is not None
+
+    def open(self, instance_name: str | None) -> None:
+        """Open the file and create it where it is missing or empty.
+
+        Raises:
+            StoreUnavailable: it can't be opened.
+            SchemaMismatch: it was written by an unknown version.
+        """
+        self.check_place()
+        if not self._read_only:
+            # Why first: opening makes files, too.
+            self._reserve.give_way()
+            self._keep_private()
+        with self.mapped("be opened"):
+            self._connection = sqlite3.connect(
+                f"{self.path.as_uri()}?mode={'ro' if self._read_only else 'rwc'}",
+                uri=True,
+                isolation_level=None,
+                timeout=self._busy_timeout_ms / 1000,
+            )
+        try:
+            with self.mapped("be opened"):
+                self._prepare(instance_name)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        connection, self._connection = self._connection, None
+        self._forget_words()
+        if connection is not None:
+            with self.mapped("be closed"):
+                connection.close()
+
+    def check_place(self) -> None:
+        """Raise StoreUnavailable where there can't be such a file."""
+        if sqlite3.sqlite_version_info < _SQLITE_OLDEST:
+            raise StoreUnavailable(
+                f"SQLite {sqlite3.sqlite_version} is too old for the store {self.path}; "
+                "use a Python that is linked with 3.38 or later"
+            )
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise StoreUnavailable(
+                f"the store {self.path} can't be opened: the folder {folder} does not exist; "
+                "create it, or change store.url"
+            )
+        if self.path.is_dir():
+            raise StoreUnavailable(
+                f"the store {self.path} can't be opened: it is a folder; name a file in store.url"
+            )
+        if self._read_only and not self.path.exists():
+            raise StoreUnavailable(
+                f"the store {self.path} does not exist yet; the service creates it when it starts"
+            )
+
+    def _keep_private(self) -> None:
+        """Make the file where it is missing, and mend it and its log, so that others can't read."""
+        # Why made here: SQLite gives its log the mode of the file.
+        with suppress(OSError):
+            os.close(open_private(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        for end in ("", "-wal", "-shm", ".reserve"):
+            mend(self.path.with_name(self.path.name + end))
+
+    def _prepare(self, instance_name: str | None) -> None:
+        version = self._schema_version()
+        if version is None:
+            if self._read_only:
+                raise StoreUnavailable(
+                    f"the store {self.path} is empty; the service fills it when it starts"
+                )
+            self._create(instance_name)
+        elif version != SCHEMA_VERSION and version not in _MIGRATIONS:
+            raise SchemaMismatch(
+                f"the store {self.path} has schema version {version}, this amqsidecar knows "
+                f"{SCHEMA_VERSION}; run the version that wrote it, or change store.url"
+            )
+        elif version != SCHEMA_VERSION and self._read_only:
+            raise StoreUnavailable(
+                f"the store {self.path} was written by an older amqsidecar; the service brings it "
+                "up to date when it starts"
+            )
+        self.run("PRAGMA synchronous = FULL")
+        self.run("PRAGMA secure_delete = OFF")
+        self._checkpoint_at(_CHECKPOINT_BYTES)
+        self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+    def leave_checkpoints_to_others(self) -> None:
+        """Do a checkpoint only where the log has grown as long as nobody who does them lets it."""
+        self._checkpoint_at(_LEFT_TO_OTHERS_BYTES)
+
+    def _checkpoint_at(self, log_bytes: int) -> None:
+        log_bytes = min(log_bytes, self._reserve.log_bytes)
+        kept_bytes = min(4 * _CHECKPOINT_BYTES, self._reserve.log_bytes)
+        self.run(f"PRAGMA wal_autocheckpoint = {max(1, log_bytes // _PAGE_BYTES)}")
+        self.run(f"PRAGMA journal_size_limit = {kept_bytes}")
+
+    def _schema_version(self) -> int | None:
+        """Return the version of the file; None = it is new."""
+        # Why one moment: another process may create the file between two of these reads.
+        with self.snapshot():
+            application_id = self.run("PRAGMA application_id").fetchone()[0]
+            version: int = self.run("PRAGMA user_version").fetchone()[0]
+            is_empty = self.run("SELECT 1 FROM sqlite_schema").fetchone() is None
+        if application_id == APPLICATION_ID:
+            return version
+        if application_id == 0 and is_empty:
+            return None
+        raise StoreUnavailable(
+            f"the file {self.path} is a database of another program; change store.url"
+        )
+
+    def _create(self, instance_name: str | None) -> None:
+        self.run(f"PRAGMA page_size = {_PAGE_BYTES}")
+        # Why: after a large backlog the file can shrink again, some pages at a time.
+        self.run("PRAGMA auto_vacuum = INCREMENTAL")
+        self.run("PRAGMA journal_mode = WAL")
+        self.run("BEGIN IMMEDIATE")
+        try:
+            # Invariant: of two processes that create the file at once, the second finds it made.
+            if self._schema_version() is None:
+                schema = read_sql("sqlite/schema.sql").split(";\n")
+                for statement in (*schema, *chain.from_iterable(_MIGRATIONS.values())):
+                    self.run(statement)
+                values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
+                self.query("create_meta", values)
+                self.run(f"PRAGMA application_id = {APPLICATION_ID}")
+                self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self.run("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether there is nothing to migrate."""
+        return self._schema_version() == SCHEMA_VERSION
+
+    def migrate(self) -> None:
+        """Make the file one of this version.
+
+        Promise: if the process dies inside, nothing was changed.
+        """
+        with self.transaction(), self.mapped("be brought up to date"):
+            # Invariant: of two processes that come at once, the second finds it done.
+            version = self._schema_version() or SCHEMA_VERSION
+            for older in range(version, SCHEMA_VERSION):
+                for statement in _MIGRATIONS[older]:
+                    self.run(statement)
+            self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    # Transactions.
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write; durable when the block is left without an exception, else nothing happened.
+
+        Raises:
+            StoreFull: the volume has no space left.
+            StoreUnavailable: it can't be written (locked for too long).
+        """
+        self.expect(not self._connected().in_transaction, "transactions don't nest")
+        self._is_spoiled = False
+        self._reserve.give_way()
+        with self.mapped("be written"):
+            self.run("BEGIN IMMEDIATE")
+            self._notice_others()
+        try:
+            yield
+            if self._is_spoiled:
+                raise StoreUnavailable(
+                    f"the store {self.path} gave a transaction up; nothing was changed"
+                )
+            with self.mapped("be written"):
+                self.run("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let several reads see the same moment."""
+        with self.mapped("be read"):
+            if self._connected().in_transaction:
+                yield
+                return
+            self.run("BEGIN")
+            try:
+                self._notice_others()
+                yield
+            finally:
+                self.run("ROLLBACK")
+
+    @contextmanager
+    def mapped(self, what: str) -> Iterator[None]:
+        """Let no fault of the file cross the contract; never commit a transaction that had one.
+
+        Args:
+            what: what could not be done, as in `the store ... could not be read`.
+        """
+        try:
+            yield
+        except _BUGS as error:
+            self._is_spoiled = True
+            raise AssertionError(f"store {self.path}: {error}") from error
+        except (sqlite3.Error, zlib.error) as error:
+            self._is_spoiled = True
+            # Why: the upper bits only tell which of several system calls failed.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if isinstance(error, zlib.error):
+                code = sqlite3.SQLITE_CORRUPT
+            hint = _HINTS.get(code, "nothing was changed")
+            fault = StoreUnavailable
+            if code == sqlite3.SQLITE_FULL:
+                fault = StoreFull
+                self._reserve.note_full()
+            raise fault(f"the store {self.path} could not {what}: {error}; {hint}") from error
+
+    def expect(self, condition: bool, rule: str) -> None:
+        """Raise an AssertionError when a rule that callers must keep is broken."""
+        if not condition:
+            raise AssertionError(f"store {self.path}: {rule}")
+
+    def _roll_back(self) -> None:
+        # Why: the rolled-back transaction may have made words.
+        self._forget_words()
+        if self._connection is not None and self._connection.in_transaction:
+            with self.mapped("be rolled back"):
+                self._connection.execute("ROLLBACK")
+
+    # Queries.
+
+    def run(self, sql: str) -> sqlite3.Cursor:
+        """Run a statement that has no name."""
+        return self._connected().execute(sql)
+
+    def give_back(self, pages: int) -> None:
+        """Give so many free pages back to the disk, in a transaction of its own."""
+        # Why a script: it steps to the end, where `execute` stops after the first page.
+        self._connected().executescript(f"PRAGMA incremental_vacuum({pages})")
+
+    def cut_log(self) -> None:
+        """Write the log into the file and make it empty, unless others are using it."""
+        self.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def copy_into(self, other: sqlite3.Connection) -> None:
+        """Copy the whole file as it is at one moment; others may write meanwhile."""
+        self._connected().backup(other)
+
+    def query(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        """Run a named query."""
+        return self._connected().execute(QUERIES[name], values)
+
+    def query_each(self, name: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
+        """Run a named query once for each row of values."""
+        self._connected().executemany(QUERIES[name], rows)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise AssertionError(f"store {self.path}: not open")
+        return self._connection
+
+    # Words.
+
+    def intern(self, texts: set[str]) -> Mapping[str, int]:
+        """Return the numbers of at least these texts, which are stored where they are new."""
+        numbers = self._word_ids
+        if len(numbers) > _WORDS_CACHED:
+            numbers.clear()
+        for text in texts:
+            if text not in numbers:
+                stored = storable(text)
+                row = self.query("find_word", (stored,)).fetchone()
+                row = row or self.query("add_word", (stored,)).fetchone()
+                numbers[text] = row[0]
+        return numbers
+
+    def use_words(self, more: Mapping[int, int]) -> None:
+        """Count places that have a text, by its number: so many more, or fewer."""
+        self.query_each("use_word", [(count, number) for number, count in more.items()])
+
+    def forget_words(self, limit: int) -> None:
+        """Remove at most so many texts that no row has."""
+        self.query("forget_words", (limit,))
+        self._forget_words()
+
+    def _notice_others(self) -> None:
+        """Forget the numbers of texts where another connection may have removed some."""
+        version = self.run("PRAGMA data_version").fetchone()[0]
+        if version != self._data_version:
+            self._data_version = version
+            self._forget_words()
+
+    def word(self, number: int) -> str:
+        """Return the text of a number."""
+        text = self._words.get(number)
+        if text is None:
+            if len(self._words) > _WORDS_CACHED:
+                self._words.clear()
+            text = str(self.query("read_word", (number,)).fetchone()[0])
+            self._words[number] = text
+        return text
+
+    def find_word(self, text: str) -> int:
+        """Return the number of a text; -1 = no row has it."""
+        row = self.query("find_word", (storable(text),)).fetchone()
+        return row[0] if row else -1
+
+    def _forget_words(self) -> None:
+        self._word_ids.clear()
+        self._words.clear()

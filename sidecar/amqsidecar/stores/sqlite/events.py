@@ -1,0 +1,88 @@
+"""How the SQLite store keeps events: packed blocks, and which blocks tell of a message."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.stores.packing import pack_events, storable, unpack_events
+from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.outbox import planned_range
+from amqsidecar.stores.sqlite.rows import LAST_ID, read_unfinished
+
+
+def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | None:
+    """Append events; returns their block, None = there were none."""
+    if not events:
+        return None
+    block: int = database.query("add_block", _block_values(events)).fetchone()[0]
+    database.query("add_event_count", (len(events),))
+    database.query_each(
+        "add_key", [(storable(key), block) for key in sorted(_redelivery_ids(events))]
+    )
+    return block
+
+
+def read_block(database: SqliteDatabase, block: int) -> list[AnyEvent]:
+    """Return the events of a block."""
+    return unpack_events(*database.query("read_block", (block,)).fetchone())
+
+
+def read_since(
+    database: SqliteDatabase, redelivery_ids: Iterable[str], since: int
+) -> list[AnyEvent]:
+    """Return the events of the blocks above a number that tell of some messages."""
+    names = msgspec.json.encode([storable(one) for one in redelivery_ids]).decode()
+    blocks = database.query("blocks_about", {"since": since, "redelivery_ids": names}).fetchall()
+    return [event for (block,) in sorted(blocks) for event in read_block(database, block)]
+
+
+def rewrite_block(
+    database: SqliteDatabase, block: int, events: Sequence[AnyEvent], left: Sequence[AnyEvent]
+) -> None:
+    """Let a block keep only some of its events."""
+    gone = _redelivery_ids(events) - _redelivery_ids(left)
+    database.query_each("delete_key", [(key, block) for key in sorted(gone)])
+    database.query("add_event_count", (len(left) - len(events),))
+    if left:
+        database.query("replace_block", (*_block_values(left), block))
+    else:
+        database.query("delete_block", (block,))
+
+
+def forget_events(database: SqliteDatabase, blocks: str, limit: int, **conditions: int) -> int:
+    """Remove at most `limit` events of the blocks that a query names; returns how many.
+
+    What is kept for the journal is left. Segments that lose some are whole no longer.
+    """
+    removed = written = 0
+    record = read_unfinished(database)
+    first, last = planned_range(database)
+    is_kept = database.query("read_outbox").fetchone()[0]
+    values = conditions | {
+        "unfinished": None if record is None else record.event_block,
+        "until": first - 1 if is_kept else LAST_ID,
+        "planned_first": first,
+        "planned_last": last,
+        "limit": limit,
+    }
+    for block, count in database.query(blocks, values).fetchall():
+        forgotten = min(count, limit - removed)
+        if forgotten <= 0:
+            break
+        events = read_block(database, block)
+        rewrite_block(database, block, events, events[forgotten:])
+        removed += forgotten
+        if block < first:
+            database.query("forget_segment", {"block": block})
+            written += forgotten
+    database.query("add_written_count", (-written,))
+    return removed
+
+
+def _block_values(events: Sequence[AnyEvent]) -> tuple[int, int, int, bytes]:
+    return (max(event.at_ms for event in events), len(events), *pack_events(events))
+
+
+def _redelivery_ids(events: Iterable[AnyEvent]) -> set[str]:
+    return {event.redelivery_id for event in events} - {""}

@@ -1,0 +1,420 @@
+"""The ledger side of the SQLite store: what people look at and act through."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import chain
+
+import msgspec
+
+from amqsidecar.ledger import (
+    MemberVerdict,
+    Original,
+    RowKey,
+    RowOrder,
+    RowPage,
+    Select,
+    Sighting,
+    Tail,
+)
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import (
+    BUCKET_MS,
+    CountKind,
+    FailureCount,
+    FailureGroup,
+    GroupTally,
+)
+from amqsidecar.model.note import LATEST_KEPT, GroupNote
+from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.row_changes import Act
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
+from amqsidecar.stores.outbox import whole_blocks
+from amqsidecar.stores.packing import (
+    exhausted_tallies,
+    pack_message,
+    pack_struct,
+    read_note,
+    storable,
+    unpack_message,
+)
+from amqsidecar.stores.sqlite.changes import change_rows
+from amqsidecar.stores.sqlite.counts import (
+    forget_counts,
+    read_counts,
+    read_groups,
+    record_events,
+)
+from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.events import read_block
+from amqsidecar.stores.sqlite.operations import (
+    add_members,
+    count_members,
+    due_members,
+    forget_operations,
+    left_to_others,
+    next_rows,
+    note_sightings,
+    open_numbers,
+    read_members,
+    read_operation,
+    read_operations,
+    write_operation,
+    write_verdicts,
+)
+from amqsidecar.stores.sqlite.outbox import hidden_block
+from amqsidecar.stores.sqlite.pages import count_due, page_rows, read_gate_tallies
+from amqsidecar.stores.sqlite.rows import (
+    LAST_ID,
+    STATES,
+    json_ids,
+    read_in_flight,
+)
+
+_MINUTE_MS = 60_000
+_decode_observation = msgspec.json.Decoder(Observation).decode
+
+
+class SqliteLedger:
+    """The `Ledger` of the store that inherits it.
+
+    Promise: what writes is one transaction; if the process dies inside, nothing of it happened.
+    """
+
+    _database: SqliteDatabase
+
+    # Looking.
+
+    def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
+        """Return groups of which one died since, the latest death first, at most `limit`."""
+        with self._database.mapped("be read"):
+            return read_groups(self._database, since_ms, limit)
+
+    def failure_counts(
+        self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
+    ) -> list[FailureCount]:
+        """Return counts of buckets that begin in [from, until), summed up by steps."""
+        with self._database.mapped("be read"):
+            return read_counts(self._database, from_ms, until_ms, kinds, step_ms)
+
+    def group_tallies(self) -> list[GroupTally]:
+        """Return how many rows there are by destination, state and cause group; scans no rows."""
+        database = self._database
+        with database.snapshot():
+            return [
+                GroupTally(
+                    destination=database.word(destination),
+                    state=STATES[state],
+                    cause_group=database.word(group) if group else "",
+                    count=count,
+                )
+                for destination, state, group, count in database.query("read_group_tallies")
+            ]
+
+    def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return where exhausted messages are, the largest number first; scans no rows."""
+        database = self._database
+        with database.snapshot():
+            taken, _ = read_in_flight(database)
+            found = database.query("read_exhausted", {"hidden": json_ids(taken)}).fetchall()
+            return exhausted_tallies(
+                (database.word(row[0]), database.word(row[1]), *row[2:]) for row in found
+            )
+
+    def gate_tallies(self, now_ms: int) -> list[GateTally]:
+        """Return how many messages gates let wait beyond a time, the largest number first."""
+        return read_gate_tallies(self._database, now_ms)
+
+    def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
+        return count_due(self._database, bounds_ms)
+
+    def page_rows(
+        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
+    ) -> RowPage:
+        """Return rows that the filter hits; looks at a bounded number of rows only."""
+        return page_rows(self._database, row_filter, order, limit, after)
+
+    def tail(self) -> str:
+        """Return the position after all events that are visible now."""
+        with self._database.snapshot():
+            last = self._database.query("last_block").fetchone()[0]
+            return _position(last, hidden_block(self._database) or 0)
+
+    def events_after(self, position: str, max_events: int) -> Tail:
+        """Return events that became visible after a position; whole blocks, one at least.
+
+        A position is the last block that was read, and the one before it whose cycle had no end
+        yet. That one comes first once it has.
+        """
+        database = self._database
+        with database.snapshot():
+            last, missing = map(int, position.split("/"))
+            hidden = hidden_block(database) or 0
+            known = database.query("blocks_between", (missing - 1, missing + 1))
+            with closing(database.query("blocks_between", (last, LAST_ID))) as later:
+                visible = (one for one in chain(known, later) if one[0] != hidden)
+                chosen = [block for block, _ in whole_blocks(visible, max_events)]
+            events = [event for block in chosen for event in read_block(database, block)]
+            return Tail(events, _position(max([last, *chosen]), hidden))
+
+    # Operations.
+
+    def event_mark(self) -> int:
+        """Return a number; events of what people do from now on lie above it."""
+        with self._database.mapped("be read"):
+            return int(self._database.query("last_block").fetchone()[0])
+
+    def add_operation(self, operation: Operation) -> Operation:
+        """Keep an operation; returns it with its number, and with the newest row as `until_id`."""
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            taken, _ = read_in_flight(database)
+            newest = database.query("newest_visible", {"hidden": json_ids(taken)}).fetchone()
+            until_id = 0 if newest is None else newest[0]
+            number = database.query("add_operation").fetchone()[0]
+            return write_operation(
+                database, msgspec.structs.replace(operation, id=number, until_id=until_id)
+            )
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation; None = there is none of this number."""
+        with self._database.mapped("be read"):
+            return read_operation(self._database, number)
+
+    def operations(self, limit: int, before: int | None = None) -> list[Operation]:
+        """Return operations, the newest first, only those with a number below `before`."""
+        with self._database.mapped("be read"):
+            return read_operations(self._database, limit, LAST_ID if before is None else before)
+
+    def open_operations(self) -> list[Operation]:
+        """Return operations that are running, and all others with members without an outcome.
+
+        A member that was re-sent and may still come back has none.
+        """
+        database = self._database
+        with database.snapshot():
+            found = (read_operation(database, number) for number in sorted(open_numbers(database)))
+            return [operation for operation in found if operation is not None]
+
+    def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
+        """Replace an operation by what `change` makes of it as it is now; durable, atomic.
+
+        Raises:
+            KeyError: there is none of this number.
+        """
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            return write_operation(database, change(self._expected(number)))
+
+    def step_operation(
+        self,
+        number: int,
+        act: Act,
+        select: Select | None,
+        limit: int,
+        progress: Callable[[Operation], Operation],
+        is_followed: bool,
+    ) -> Operation:
+        """Apply an action to the next rows of a running operation; durable with its progress.
+
+        Args:
+            number: of the operation; if it isn't running (any more), nothing is done.
+            act: what becomes of a row; None = it is left as it is.
+            select: which of the rows that the filter hits are meant; None = all of them.
+            limit: change at most so many rows.
+            progress: called in the transaction with the operation after the step, its cursor and
+                counts set; what it returns is kept. `after_id == until_id`: it was the last.
+            is_followed: keep the changed rows as members, whose outcome is wanted.
+
+        Raises:
+            KeyError: there is none of this number.
+        """
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            operation = self._expected(number)
+            if operation.state is not OperationState.RUNNING:
+                return operation
+            portion = next_rows(database, operation, select, limit)
+            left = left_to_others(database, operation, portion)
+            free = [row for row in portion.rows if row[0] not in left]
+            matched, changes = change_rows(database, free, act)
+            record_events(database, [made.event for _, made in changes])
+            doubled = add_members(database, number, changes) if is_followed else 0
+            after = msgspec.structs.replace(
+                operation,
+                after_id=portion.until_id,
+                matched=operation.matched + matched + len(left),
+                overtaken=operation.overtaken + len(left),
+                changed=operation.changed + len(changes),
+                resent=operation.resent + doubled,
+            )
+            return write_operation(database, progress(after))
+
+    def _expected(self, number: int) -> Operation:
+        operation = read_operation(self._database, number)
+        if operation is None:
+            raise KeyError(number)
+        return operation
+
+    def members(
+        self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
+    ) -> list[Member]:
+        """Return members by redelivery id, only those above `after`; None = any outcome."""
+        with self._database.mapped("be read"):
+            return read_members(self._database, number, outcome, limit, after)
+
+    def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
+        """Return how many members have which outcome; None = not sent yet."""
+        with self._database.snapshot():
+            return count_members(self._database, number)
+
+    def followed_until(self) -> str | None:
+        """Return the position up to which members were looked for; None = never."""
+        with self._database.mapped("be read"):
+            row = self._database.query("read_followed").fetchone()
+            return None if row is None else str(row[0])
+
+    def apply_sightings(self, sightings: Sequence[Sighting], position: str) -> None:
+        """Note what was seen of members, and up to where events were read; durable together.
+
+        Ids of no open member are left out. Only what lies after the member's change counts. Adds to
+        `resent` and `came_back` of the operations.
+        """
+        with self._database.transaction(), self._database.mapped("be written"):
+            note_sightings(self._database, sightings)
+            self._database.query("set_followed", (position,))
+
+    def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
+        """Return members with outcome RESENT that were sent before a time, the oldest first."""
+        with self._database.mapped("be read"):
+            return due_members(self._database, number, resent_before_ms, limit)
+
+    def give_verdicts(self, number: int, verdicts: Sequence[MemberVerdict]) -> None:
+        """Write outcomes of members; durable together."""
+        with self._database.transaction(), self._database.mapped("be written"):
+            write_verdicts(self._database, number, verdicts)
+
+    # Editing.
+
+    def replace_message(
+        self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
+    ) -> bool:
+        """Give a row other bytes, with an event; the old ones become an `Original`.
+
+        Returns:
+            False = the row is gone, in flight, or its message is not the expected one: nothing was
+            done.
+        """
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            row = database.query("row_of_message", (row_id,)).fetchone()
+            taken, sent = read_in_flight(database)
+            if row is None or row_id in taken | sent:
+                return False
+            redelivery_id, encoding, size_bytes, body = row
+            if unpack_message(body, size_bytes) != expected:
+                return False
+            database.query(
+                "add_original",
+                (
+                    redelivery_id,
+                    row_id,
+                    event.at_ms,
+                    storable(actor),
+                    database.word(encoding),
+                    size_bytes,
+                    body,
+                ),
+            )
+            database.query("replace_message", (pack_message(message), row_id))
+            database.query("set_size", (len(message), row_id))
+            record_events(database, [event])
+            return True
+
+    def originals(self, redelivery_id: str) -> list[Original]:
+        """Return what a message was before edits, the oldest first."""
+        key = storable(redelivery_id)
+        with self._database.mapped("be read"):
+            return [
+                Original(
+                    redelivery_id=key,
+                    row_id=row_id,
+                    edited_at_ms=edited_at_ms,
+                    actor=actor,
+                    encoding=encoding,
+                    message=unpack_message(body, size_bytes),
+                )
+                for row_id, edited_at_ms, actor, encoding, size_bytes, body in self._database.query(
+                    "read_originals", (key,)
+                )
+            ]
+
+    # What was seen of destinations.
+
+    def add_observations(self, observations: Sequence[Observation]) -> None:
+        """Keep what was seen; of each destination at most one a minute, the latest."""
+        with self._database.transaction(), self._database.mapped("be written"):
+            self._database.query_each(
+                "add_observation",
+                [
+                    (
+                        storable(one.destination),
+                        one.at_ms // _MINUTE_MS,
+                        one.at_ms,
+                        pack_struct(one),
+                    )
+                    for one in observations
+                ],
+            )
+
+    def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return what was seen of a destination in [from, until), the oldest first."""
+        values = {"destination": storable(destination), "from_ms": from_ms, "until_ms": until_ms}
+        with self._database.mapped("be read"):
+            found = self._database.query("read_observations", values)
+            return [_decode_observation(body) for (body,) in found]
+
+    # Notes.
+
+    def add_note(self, note: GroupNote) -> None:
+        """Keep a note; of each group the latest `LATEST_KEPT`. Durable."""
+        place = storable(note.destination), storable(note.cause_group)
+        with self._database.transaction(), self._database.mapped("be written"):
+            texts = storable(note.author), storable(note.text), storable(note.owner)
+            values = (*place, note.at_ms, *texts, note.snoozed_until_ms)
+            self._database.query("add_note", values)
+            self._database.query("drop_notes", (*place, LATEST_KEPT))
+
+    def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
+        """Return the notes on a group, the latest first."""
+        place = storable(destination), storable(cause_group)
+        with self._database.mapped("be read"):
+            return [read_note(row) for row in self._database.query("read_notes", place)]
+
+    def latest_notes(self, limit: int) -> list[GroupNote]:
+        """Return the latest note of each group, the latest first, at most `limit`."""
+        with self._database.mapped("be read"):
+            return [read_note(row) for row in self._database.query("latest_notes", (limit,))]
+
+    # Retention.
+
+    def forget_ledger(
+        self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
+    ) -> int:
+        """Remove what is older than a time, and merge older counts; returns how much.
+
+        Groups whose last death, ended operations whose end, originals whose edit and observations
+        that lie before are removed, at most `limit` of each; and such notes whose group is gone.
+        """
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            removed = forget_counts(database, before_ms, hours_before_ms, limit, steps_before_ms)
+            removed += forget_operations(database, before_ms, limit)
+            for query in ("forget_originals", "forget_observations", "forget_notes"):
+                removed += len(database.query(query, (before_ms, limit)).fetchall())
+        return removed
+
+
+def _position(last: int, hidden: int) -> str:
+    return f"{last}/{hidden if hidden <= last else 0}"

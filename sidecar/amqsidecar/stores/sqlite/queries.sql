@@ -1,0 +1,522 @@
+-- Every statement that the SQLite store runs. Rows that an unfinished cycle took or sends are named
+-- by the caller, because that set is empty or small.
+
+-- fragment: view_columns
+-- What a person sees of a row. Older versions wrote texts of any length.
+id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+rule, substr(cause, 1, 16384) AS cause, substr(message_id, 1, 1024) AS message_id, received_at_ms,
+encoding, size_bytes, substr(reason, 1, 2048) AS reason,
+cause_group, gate, final_queue, recall, recall_operation
+
+-- fragment: row_conditions
+-- All conditions of a filter, beside the one that chose the index.
+    (:destination IS NULL OR destination = :destination)
+    AND (:redelivery_id IS NULL OR redelivery_id = :redelivery_id)
+    AND (:state IS NULL OR state = :state)
+    AND (:received_before_ms IS NULL OR received_at_ms < :received_before_ms)
+    AND (:cause_contains IS NULL OR instr(cause, :cause_contains) > 0)
+    AND (:cause_group IS NULL OR cause_group = :cause_group)
+    AND (:source IS NULL OR source = :source)
+    AND (:received_from_ms IS NULL OR received_at_ms >= :received_from_ms)
+    AND (:due_before_ms IS NULL OR due_at_ms < :due_before_ms)
+    AND (:redelivery_count IS NULL OR redelivery_count = :redelivery_count)
+    AND (:count_at_least IS NULL OR redelivery_count >= :count_at_least)
+
+-- fragment: in_range
+-- Rows of a run of numbers.
+    id > :after_id AND id <= :until_id
+
+-- fragment: visible
+-- Rows that the unfinished cycle has not just taken.
+    id NOT IN (SELECT value FROM json_each(:hidden))
+
+-- fragment: not_taken
+-- The same of rows that are looked for by an index.
+    r.id NOT IN (SELECT value FROM json_each(:hidden))
+
+-- fragment: all
+-- No index helps the filter.
+FROM redelivery NOT INDEXED WHERE
+
+-- fragment: kept
+-- Rows that do not wait for a time.
+FROM redelivery INDEXED BY redelivery_kept WHERE state = :kept AND state <> 0 AND
+
+-- fragment: by_destination
+-- Rows of one destination.
+FROM redelivery INDEXED BY redelivery_by_destination WHERE destination = :destination AND
+
+-- fragment: by_group
+-- Rows of one destination and one group of causes.
+FROM redelivery INDEXED BY redelivery_by_group
+WHERE destination = :destination AND cause_group = :cause_group AND cause_group <> 0 AND
+
+-- fragment: by_redelivery_id
+-- The rows of one message.
+FROM redelivery INDEXED BY redelivery_by_redelivery_id WHERE redelivery_id = :redelivery_id AND
+
+-- fragment: by_ids
+-- Named rows.
+FROM redelivery NOT INDEXED WHERE id IN (SELECT value FROM json_each(:ids)) AND
+
+-- fragment: forgettable
+-- Blocks that may be forgotten: neither of the unfinished cycle nor kept for the journal.
+    seq IS NOT :unfinished AND seq <= :until AND seq NOT BETWEEN :planned_first AND :planned_last
+
+-- name: read_meta
+-- What the file as a whole knows.
+SELECT instance, finished_cycle, token_created, uid FROM meta;
+
+-- name: read_taken_until
+-- When the newest row was taken.
+SELECT received_at_ms FROM redelivery WHERE id = (SELECT max(id) FROM redelivery);
+
+-- name: create_meta
+-- Name the instance of a new store.
+INSERT INTO meta (one, instance, uid, finished_cycle, next_id, event_count, token_created)
+VALUES (1, ?, ?, 0, 1, 0, 0);
+
+-- name: set_uid
+-- Numbers of rows may have been used by a later state of this store.
+UPDATE meta SET uid = ?;
+
+-- name: set_finished_cycle
+-- The last cycle whose end is known.
+UPDATE meta SET finished_cycle = ?;
+
+-- name: set_token_created
+-- The first token is in the broker.
+UPDATE meta SET token_created = 1;
+
+-- name: reserve_ids
+-- Take numbers out of use, for good.
+UPDATE meta SET next_id = max(next_id, :at_least) + :count RETURNING next_id;
+
+-- name: add_event_count
+-- More events are kept, or fewer.
+UPDATE meta SET event_count = event_count + ?;
+
+-- name: read_event_count
+-- How many events are kept.
+SELECT event_count FROM meta;
+
+-- name: find_word
+-- The number of a text.
+SELECT id FROM word WHERE text = ?;
+
+-- name: add_word
+-- Give a text a number.
+INSERT INTO word (text) VALUES (?) RETURNING id;
+
+-- name: read_word
+-- The text of a number.
+SELECT text FROM word WHERE id = ?;
+
+-- name: use_word
+-- More places have a text, or fewer.
+UPDATE word SET uses = uses + ? WHERE id = ?;
+
+-- name: forget_words
+-- Texts that no row has.
+DELETE FROM word WHERE id IN (SELECT id FROM word INDEXED BY word_unused WHERE uses = 0 LIMIT ?);
+
+-- name: read_unfinished
+-- The cycle whose end is not known.
+SELECT cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, holds,
+    event_block, failures, final_runs, renamed
+FROM unfinished_cycle;
+
+-- name: add_unfinished
+-- Begin a cycle.
+INSERT INTO unfinished_cycle (
+    one, cycle, taken_count, sent_count, taken_runs, sent_runs, taken_tally, holds,
+    event_block, failures, final_runs, renamed
+) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: delete_unfinished
+-- Its end is known.
+DELETE FROM unfinished_cycle;
+
+-- name: claim_due
+-- Waiting rows that are due, by due time, then number.
+SELECT r.id, r.due_at_ms, iif(r.is_final, r.final_queue, r.destination), r.is_final, r.redelivery_id, r.redelivery_count,
+    r.delay_ms, r.expiration_ms, r.encoding, r.size_bytes, m.body, r.passes_gates,
+    r.message_group
+FROM redelivery AS r INDEXED BY redelivery_due
+CROSS JOIN message AS m ON m.id = r.id
+WHERE r.state = 0 AND r.due_at_ms <= ?
+ORDER BY r.due_at_ms, r.id
+LIMIT ?;
+
+-- name: group_places
+-- Where rows stand in their groups: how many before them, up to a number, and who is the first.
+SELECT r.id, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM redelivery AS b INDEXED BY redelivery_in_order
+        WHERE b.destination = r.destination AND b.message_group = r.message_group
+            AND b.is_final = 0 AND b.redelivery_id < r.redelivery_id
+        LIMIT :most
+    )
+), f.id, f.state, f.due_at_ms
+FROM json_each(:ids)
+CROSS JOIN redelivery AS r NOT INDEXED ON r.id = json_each.value AND r.is_final = 0
+CROSS JOIN redelivery AS f NOT INDEXED ON f.id = (
+    SELECT h.id FROM redelivery AS h INDEXED BY redelivery_in_order
+    WHERE h.destination = r.destination AND h.message_group = r.message_group AND h.is_final = 0
+    ORDER BY h.redelivery_id, h.id LIMIT 1
+);
+
+-- name: next_due
+-- Due times of waiting rows, earliest first.
+SELECT id, due_at_ms FROM redelivery INDEXED BY redelivery_due
+WHERE state = 0 ORDER BY due_at_ms, id LIMIT ?;
+
+-- name: add_row
+-- A row without its message.
+INSERT INTO redelivery (
+    id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+    expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id,
+    cause_group, message_group, final_queue, recall, recall_operation, passes_gates
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_message
+-- The message of a row.
+INSERT INTO message (id, body) VALUES (?, ?);
+
+-- name: delete_rows
+-- Rows with consecutive numbers; tells what tallies and words knew of them.
+DELETE FROM redelivery WHERE id BETWEEN ? AND ? 
+RETURNING state, destination, cause_group, final_queue, is_final, source, rule, encoding;
+
+-- name: rename_row
+-- A row takes the place of one that is gone.
+UPDATE redelivery SET id = ?2 WHERE id = ?1;
+
+-- name: rename_message
+-- The same of its message.
+UPDATE message SET id = ?2 WHERE id = ?1;
+
+-- name: lying_rows
+-- Rows of messages that lie in their final queues.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_by_redelivery_id
+WHERE redelivery_id IN (SELECT value FROM json_each(:redelivery_ids))
+    AND state = 3 AND is_final = 1;
+
+-- name: recalled_rows
+-- Rows of one kind by number, by what becomes of them with their final queue.
+SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
+WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY id LIMIT ?;
+
+-- name: count_recalled
+-- How many rows of one kind lie in their final queues, by queue.
+SELECT final_queue, count(*) FROM redelivery INDEXED BY redelivery_recall
+WHERE recall = ? AND recall <> 0 AND state = 3 AND is_final = 1 GROUP BY final_queue;
+
+-- name: exhaust_rows
+-- Rows with consecutive numbers were sent to their final dead-letter queue.
+UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = 0
+WHERE id BETWEEN ? AND ? RETURNING destination, cause_group, final_queue;
+
+-- name: delete_messages
+-- Messages with consecutive numbers.
+DELETE FROM message WHERE id BETWEEN ? AND ?;
+
+-- name: postpone_rows
+-- A later due time for waiting rows.
+UPDATE redelivery NOT INDEXED SET due_at_ms = :due_at_ms, reason = :reason, gate = :gate
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 0;
+
+-- name: park_rows
+-- Keep rows for a person.
+UPDATE redelivery SET state = 2, reason = :reason, gate = NULL
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: tally_of_ids
+-- How many of these rows there are by destination and state.
+SELECT destination, cause_group, state, count(*) FROM redelivery
+WHERE id IN (SELECT value FROM json_each(:ids))
+GROUP BY destination, cause_group, state;
+
+-- name: finals_of_ids
+-- Which of these rows go to a final dead-letter queue; what lies there already is none.
+SELECT id FROM redelivery
+WHERE id IN (SELECT value FROM json_each(:ids)) AND is_final = 1 AND state <> 3;
+
+-- name: change_row
+-- What an operator's action changes.
+UPDATE redelivery SET state = :state, due_at_ms = :due_at_ms, destination = :destination,
+is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count,
+passes_gates = :passes_gates, final_queue = :final_queue, gate = NULL, recall = :recall,
+recall_operation = :recall_operation
+WHERE id = :id;
+
+-- name: add_tally
+-- Add a difference.
+INSERT INTO group_tally (destination, cause_group, state, count)
+VALUES (:destination, :cause_group, :state, :delta)
+ON CONFLICT (destination, cause_group, state) DO UPDATE SET count = count + :delta;
+
+-- name: subtract_tally
+-- Subtract a difference from a tally that exists.
+UPDATE group_tally SET count = count + :delta
+WHERE destination = :destination AND cause_group = :cause_group AND state = :state;
+
+-- name: drop_empty_tally
+-- Destinations and groups without rows are forgotten.
+DELETE FROM group_tally
+WHERE destination = :destination AND cause_group = :cause_group AND state = :state AND count = 0;
+
+-- name: add_exhausted
+-- Add a difference.
+INSERT INTO exhausted_tally (final_queue, destination, is_final, count)
+VALUES (:final_queue, :destination, :is_final, :delta)
+ON CONFLICT (final_queue, destination, is_final) DO UPDATE SET count = count + :delta;
+
+-- name: subtract_exhausted
+-- Subtract a difference from a tally that exists.
+UPDATE exhausted_tally SET count = count + :delta
+WHERE final_queue = :final_queue AND destination = :destination AND is_final = :is_final;
+
+-- name: drop_empty_exhausted
+-- Places without rows are forgotten.
+DELETE FROM exhausted_tally
+WHERE final_queue = :final_queue AND destination = :destination AND is_final = :is_final
+    AND count = 0;
+
+-- name: read_exhausted
+-- Where exhausted messages are, and since when.
+SELECT t.destination, t.final_queue, t.is_final, t.count, (
+    SELECT r.received_at_ms FROM redelivery AS r INDEXED BY redelivery_exhausted
+    WHERE r.state = 3 AND r.destination = t.destination AND r.final_queue = t.final_queue
+        AND r.is_final = t.is_final AND {not_taken}
+    ORDER BY r.received_at_ms LIMIT 1
+)
+FROM exhausted_tally AS t;
+
+-- name: read_tallies
+-- All tallies of destinations.
+SELECT destination, state, sum(count) FROM group_tally GROUP BY destination, state;
+
+-- name: read_group_tallies
+-- All tallies.
+SELECT destination, state, cause_group, count FROM group_tally;
+
+-- name: sum_tallies
+-- How many rows there are of a destination, a group, a state, or all of them.
+SELECT coalesce(sum(count), 0) FROM group_tally
+WHERE (:destination IS NULL OR destination = :destination)
+    AND (:cause_group IS NULL OR cause_group = :cause_group)
+    AND (:state IS NULL OR state = :state);
+
+-- name: destinations_of_group
+-- Where there are rows of a group.
+SELECT DISTINCT destination FROM group_tally WHERE cause_group = ? LIMIT 2;
+
+-- name: read_holds
+-- Sources and what is left of their backlog.
+SELECT source, remaining FROM hold;
+
+-- name: set_hold
+-- What is left of the backlog of a source.
+INSERT INTO hold (source, remaining) VALUES (?, ?)
+ON CONFLICT (source) DO UPDATE SET remaining = excluded.remaining;
+
+-- name: count_down_hold
+-- So many were taken of the backlog of a source.
+UPDATE hold SET remaining = max(0, remaining - ?2) WHERE source = ?1;
+
+-- name: newest_id
+-- The highest number of a row.
+SELECT coalesce(max(id), 0) FROM redelivery;
+
+-- name: newest_visible
+-- The highest number of a row that counts.
+SELECT id FROM redelivery NOT INDEXED WHERE {visible} ORDER BY id DESC LIMIT 1;
+
+-- name: list_all
+-- Rows by number, no index helps the filter.
+SELECT {view_columns} {all} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: list_kept
+-- Rows by number, held or parked ones.
+SELECT {view_columns} {kept} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: list_by_destination
+-- Rows by number, of one destination.
+SELECT {view_columns} {by_destination} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: list_by_group
+-- Rows by number, of one destination and group.
+SELECT {view_columns} {by_group} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: list_by_redelivery_id
+-- Rows by number, of one message.
+SELECT {view_columns} {by_redelivery_id} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: list_by_ids
+-- Rows by number, named ones.
+SELECT {view_columns} {by_ids} {in_range} AND {row_conditions} ORDER BY id LIMIT :limit;
+
+-- name: count_all
+-- How many rows, no index helps the filter.
+SELECT count(*) {all} {visible} AND {row_conditions};
+
+-- name: count_kept
+-- How many rows, held or parked ones.
+SELECT count(*) {kept} {visible} AND {row_conditions};
+
+-- name: count_by_destination
+-- How many rows, of one destination.
+SELECT count(*) {by_destination} {visible} AND {row_conditions};
+
+-- name: count_by_group
+-- How many rows, of one destination and group.
+SELECT count(*) {by_group} {visible} AND {row_conditions};
+
+-- name: count_by_redelivery_id
+-- How many rows, of one message.
+SELECT count(*) {by_redelivery_id} {visible} AND {row_conditions};
+
+-- name: count_by_ids
+-- How many rows, named ones.
+SELECT count(*) {by_ids} {visible} AND {row_conditions};
+
+-- name: window_all
+-- The last of so many rows by number, no index helps the filter.
+SELECT id {all} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: window_kept
+-- The last of so many rows by number, held or parked ones.
+SELECT id {kept} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: window_by_destination
+-- The last of so many rows by number, of one destination.
+SELECT id {by_destination} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: window_by_group
+-- The last of so many rows by number, of one destination and group.
+SELECT id {by_group} {in_range} ORDER BY id LIMIT 1 OFFSET :window;
+
+-- name: read_message
+-- The encoded message of a row.
+SELECT m.body, r.size_bytes FROM message AS m CROSS JOIN redelivery AS r ON r.id = m.id
+WHERE m.id = ?;
+
+-- name: add_block
+-- Events that were written together.
+INSERT INTO event_block (newest_at_ms, event_count, packing, body) VALUES (?, ?, ?, ?)
+RETURNING seq;
+
+-- name: replace_block
+-- What is left of a block.
+UPDATE event_block SET newest_at_ms = ?, event_count = ?, packing = ?, body = ? WHERE seq = ?;
+
+-- name: read_block
+-- One block.
+SELECT packing, body FROM event_block WHERE seq = ?;
+
+-- name: delete_block
+-- Forget a block.
+DELETE FROM event_block WHERE seq = ?;
+
+-- name: add_key
+-- A block tells of a message.
+INSERT INTO event_key (redelivery_id, block) VALUES (?, ?);
+
+-- name: delete_key
+-- A block tells nothing more of a message.
+DELETE FROM event_key WHERE redelivery_id = ? AND block = ?;
+
+-- name: blocks_of_message
+-- The blocks that tell of a message, oldest first.
+SELECT b.seq, b.packing, b.body
+FROM event_key AS k CROSS JOIN event_block AS b ON b.seq = k.block
+WHERE k.redelivery_id = ? ORDER BY k.block;
+
+-- name: oldest_blocks
+-- Blocks all of whose events are older than a time, oldest first, that may be forgotten.
+SELECT seq, event_count FROM event_block INDEXED BY event_block_by_age
+WHERE newest_at_ms < :before_ms AND {forgettable}
+ORDER BY newest_at_ms, seq LIMIT :limit;
+
+-- name: first_blocks
+-- Blocks in the order they were written, that may be forgotten.
+SELECT seq, event_count FROM event_block
+WHERE {forgettable} ORDER BY seq LIMIT :limit;
+
+-- name: read_outbox
+-- What is true of all segments.
+SELECT is_kept, stream, last_number, last_block FROM outbox;
+
+-- name: set_kept
+-- Whether what is not written must not be forgotten.
+UPDATE outbox SET is_kept = :is_on WHERE is_kept <> :is_on;
+
+-- name: set_planned
+-- The last segment, and up to where all is planned.
+UPDATE outbox SET stream = ?, last_number = ?, last_block = ?;
+
+-- name: end_stream
+-- The next segment begins another stream.
+UPDATE outbox SET stream = '', last_number = 0;
+
+-- name: add_written_count
+-- More events of written segments are kept, or fewer.
+UPDATE outbox SET written_count = written_count + ?;
+
+-- name: planned_segment
+-- The segment that is not written yet.
+SELECT first_block, last_block, stream, number, event_count
+FROM journal_segment INDEXED BY journal_segment_planned WHERE is_written = 0;
+
+-- name: blocks_between
+-- Blocks between two others, in the order they were written.
+SELECT seq, event_count FROM event_block WHERE seq > ? AND seq < ? ORDER BY seq;
+
+-- name: add_segment
+-- Plan a segment.
+INSERT INTO journal_segment (first_block, last_block, stream, number, event_count, is_written)
+VALUES (?, ?, ?, ?, ?, 0);
+
+-- name: set_written
+-- The planned segment is written, if it is this one.
+UPDATE journal_segment SET is_written = 1
+WHERE stream = ? AND number = ? AND is_written = 0 RETURNING event_count;
+
+-- name: drop_planned
+-- The planned segment is none, if it is this one.
+DELETE FROM journal_segment
+WHERE stream = ? AND number = ? AND is_written = 0 RETURNING first_block;
+
+-- name: set_last_block
+-- Up to where all is planned.
+UPDATE outbox SET last_block = ?;
+
+-- name: find_segment
+-- The range of a segment.
+SELECT first_block, last_block FROM journal_segment WHERE stream = ? AND number = ?;
+
+-- name: next_block
+-- The next block of a range.
+SELECT seq, packing, body FROM event_block WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1;
+
+-- name: written_segments
+-- Written segments, in the order they were planned.
+SELECT stream, number, event_count FROM journal_segment WHERE is_written = 1 ORDER BY first_block;
+
+-- name: forget_segment
+-- The segment of a block, which is not whole any more.
+DELETE FROM journal_segment
+WHERE first_block = (SELECT max(first_block) FROM journal_segment WHERE first_block <= :block)
+    AND last_block >= :block;
+
+-- name: count_unwritten
+-- How many events that count are in no written segment.
+SELECT meta.event_count - outbox.written_count
+    - coalesce((SELECT event_count FROM event_block WHERE seq = :hidden), 0)
+FROM meta, outbox;
+
+-- name: first_unwritten
+-- The first block of those.
+SELECT packing, body FROM event_block
+WHERE seq > :written_until AND seq IS NOT :hidden ORDER BY seq LIMIT 1;

@@ -1,0 +1,139 @@
+"""Space on the volume of a SQLite store that is kept for sending, discarding and housekeeping.
+
+A ballast file beside the store holds the space. Where the volume gets short, the file is removed:
+from then on no dead letters are taken, and what makes space has the file's room to work in. The
+service makes the file anew once there is enough. So the file itself is the state: every process
+sees it, also after a restart.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from amqsidecar.clock import Clock
+from amqsidecar.errors import StoreUnavailable
+from amqsidecar.private_files import open_private
+from amqsidecar.store import ENOUGH_ROOM, Room
+
+FULL_PAUSE_S: Final = 30.0
+"""After a write that found the volume full, nothing is taken for this long.
+
+Why: quotas and single large messages fill what looks like enough.
+"""
+SMALLEST_BYTES: Final = 1024 * 1024
+"""A reserve is at least as large as a transaction that sends or removes a few messages."""
+
+_SHARE_OF_VOLUME: Final = 4
+_WITHOUT_END: Final = 1 << 62
+
+
+class Reserve:
+    """The reserve beside one store.
+
+    Args:
+        store: the store's file.
+        size_bytes: size of the reserve; at most a quarter of the volume is used. 0 = none.
+        clock: measures the pause after a write that found the volume full.
+    """
+
+    def __init__(self, store: Path, size_bytes: int, clock: Clock) -> None:
+        self._path = store.with_name(store.name + ".reserve")
+        self._wanted_bytes = size_bytes
+        self._clock = clock
+        self._full_until_s = -1.0
+
+    def give_way(self) -> None:
+        """Remove the ballast where the volume is short; cheap where it is not."""
+        if self._wanted_bytes:
+            free, size = self._free_and_size()
+            if free < size // 2:
+                self._path.unlink(missing_ok=True)
+
+    def note_full(self) -> None:
+        """A write found the volume full, whatever it says: remove the ballast, stop taking."""
+        if self._wanted_bytes:
+            self._path.unlink(missing_ok=True)
+            self._full_until_s = self._clock.monotonic_s() + FULL_PAUSE_S
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the ballast is gone, so that nothing may be taken."""
+        return bool(self._wanted_bytes) and not self._path.exists()
+
+    @property
+    def log_bytes(self) -> int:
+        """Return how long a write-ahead log the reserve can hold beside what is written then."""
+        if not self._wanted_bytes:
+            return _WITHOUT_END
+        return self._free_and_size()[1] // 4
+
+    def keep(self) -> Room:
+        """Make the ballast, or remove it, as the volume is now; for the service.
+
+        Promise: if the process dies inside, there is no ballast, or a whole one.
+
+        Raises:
+            StoreUnavailable: the volume can't be looked at.
+        """
+        if not self._wanted_bytes:
+            return ENOUGH_ROOM
+        self.give_way()
+        room = self.look()
+        if self._path.exists():
+            return room
+        if room.is_enough:
+            try:
+                self._make(self._free_and_size()[1] // 2)
+            except OSError:
+                self.note_full()
+                return self.look()
+        return room
+
+    def look(self) -> Room:
+        """Return whether dead letters may be taken; changes nothing.
+
+        Raises:
+            StoreUnavailable: the volume can't be looked at.
+        """
+        if not self._wanted_bytes:
+            return ENOUGH_ROOM
+        free, size = self._free_and_size()
+        is_paused = self._clock.monotonic_s() < self._full_until_s
+        # Why a quarter more: else one message more or less would stop and start taking.
+        again = size + size // 4
+        if not self._path.exists() and (free < again or is_paused):
+            return Room(
+                at_once_bytes=0,
+                reason=f"the volume of {self._path.parent} has {_mib(free)} MiB left; no dead "
+                f"letters are taken until it has {_mib(again)} MiB, and what is due is sent",
+            )
+        return Room(at_once_bytes=max(size // 8, (free - size // 2) // 3))
+
+    def _free_and_size(self) -> tuple[int, int]:
+        """Return what is left on the volume, and the size of the reserve there."""
+        try:
+            told = os.statvfs(self._path.parent)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the volume of {self._path.parent} can't be looked at: {error.strerror}"
+            ) from error
+        largest = told.f_blocks * told.f_frsize // _SHARE_OF_VOLUME
+        size = max(SMALLEST_BYTES, min(self._wanted_bytes, largest))
+        return told.f_bavail * told.f_frsize, size
+
+    def _make(self, size_bytes: int) -> None:
+        part = self._path.with_name(self._path.name + ".part")
+        part.unlink(missing_ok=True)
+        file = open_private(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            os.posix_fallocate(file, 0, size_bytes)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+        part.rename(self._path)
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 1024 / 1024:.1f}"

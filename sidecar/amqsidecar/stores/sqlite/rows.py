@@ -1,0 +1,228 @@
+"""How the SQLite store reads rows, and which of them count."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
+from amqsidecar.stores.packing import (
+    TallyDelta,
+    storable,
+    unpack_deltas,
+    unpack_holds,
+    unpack_runs,
+)
+from amqsidecar.stores.sqlite.database import SqliteDatabase
+
+STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+RECALLS = tuple(Recall)
+RECALL_NUMBERS = {recall: number for number, recall in enumerate(RECALLS)}
+LAST_ID = 2**63 - 1
+
+LOOKED_AT = 20_000
+"""So many rows are looked at before somebody may hear of it, or end it."""
+
+_SERVED = {
+    "all": (),
+    "kept": ("state",),
+    "by_destination": ("destination",),
+    "by_group": ("destination", "cause_group"),
+}
+"""What the index of a source tells of a row; other sources are small."""
+
+
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """The cycle whose end is not known, as its record tells.
+
+    Attributes:
+        taken: runs of ids; `sent` likewise.
+        renamed: numbers of rows that it took, and of those whose places they take.
+        final: of what is sent, runs of what goes to a final dead-letter queue.
+        taken_tally: differences; what is sent is told by its rows.
+        event_block: number of its events; None = it has none.
+        failures: what it adds to their counts.
+    """
+
+    cycle: int
+    taken_count: int
+    sent_count: int
+    taken: list[tuple[int, int]]
+    sent: list[tuple[int, int]]
+    final: list[tuple[int, int]]
+    taken_tally: list[TallyDelta]
+    holds: dict[str, int]
+    event_block: int | None
+    failures: bytes | None
+    renamed: list[tuple[int, int]]
+
+
+def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
+    """Return the cycle whose end is not known; None = there is none."""
+    row = database.query("read_unfinished").fetchone()
+    if row is None:
+        return None
+    return Unfinished(
+        cycle=row[0],
+        taken_count=row[1],
+        sent_count=row[2],
+        taken=unpack_runs(row[3]),
+        sent=unpack_runs(row[4]),
+        taken_tally=unpack_deltas(row[5]),
+        holds=unpack_holds(row[6]),
+        event_block=row[7],
+        failures=row[8],
+        final=unpack_runs(row[9]) if row[9] else [],
+        renamed=unpack_runs(row[10]) if row[10] else [],
+    )
+
+
+def read_in_flight(database: SqliteDatabase) -> tuple[set[int], set[int]]:
+    """Return which rows the unfinished cycle took, and which it sends."""
+    record = read_unfinished(database)
+    if record is None:
+        return set(), set()
+    return ids_of(record.taken), ids_of(record.sent) | ids_of(record.final)
+
+
+def ids_of(runs: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the numbers in runs."""
+    return {row_id for first, last in runs for row_id in range(first, last + 1)}
+
+
+def storable_or_none(text: str | None) -> str | None:
+    """Return a text that may be missing as UTF-8 can write it."""
+    return None if text is None else storable(text)
+
+
+def json_ids(ids: Iterable[int]) -> str:
+    """Return numbers as the queries take them."""
+    return msgspec.json.encode(list(ids)).decode()
+
+
+def json_texts(texts: Iterable[str]) -> str:
+    """Return texts as the queries take them."""
+    return msgspec.json.encode(list(texts)).decode()
+
+
+def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = False) -> RowView:
+    """Return a row of a `list_` query as people see it."""
+    state = row[1]
+    return RowView(
+        id=row[0],
+        state=STATES[state],
+        due_at_ms=row[2],
+        destination=database.word(row[3]),
+        is_final=bool(row[4]),
+        source=database.word(row[5]),
+        redelivery_id=row[6],
+        redelivery_count=row[7],
+        delay_ms=row[8],
+        rule=database.word(row[9]),
+        reason=row[15],
+        cause=row[10],
+        message_id=row[11],
+        received_at_ms=row[12],
+        encoding=database.word(row[13]),
+        cause_group=database.word(row[16]) if row[16] else "",
+        size_bytes=row[14],
+        in_flight=in_flight,
+        gate=row[17],
+        final_queue=database.word(row[18]) if row[18] else None,
+        recall=RECALLS[row[19]],
+        recall_operation=row[20],
+    )
+
+
+def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
+    """Return which index serves a filter best, and the values of its conditions."""
+    destination, state, source = row_filter.destination, row_filter.state, row_filter.source
+    state_number = None if state is None else STATE_NUMBERS[state]
+    group = row_filter.cause_group
+    values: dict[str, Any] = {
+        "destination": None if destination is None else database.find_word(destination),
+        "source": None if source is None else database.find_word(source),
+        "cause_group": None if group is None else group_number(database, group),
+        "redelivery_id": storable_or_none(row_filter.redelivery_id),
+        "state": state_number,
+        "received_before_ms": row_filter.received_before_ms,
+        "received_from_ms": row_filter.received_from_ms,
+        "redelivery_count": row_filter.redelivery_count,
+        "due_before_ms": row_filter.due_before_ms,
+        "count_at_least": row_filter.count_at_least,
+        "cause_contains": storable_or_none(row_filter.cause_contains),
+    }
+    if row_filter.ids is not None:
+        return "by_ids", values | {"ids": json_ids(row_filter.ids)}
+    if row_filter.redelivery_id is not None:
+        return "by_redelivery_id", values
+    if group:
+        if destination is None:
+            places = database.query("destinations_of_group", (values["cause_group"],)).fetchall()
+            if len(places) < 2:
+                values["destination"] = places[0][0] if places else -1
+        if values["destination"] is not None:
+            return "by_group", values
+    if state_number:
+        return "kept", values | {"kept": state_number}
+    return ("all" if destination is None else "by_destination"), values
+
+
+def is_served(source: str, row_filter: RowFilter) -> bool:
+    """Whether an index finds the rows of a filter and no others, or a bounded number of others."""
+    served = _SERVED.get(source)
+    if served is None:
+        return True
+    others = RowFilter(**{name: getattr(row_filter, name) for name in served})
+    return row_filter == others
+
+
+def group_number(database: SqliteDatabase, cause_group: str) -> int:
+    """Return the number of a group; 0 = none, -1 = no row has it."""
+    return database.find_word(cause_group) if cause_group else 0
+
+
+def window_end(
+    database: SqliteDatabase, row_filter: RowFilter, after_id: int, until_id: int
+) -> int:
+    """Return the number up to which rows can be looked at at once for those that a filter hits."""
+    source, values = filter_values(database, row_filter)
+    if is_served(source, row_filter):
+        return until_id
+    values |= {"after_id": after_id, "until_id": until_id, "window": LOOKED_AT - 1}
+    row = database.query(f"window_{source}", values).fetchone()
+    return until_id if row is None else int(row[0])
+
+
+def filtered(
+    database: SqliteDatabase, row_filter: RowFilter, limit: int, after_id: int, until_id: int
+) -> list[tuple[Any, ...]]:
+    """Return rows that a filter hits, by number, as `view_row` takes them."""
+    source, values = filter_values(database, row_filter)
+    values |= {"after_id": after_id, "until_id": until_id, "limit": limit}
+    return database.query(f"list_{source}", values).fetchall()
+
+
+def chunks_of_ids(
+    database: SqliteDatabase, row_filter: RowFilter, size: int
+) -> Iterator[tuple[int, ...]]:
+    """Return the numbers of the rows that a filter hits now, at most so many at a time, or none.
+
+    Looking for them needs no write lock, and takes many steps where few of many are hit.
+    """
+    if row_filter.ids is not None:
+        numbers = sorted(set(row_filter.ids))
+        for start in range(0, len(numbers), size):
+            yield tuple(numbers[start : start + size])
+        return
+    after_id = 0
+    with database.mapped("be read"):
+        until_id: int = database.query("newest_id").fetchone()[0]
+    while after_id < until_id:
+        with database.snapshot():
+            end_id = window_end(database, row_filter, after_id, until_id)
+            rows = filtered(database, row_filter, size, after_id, end_id)
+        ids = tuple(row[0] for row in rows)
+        after_id = ids[-1] if len(ids) == size else end_id
+        yield ids

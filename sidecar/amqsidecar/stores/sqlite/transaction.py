@@ -1,0 +1,367 @@
+"""One write transaction of the SQLite store: cycles, single rows, and what belongs to none."""
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from itertools import chain
+from typing import Any
+
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.failure import failures_of
+from amqsidecar.model.row_changes import Act
+from amqsidecar.model.schedule import (
+    GROUP_PLACES_MAX,
+    DueRow,
+    GroupPlace,
+    RowState,
+    TakenRow,
+)
+from amqsidecar.stores.packing import (
+    TallyDelta,
+    pack_deltas,
+    pack_failures,
+    pack_holds,
+    pack_runs,
+    runs_of,
+    storable,
+    unpack_failures,
+    unpack_message,
+)
+from amqsidecar.stores.sqlite.changes import (
+    Changed,
+    add_rows,
+    change_rows,
+    count_rows,
+    delete_rows,
+    exhaust_rows,
+)
+from amqsidecar.stores.sqlite.counts import add_failures, record_events
+from amqsidecar.stores.sqlite.database import SqliteDatabase
+from amqsidecar.stores.sqlite.events import read_block, rewrite_block, write_block
+from amqsidecar.stores.sqlite.rows import (
+    STATE_NUMBERS,
+    STATES,
+    Unfinished,
+    ids_of,
+    json_ids,
+    read_in_flight,
+    read_unfinished,
+    storable_or_none,
+)
+
+CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
+
+# Why: further than any store gets, and often enough below 2**53, which is exact everywhere.
+_SKIPPED_IDS = 1 << 40
+_PARKED = STATE_NUMBERS[RowState.PARKED]
+
+
+class SqliteTransaction:
+    """Writes that become durable together; made by `SqliteStore.transaction`."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+
+    # Cycles.
+
+    def finish_cycle(self, cycle: int) -> None:
+        """The broker committed this cycle: what it took waits, what it sent is removed.
+
+        What it sent to a final dead-letter queue stays as EXHAUSTED, without its message.
+        """
+        with self._database.mapped("be written"):
+            record = self._unfinished(cycle)
+            gone = delete_rows(self._database, record.sent)
+            exhausted = exhaust_rows(self._database, record.final)
+            count_rows(self._database, record.taken_tally + gone + exhausted)
+            if record.renamed:
+                self._database.query_each("rename_row", record.renamed)
+                self._database.query_each("rename_message", record.renamed)
+            if record.failures is not None:
+                add_failures(self._database, unpack_failures(record.failures))
+            self._close_cycle(record)
+
+    def undo_cycle(self, cycle: int) -> None:
+        """The broker did not commit this cycle: as if it had never been begun."""
+        with self._database.mapped("be written"):
+            record = self._unfinished(cycle)
+            delete_rows(self._database, record.taken)
+            if record.event_block is not None:
+                events = read_block(self._database, record.event_block)
+                rewrite_block(self._database, record.event_block, events, [])
+            self._database.query("delete_unfinished")
+
+    def settle_in_doubt(self, cycle: int) -> None:
+        """Nobody knows: what the cycle took waits, what it sent waits again.
+
+        The cycle number counts as used. Events that tell of the sent rows are thrown away.
+        """
+        with self._database.mapped("be written"):
+            record = self._unfinished(cycle)
+            if record.event_block is not None:
+                sent = ids_of(record.sent) | ids_of(record.final)
+                events = read_block(self._database, record.event_block)
+                left = [event for event in events if event.id not in sent]
+                if len(left) < len(events):
+                    rewrite_block(self._database, record.event_block, events, left)
+                add_failures(self._database, failures_of(left))
+            count_rows(self._database, record.taken_tally)
+            self._close_cycle(record)
+
+    def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
+        """Return waiting rows that are due, by due time, then number; at most `limit`.
+
+        Fewer when their messages are large (`CLAIM_BYTES`). Rows of an unfinished cycle are never
+        returned.
+        """
+        database, claimed, size_bytes = self._database, list[DueRow](), 0
+        with database.mapped("be read"):
+            taken, sent = read_in_flight(database)
+            hidden = taken | sent
+            with closing(database.query("claim_due", (now_ms, limit + len(hidden)))) as rows:
+                for row in rows:
+                    if row[0] in hidden:
+                        continue
+                    size_bytes += row[9]
+                    if len(claimed) == limit or (claimed and size_bytes > CLAIM_BYTES):
+                        break
+                    claimed.append(
+                        DueRow(
+                            id=row[0],
+                            due_at_ms=row[1],
+                            destination=database.word(row[2]),
+                            is_final=bool(row[3]),
+                            redelivery_id=row[4],
+                            redelivery_count=row[5],
+                            delay_ms=row[6],
+                            expiration_ms=row[7],
+                            encoding=database.word(row[8]),
+                            message=unpack_message(row[10], row[9]),
+                            passes_gates=bool(row[11]),
+                            message_group=row[12],
+                        )
+                    )
+        return claimed
+
+    def group_places(self, ids: Sequence[int]) -> dict[int, GroupPlace]:
+        """Return where rows stand in their groups; those without a group are left out."""
+        with self._database.mapped("be read"):
+            values = {"ids": json_ids(ids), "most": GROUP_PLACES_MAX}
+            return {
+                row_id: GroupPlace(
+                    before=before,
+                    first_id=first_id,
+                    first_state=STATES[state],
+                    first_due_at_ms=due_at_ms,
+                )
+                for row_id, before, first_id, state, due_at_ms in self._database.query(
+                    "group_places", values
+                )
+            }
+
+    def record_cycle(
+        self,
+        cycle: int,
+        taken: Sequence[TakenRow],
+        sent: Sequence[DueRow],
+        events: Sequence[AnyEvent],
+        holds: Mapping[str, int] | None = None,
+        replaced: Mapping[int, int] | None = None,
+    ) -> None:
+        """Begin a cycle: its takes, sends and events count when it is finished.
+
+        Args:
+            cycle: the last finished cycle plus one.
+            taken: new rows.
+            sent: rows out of `claim_due`.
+            events: of this cycle; thrown away if it is undone.
+            holds: how many dead letters of a source it takes out of the backlog.
+            replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
+                row that takes their place and number then.
+        """
+        database, replaced = self._database, replaced or {}
+        with database.mapped("be written"):
+            finished = self._finished_cycle()
+            database.expect(
+                read_unfinished(database) is None and cycle == finished + 1,
+                f"cycle {cycle} was begun, but {finished} is the last finished one",
+            )
+            words = self._intern(taken)
+            add_rows(database, taken, words)
+            taken_tally = Counter(
+                (row.destination, STATE_NUMBERS[row.state], row.cause_group, *_place(row))
+                for row in taken
+            )
+            database.query(
+                "add_unfinished",
+                (
+                    cycle,
+                    len(taken),
+                    len(sent),
+                    pack_runs(runs_of(row.id for row in taken)),
+                    pack_runs(
+                        runs_of(
+                            chain((row.id for row in sent if not row.is_final), replaced.values())
+                        )
+                    ),
+                    pack_deltas(
+                        TallyDelta(
+                            words[destination],
+                            state,
+                            count,
+                            words[group] if group else 0,
+                            words[final] if final else 0,
+                            is_final,
+                        )
+                        for (destination, state, group, final, is_final), count in (
+                            taken_tally.items()
+                        )
+                    ),
+                    pack_holds(dict(holds or {})),
+                    write_block(database, events),
+                    pack_failures(failures_of(events)),
+                    pack_runs(runs_of(row.id for row in sent if row.is_final)),
+                    pack_runs(replaced.items()) if replaced else None,
+                ),
+            )
+
+    def set_cycle(self, cycle: int) -> None:
+        """Continue after this cycle number; only when no cycle is unfinished."""
+        with self._database.mapped("be written"):
+            self._database.expect(
+                read_unfinished(self._database) is None,
+                "the cycle number can't be set while a cycle is unfinished",
+            )
+            self._database.query("set_finished_cycle", (cycle,))
+
+    # Single rows.
+
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
+    ) -> None:
+        """Give rows a later due time because a gate, or else their destination, makes them wait."""
+        with self._database.mapped("be written"):
+            self._expect_at_rest(ids)
+            values = {
+                "ids": json_ids(ids),
+                "due_at_ms": due_at_ms,
+                "reason": storable(reason),
+                "gate": storable_or_none(gate),
+            }
+            self._database.query("postpone_rows", values)
+
+    def park(self, ids: Sequence[int], reason: str) -> None:
+        """Keep rows for a person."""
+        with self._database.mapped("be written"):
+            self._expect_at_rest(ids)
+            values = {"ids": json_ids(ids), "reason": storable(reason)}
+            parked = [
+                (
+                    TallyDelta(destination, state, -count, group),
+                    TallyDelta(destination, _PARKED, count, group),
+                )
+                for destination, group, state, count in self._database.query("tally_of_ids", values)
+            ]
+            count_rows(self._database, chain.from_iterable(parked))
+            self._database.query("park_rows", values)
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Treat rows as sent that the broker proved to have been sent before."""
+        database = self._database
+        with database.mapped("be written"):
+            self._expect_at_rest(ids)
+            final = {row[0] for row in database.query("finals_of_ids", {"ids": json_ids(ids)})}
+            gone = delete_rows(database, runs_of(set(ids) - final))
+            count_rows(database, gone + exhaust_rows(database, runs_of(final)))
+
+    def change_rows(self, rows: Sequence[tuple[Any, ...]], act: Act) -> Changed:
+        """Apply an operator's action to listed rows with their events; see `sqlite_changes`."""
+        changed = change_rows(self._database, rows, act)
+        record_events(self._database, [made.event for _, made in changed.changes])
+        return changed
+
+    # What belongs to no row.
+
+    def record(self, events: Sequence[AnyEvent]) -> None:
+        """Write events that belong to no cycle; they count at once."""
+        with self._database.mapped("be written"):
+            record_events(self._database, events)
+
+    def set_token_created(self) -> None:
+        """The first token is in the broker."""
+        with self._database.mapped("be written"):
+            self._database.query("set_token_created")
+
+    def renew_uid(self) -> str:
+        """Take and return another uid: the broker knows of a later state of this store."""
+        uid = secrets.token_hex(4)
+        with self._database.mapped("be written"):
+            self._database.query("set_uid", (uid,))
+            self._database.query("end_stream")
+        return uid
+
+    def skip_ids(self) -> None:
+        """Go on with row numbers that no state of this store can have used."""
+        far = _SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS)
+        with self._database.mapped("be written"):
+            self._database.query("reserve_ids", {"at_least": 1, "count": far}).fetchall()
+
+    def holds(self) -> dict[str, int]:
+        """Return for each source ever seen how many more of its dead letters are backlog.
+
+        What the unfinished cycle takes counts as taken.
+        """
+        with self._database.mapped("be read"):
+            record = read_unfinished(self._database)
+            taken = record.holds if record is not None else {}
+            return {
+                source: max(0, remaining - taken.get(source, 0))
+                for source, remaining in self._database.query("read_holds")
+            }
+
+    def set_hold(self, source: str, remaining: int) -> None:
+        """Remember that so many more dead letters of a source are backlog; 0 = none, but seen."""
+        with self._database.mapped("be written"):
+            self._database.query("set_hold", (source, remaining))
+
+    # Parts.
+
+    def _finished_cycle(self) -> int:
+        return int(self._database.query("read_meta").fetchone()[1])
+
+    def _unfinished(self, cycle: int) -> Unfinished:
+        record = read_unfinished(self._database)
+        if record is None or record.cycle != cycle:
+            found = "none" if record is None else str(record.cycle)
+            raise AssertionError(
+                f"cycle {cycle} was to be ended, but the unfinished one is {found}"
+            )
+        return record
+
+    def _close_cycle(self, record: Unfinished) -> None:
+        self._database.query_each("count_down_hold", record.holds.items())
+        self._database.query("delete_unfinished")
+        self._database.query("set_finished_cycle", (record.cycle,))
+
+    def _expect_at_rest(self, ids: Sequence[int]) -> None:
+        taken, sent = read_in_flight(self._database)
+        self._database.expect(
+            (taken | sent).isdisjoint(ids), "rows of an unfinished cycle can't be changed"
+        )
+
+    def _intern(self, taken: Sequence[TakenRow]) -> Mapping[str, int]:
+        texts = {row.destination for row in taken}
+        texts.update(row.source for row in taken)
+        texts.update(row.rule for row in taken)
+        texts.update(row.encoding for row in taken)
+        texts.update(row.cause_group for row in taken if row.cause_group)
+        texts.update(final for row in taken if (final := row.decided_queue))
+        return self._database.intern(texts)
+
+
+def _place(row: TakenRow) -> tuple[str | None, bool]:
+    """Return what tallies tell of a row besides, where it is exhausted."""
+    if row.state is not RowState.EXHAUSTED:
+        return None, False
+    return row.decided_queue, row.is_final

@@ -1,0 +1,104 @@
+"""`run --check`: reads what a start reads, without a start."""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
+from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.config.tls_context import tls_context
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import compile_policy
+from amqsidecar.stores.open import open_store
+from amqsidecar.wiring.app import load_rules, require_url
+from amqsidecar.wiring.gates import load_gates
+from amqsidecar.wiring.http import access_settings
+
+
+def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
+    """Read all that a start reads before it asks a broker or a store.
+
+    Args:
+        config: all options.
+        awaited: options whose files do not exist yet. What is read of them is not read.
+
+    Raises:
+        ConfigError: with every problem that would end that start.
+    """
+    problems: list[Problem] = []
+    for read, files in _READERS:
+        if files.intersection(awaited):
+            continue
+        try:
+            read(config)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _rules(config: Config) -> None:
+    plugins = load_plugins()
+    rules = load_rules(config, plugins)
+    if rules is not None:
+        compile_policy(rules, plugins)
+
+
+def _login(config: Config) -> None:
+    for url in config.broker.url:
+        config.broker.password(url)
+
+
+def _certificates(config: Config) -> None:
+    if any(url.uses_tls for url in config.broker.url):
+        tls_context(config.broker.tls)
+
+
+def _store(config: Config) -> None:
+    if config.store.url != BROKER_HELD:
+        config.store.password()
+        open_store(config, SystemClock())
+
+
+def _access(config: Config) -> None:
+    if config.http.listen:
+        from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415 - as in app_http
+
+        set_up(access_settings(config), SystemClock())
+
+
+def _journal(config: Config) -> None:
+    if config.journal.path:
+        from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - only where it is wanted
+
+        open_folder(config.journal.path, "check", lambda: None)
+
+
+_READERS: Final[tuple[tuple[Callable[[Config], object], frozenset[str]], ...]] = (
+    (require_url, frozenset()),
+    (_rules, frozenset({"policy.source"})),
+    (load_gates, frozenset()),
+    (_login, frozenset({"broker.password_file"})),
+    (
+        _certificates,
+        frozenset({"broker.tls.ca_file", "broker.tls.cert_file", "broker.tls.key_file"}),
+    ),
+    (_store, frozenset({"store.password_file"})),
+    (
+        _access,
+        frozenset(
+            {
+                "http.tokens_file",
+                "http.users_file",
+                "http.session_key_file",
+                "http.oidc.client_secret_file",
+            }
+        ),
+    ),
+    (_journal, frozenset()),
+)
+"""What is read, and the options that name the files of it."""
+
+FILES: Final = frozenset().union(*(files for _, files in _READERS))
+"""Every option that names a file of a start."""

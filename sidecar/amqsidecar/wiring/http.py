@@ -1,0 +1,161 @@
+"""Wires what is served over HTTP; the web libraries are imported only where something is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from amqsidecar.clock import Clock
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.sections.policy import TopicPolicy
+from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.messages.edit import edit_message
+from amqsidecar.messages.kept_message import chosen_properties
+from amqsidecar.messages.view import view_message
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.stores.open import open_store
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from amqsidecar.engine.gates import GatesAt
+    from amqsidecar.http.authentication.settings import AccessSettings
+    from amqsidecar.http.store_queries import OpenStore
+    from amqsidecar.operations.active_rules import FindRules
+
+
+@contextmanager
+def serving_http(
+    config: Config,
+    clock: Clock,
+    health: Health,
+    metrics: Metrics,
+    find_rules: "FindRules",
+    *,
+    has_store: bool,
+    gates_at: "GatesAt",
+) -> Iterator[str]:
+    """Serve while the block runs; gives the address, "" = off.
+
+    Args:
+        config: the options.
+        clock: tells pages what time it is.
+        health: what probes are told.
+        metrics: what scrapers are told.
+        find_rules: returns those that act; any thread calls it.
+        has_store: whether there is a schedule to look at.
+        gates_at: tells which gates act; any thread calls it.
+
+    Raises:
+        ConfigError: the address can't be listened on, or would be open to strangers.
+    """
+    if not config.http.listen:
+        yield ""
+        return
+    if config.http.strangers_problem:
+        raise ConfigError([Problem("http.listen", config.http.strangers_problem)])
+    from amqsidecar.http.api.api import routes as api_routes  # noqa: PLC0415
+    from amqsidecar.http.app import make_app  # noqa: PLC0415
+    from amqsidecar.http.authentication.proxy import Proxies  # noqa: PLC0415 - as said above
+    from amqsidecar.http.authentication.settings import Bodies  # noqa: PLC0415
+    from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415
+    from amqsidecar.http.console.console import Console  # noqa: PLC0415
+    from amqsidecar.http.console.pages import routes as console_routes  # noqa: PLC0415
+    from amqsidecar.http.masking import Masking  # noqa: PLC0415
+    from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
+    from amqsidecar.http.store_queries import StoreQueries, Tools  # noqa: PLC0415
+    from amqsidecar.operations.active_rules import policies_of  # noqa: PLC0415
+    from amqsidecar.operations.charts import lateness  # noqa: PLC0415
+    from amqsidecar.operations.status import read_wellness  # noqa: PLC0415
+
+    def make_store() -> "OpenStore":
+        return cast("OpenStore", open_store(config, clock))
+
+    keeps_schedule = has_store and config.store.url != BROKER_HELD
+    desk = StoreQueries(
+        clock=clock,
+        health=health,
+        render_metrics=metrics.render,
+        make_store=make_store if keeps_schedule else None,
+        tools=Tools(
+            final_suffix=config.redelivery.final_suffix,
+            properties_of=chosen_properties,
+            view_message=view_message,
+            edit_message=edit_message,
+            policies=policies_of(
+                find_rules,
+                load_plugins(),
+                intake_queues=config.intake.queues,
+                final_suffix=config.redelivery.final_suffix,
+                parks_topics=config.policy.topics is TopicPolicy.PARK,
+                allowed=config.redelivery.allow,
+                gates_at=gates_at,
+            ),
+            reports=config.http.reports,
+            began_ms=clock.now_ms(),
+            wellness=lambda: read_wellness(health, metrics),
+            lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
+        ),
+        masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
+    )
+    console = Console(desk)
+    routes: list[BaseRoute] = []
+    if config.http.console:
+        routes = [*api_routes(desk), *console_routes(console)]
+    entrance = set_up(access_settings(config), clock, console.static.url("console.css"))
+    routes += entrance.routes
+    server = HttpServer(
+        make_app(desk, entrance.access, routes, console.show_refusal),
+        is_shared=Proxies(config.http.trusted_proxies).has,
+    )
+    host, port = server.start(*split_listen(config.http.listen))
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.stop()
+        desk.close()
+
+
+def access_settings(config: Config) -> "AccessSettings":
+    """Return the ways in that the options name.
+
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    from amqsidecar.http.authentication.settings import AccessSettings, OidcSettings  # noqa: PLC0415
+
+    options = config.http
+
+    def client_secret() -> str | None:
+        secret = options.client_secret()
+        return None if secret is None else secret.reveal()
+
+    oidc = None
+    if options.oidc.issuer:
+        client_secret()  # So that a file that can't be read ends the start, not the first log-in.
+        oidc = OidcSettings(
+            issuer=options.oidc.issuer,
+            client_id=options.oidc.client_id,
+            client_secret=client_secret,
+            scopes=options.oidc.scopes,
+            name_claim=options.oidc.name_claim,
+            groups_claim=options.oidc.groups_claim,
+            recheck_s=options.oidc.recheck_minutes * 60,
+        )
+    key = options.session_key()
+    return AccessSettings(
+        public_url=options.public_url,
+        tokens_file=options.tokens_file,
+        users_file=options.users_file,
+        session_key=None if key is None else key.reveal(),
+        session_s=options.session_hours * 3600,
+        trusted_proxies=options.trusted_proxies,
+        proxy_user_header=options.proxy_user_header,
+        proxy_groups_header=options.proxy_groups_header,
+        operator_groups=options.operator_groups,
+        viewer_groups=options.viewer_groups,
+        oidc=oidc,
+    )

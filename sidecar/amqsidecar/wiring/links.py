@@ -1,0 +1,252 @@
+"""Which link a configuration asks for: the wire by the URL's scheme, the product by asking."""
+
+from typing import TypedDict
+from uuid import uuid4
+
+from amqsidecar.broker import BrokerKind
+from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.clock import Clock
+from amqsidecar.config.broker_url import BrokerUrl
+from amqsidecar.config.load import check_wire
+from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.intake import Producers
+from amqsidecar.config.tls_context import tls_context
+from amqsidecar.diagnosis.trials import ExaminedLink
+from amqsidecar.engine import crash_points
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.formats.classic_persistence import always_keeps
+from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+
+# Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
+
+
+class _Common(TypedDict):
+    clock: Clock
+    final_suffix: str
+    crash_point: CrashPoint
+
+
+class LinkMaker:
+    """Makes links to the current one of the brokers of `broker.url`; each is not yet opened."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        crash_point: CrashPoint = crash_points.no_crash,
+        rules: ClassicRules | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            config: says where the brokers are and what links may do.
+            clock: of the links.
+            crash_point: told where in a transaction a link is.
+            rules: of the broker, as far as they tell where the messages of a dead-letter queue
+                died, and which are kept; None = none are given.
+
+        Raises:
+            ConfigError: the library of the wire is not installed.
+        """
+        if problems := check_wire(config):
+            raise ConfigError(problems)
+        self._rules = rules
+        self._keeps_non_persistent = (
+            always_keeps
+            if rules is None or not rules.dead_letter.is_known
+            else DeadLetterDecider(rules.dead_letter).keeps_non_persistent
+        )
+        self._config = config
+        self._clock = clock
+        self._crash_point = crash_point
+        self._number = 0
+        # Why here: a message that broke one STOMP link would break the next one, too.
+        self._unreadable: dict[str, str] = {}
+        self._unreadable_told = 0
+        self._rooms = Rooms()
+
+    @property
+    def count(self) -> int:
+        """How many brokers take over from each other."""
+        return len(self._config.broker.url)
+
+    @property
+    def current(self) -> str:
+        """The URL of the current one, without its password."""
+        return str(self._config.broker.url[self._number])
+
+    def go_on(self) -> None:
+        """Make the next broker current; the first after the last."""
+        self._number = (self._number + 1) % self.count
+
+    def has_learned(self) -> bool:
+        """Tell, once, whether the last link found a message that the next one will not ask for."""
+        told, self._unreadable_told = self._unreadable_told, len(self._unreadable)
+        return self._unreadable_told > told
+
+    def make(self, instance: str) -> ExaminedLink:
+        """Return a link for an instance, to the product that answers at the URL.
+
+        Raises:
+            ConfigError: the password or a certificate can't be read, or the schedule is shared and
+                the wire can't do that.
+            LinkLost: AMQP and STOMP only, when the product has to be asked: it can't be reached.
+            BrokerRefused: as above: it refuses us.
+        """
+        url = self._config.broker.url[self._number]
+        endpoint = self._endpoint(url)
+        if url.scheme.startswith("openwire"):
+            return self._openwire(endpoint, instance)
+        if url.scheme.startswith("amqp"):
+            kind = self._config.broker.expected_kind or self._ask_over_amqp(endpoint)
+            makers = {
+                BrokerKind.ARTEMIS: self._amqp_artemis,
+                BrokerKind.CLASSIC: self._amqp_classic,
+            }
+        else:
+            kind = self._config.broker.expected_kind or self._ask_over_stomp(endpoint)
+            makers = {
+                BrokerKind.ARTEMIS: self._stomp_artemis,
+                BrokerKind.CLASSIC: self._stomp_classic,
+            }
+        return makers[kind](endpoint, instance)
+
+    def _openwire(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+        from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
+
+        return OpenWireLink(
+            endpoint,
+            instance=instance,
+            keeps_non_persistent=self._keeps_non_persistent,
+            rooms=self._rooms,
+            **self._common(),
+        )
+
+    def _amqp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+        from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
+
+        return AmqpArtemisLink(
+            endpoint,
+            instance=instance,
+            allowed_effects=self._config.redelivery.allow,
+            **self._common(),
+        )
+
+    def _amqp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+        from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
+
+        intake = self._config.intake
+        return AmqpClassicLink(
+            endpoint,
+            instance=instance,
+            names=DeadLetterNames(self._rules, intake.origin),
+            amqp_producers_only=intake.producers is Producers.AMQP,
+            allowed_losses=frozenset(intake.allow_lossy),
+            keeps_non_persistent=self._keeps_non_persistent,
+            **self._common(),
+        )
+
+    def _stomp_classic(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+        from amqsidecar.brokers.stomp_classic.link import StompClassicLink  # noqa: PLC0415
+
+        return StompClassicLink(
+            endpoint,
+            instance=instance,
+            keeps_non_persistent=self._keeps_non_persistent,
+            allowed_losses=frozenset(self._config.intake.allow_lossy),
+            unreadable=self._unreadable,
+            rooms=self._rooms,
+            **self._common(),
+        )
+
+    def _stomp_artemis(self, endpoint: Endpoint, instance: str) -> ExaminedLink:
+        from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
+
+        if self._config.store.is_shared:
+            # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed
+            # and not acknowledged yet comes to the others when we die, as a new dead letter.
+            what = (
+                "is shared with others, and over STOMP Artemis accepts dead letters outside its "
+                "transactions, so that some would come twice: use amqp:// in broker.url, or a "
+                "schedule of one sidecar"
+            )
+            raise ConfigError([Problem("store.url", what)])
+        return StompArtemisLink(
+            endpoint,
+            instance=instance,
+            allowed_losses=frozenset(self._config.intake.allow_lossy),
+            allowed_effects=self._config.redelivery.allow,
+            **self._common(),
+        )
+
+    def _common(self) -> _Common:
+        return {
+            "clock": self._clock,
+            "final_suffix": self._config.redelivery.final_suffix,
+            "crash_point": self._crash_point,
+        }
+
+    def _endpoint(self, url: BrokerUrl) -> Endpoint:
+        options = self._config.broker
+        secret = options.password(url)
+        return Endpoint(
+            url.host,
+            url.port,
+            user=url.user,
+            password=None if secret is None else secret.reveal(),
+            tls=tls_context(options.tls) if url.uses_tls else None,
+            mechanisms=self._mechanisms(url),
+            connect_timeout_s=options.connect_timeout_s,
+            idle_timeout_s=options.idle_timeout_s,
+        )
+
+    def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
+        if not url.scheme.startswith("amqp"):
+            return ()
+        from amqsidecar.brokers.amqp.sasl import mechanisms_for  # noqa: PLC0415 - as above
+
+        options = self._config.broker
+        return mechanisms_for(
+            has_user=url.user is not None,
+            has_certificate=url.uses_tls and options.tls.cert_file is not None,
+            allowed=[one.value for one in options.sasl_mechanisms],
+        )
+
+    def _ask_over_stomp(self, endpoint: Endpoint) -> BrokerKind:
+        """Return what product answers over STOMP, by a connection of its own."""
+        from amqsidecar.brokers.stomp.connection import StompConnection  # noqa: PLC0415
+
+        connection = StompConnection(endpoint, self._clock)
+        connection.open()
+        connection.disconnect(endpoint.connect_timeout_s)
+        if connection.server.startswith("ActiveMQ-Artemis/"):
+            return BrokerKind.ARTEMIS
+        if connection.server.startswith("ActiveMQ/"):
+            return BrokerKind.CLASSIC
+        raise BrokerRefused(
+            f"{endpoint.place} is {connection.server or 'an unknown product'}, neither Apache "
+            "Artemis nor ActiveMQ Classic"
+        )
+
+    def _ask_over_amqp(self, endpoint: Endpoint) -> BrokerKind:
+        """Return what product answers over AMQP, by a connection of its own."""
+        from amqsidecar.brokers.amqp.connection import AmqpConnection  # noqa: PLC0415
+
+        connection = AmqpConnection(endpoint, self._clock)
+        try:
+            connection.open(f"amqsidecar-asks-{uuid4().hex[:12]}")
+            product = connection.remote_properties().get("product", "")
+        finally:
+            connection.close(lambda: True)
+        if "artemis" in product.lower():
+            return BrokerKind.ARTEMIS
+        if "activemq" in product.lower():
+            return BrokerKind.CLASSIC
+        raise BrokerRefused(
+            f"{endpoint.place} is {product or 'an unknown product'}, neither Apache Artemis "
+            "nor ActiveMQ Classic"
+        )
