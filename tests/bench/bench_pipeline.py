@@ -31,8 +31,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from amqsidecar.cli.main import run_command_line
-from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.session import open_session
+from amqsidecar.pipeline.sources.events import read_events
 from bench.journal_generator import plan_for, policy_xml, write_journal
 from bench.journal_truth import check_causes, check_recovery
 

@@ -10,8 +10,8 @@ import argparse
 import os
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.stores.postgres_database import QUERIES
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.database import QUERIES
+from amqsidecar.stores.postgres.store import PostgresStore
 from bench.bench_sqlite_store import FAR_MS, bench_all
 from support.postgres_server import PostgresServer
 

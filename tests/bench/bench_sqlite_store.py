@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.store import Store, StoreTransaction
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.schedule_rows import resent, scheduled, taken_row, took
 
 FAR_MS = 10_000_000

@@ -21,19 +21,19 @@ import httpx2
 from proton import Message
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.http.api import routes as api_routes
+from amqsidecar.http.api.api import routes as api_routes
 from amqsidecar.http.app import make_app
 from amqsidecar.http.console.console import Console
 from amqsidecar.http.console.pages import routes as console_routes
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.model.failure import failure_cause
-from amqsidecar.model.operation import Action, OperationState, Pace, Selection
+from amqsidecar.model.operation import Action, OperationPace, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
-from amqsidecar.operations.acting import policies_of
+from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.operations.operate import Means, Wish, begin, carry_out
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from bench.ten_million_rows import Model, SqliteScale, load
 from support.schedule_rows import taken_row
 from support.web import OPEN_ACCESS, make_desk
@@ -148,7 +148,9 @@ def fill(folder: Path, waiting: int) -> None:
         assert isinstance(store, SqliteStore)
         store.open()
         selection = Selection(rows=RowFilter(destination=PLACE))
-        wish = Wish(action=Action.RETRY, selection=selection, actor="cli:anna", pace=Pace())
+        wish = Wish(
+            action=Action.RETRY, selection=selection, actor="cli:anna", pace=OperationPace()
+        )
         operation = begin(store, wish, now_ms, "bench")
         means = Means(suffix=".x", properties_of=lambda _names: lambda _encoding, _message: None)
         while operation.state is OperationState.RUNNING and operation.changed < MANY:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
-from amqsidecar.brokers.openwire_link import OpenWireLink
+from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers import ArtemisBroker, Broker, ClassicBroker

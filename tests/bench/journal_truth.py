@@ -5,7 +5,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from amqsidecar.pipeline.causes_tables import NO_REASON
+from amqsidecar.pipeline.causes.tables import NO_REASON
 from bench.journal_generator import LAST_DESTINATION, Truth
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
-from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.artemis_management import Question
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.clock import SystemClock
 from bench.dead_letters import DeadLetters, dead_letter_queue, dead_letters
 from bench.sidecar_watch import Moved, measured_sidecar, moved, watch
@@ -114,7 +114,7 @@ def _by_broker(dead: DeadLetters, count: int) -> float:
     management = ArtemisManagement(connection)
     management.prepare(10)
     began_s = clock.monotonic_s()
-    answer = management.ask(Question("queue.DLQ", operation="retryMessages"))
+    answer = management.ask(ManagementQuestion("queue.DLQ", operation="retryMessages"))
     elapsed_s = clock.monotonic_s() - began_s
     connection.close(lambda: True)
     assert answer.value == count, answer

@@ -169,7 +169,7 @@ def _lateness_at(run: _Run, per_second: int, aim: str) -> Iterator[Row]:
             seconds=25 * run.scale,
             warm_up_s=25 * run.scale,
         )
-    for what, spread in (("at a consumer", found.at_consumer), ("by our metric", found.by_metric)):
+    for what, spread in (("at a consumer", found.at_consumer), ("by metric", found.by_metric)):
         machine = found.of_machine
         yield Row(
             f"lateness {what}, {found.per_second:.0f}/s: p50, p99, max; a process that sleeps",
@@ -211,7 +211,7 @@ def _told(what: str, where: str, rows: Iterator[Row]) -> list[Row]:
 
 def _table(rows: list[Row]) -> str:
     lines = [
-        "| what is measured; what beside it | where | sidecar | beside it | ratio | aim |",
+        "| what is measured; peer | where | sidecar | peer | ratio | aim |",
         "|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -15,7 +15,7 @@ import msgspec
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.store import Store
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.store import PostgresStore
 from bench.dead_letters import dead_letters
 from bench.ten_million import (
     STEPS,

@@ -13,7 +13,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
 from amqsidecar.store import Store
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.schedule_rows import scheduled, took
 from support.unsynced_store import UnsyncedStore
 

@@ -22,7 +22,7 @@ from chaos.pairs import PAIRS, Pair
 from chaos.report import Outcome, page, table
 from chaos.stage import Stage
 
-REPORT = Path(__file__).parents[2] / "deploy" / "reference" / "chaos.md"
+REPORT = Path(__file__).parents[2] / "deploy" / "evidence" / "chaos-run.md"
 
 
 def plan(seed: int, pair: Pair, fault: str | None) -> Iterator[Step]:

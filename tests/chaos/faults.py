@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from amqsidecar.app import CRASH_POINT_VARIABLE
 from amqsidecar.engine import crash_points
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from chaos.pairs import Pair
 from chaos.proxy import DIRECTIONS
 from chaos.stage import LEASE_S, Stage

@@ -5,7 +5,7 @@
 Each owner is a process with a link and nothing else. It moves dead letters as fast as it can and
 kills itself a few milliseconds after a commit; the next one starts at once. The broker traces how
 it closes consumers: this slows down one of the two threads between which it loses messages
-(`amqsidecar.brokers.stomp_artemis_token`), so that it loses one at about every twentieth kill.
+(`amqsidecar.brokers.stomp_artemis.token`), so that it loses one at about every twentieth kill.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from amqsidecar.broker import Delivery, Resend
-from amqsidecar.brokers.artemis_management import Question
+from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.engine.crash_points import ACCEPTING
 from support.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers import ArtemisBroker
@@ -169,7 +169,7 @@ def _kill_owners(harness: StompArtemisHarness, kills: int, seed: int) -> Tally:
         print(f"after {killed} kills: the token is stuck", flush=True)
         restart(harness)
     run_owner(harness, str(seed), None)
-    question = Question(f"queue.{prefix}.token", attribute="DeliveringCount")
+    question = ManagementQuestion(f"queue.{prefix}.token", attribute="DeliveringCount")
     guards = int(harness.management.ask(question).value)
     stuck = harness.depth(harness.dead_letter_queue)
     if stuck:

@@ -1,4 +1,4 @@
-"""The commands of people on a schedule in PostgreSQL; what they print is in `unit/test_cli.py`."""
+"""Commands on a schedule in PostgreSQL; `unit/cli/test_cli.py` tests what they print."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from psycopg import sql
 from amqsidecar.cli import main
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.schedule import RowState
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.store import PostgresStore
 from support.postgres_server import PostgresServer
 from support.schedule_rows import scheduled, taken_row, took
 

@@ -8,7 +8,7 @@ from amqsidecar.broker import FindsTokens, ForeignToken, Link
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.links import LinkMaker
+from amqsidecar.wiring.links import LinkMaker
 from support.brokers import Broker, ClassicBroker
 from support.waiting import eventually
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from amqsidecar.ledger import Ledger, RowKey, RowOrder, Sighting, Verdict
-from amqsidecar.model import acts
+from amqsidecar.ledger import Ledger, MemberVerdict, RowKey, RowOrder, Sighting
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
 from amqsidecar.model.failure import (
     BUCKET_MS,
@@ -34,13 +34,11 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.store import Store
-from amqsidecar.stores import (
-    postgres_counts,
-    sqlite_counts,
-    sqlite_operations,
-    sqlite_pages,
-    sqlite_rows,
-)
+from amqsidecar.stores.postgres import counts as postgres_counts
+from amqsidecar.stores.sqlite import counts as sqlite_counts
+from amqsidecar.stores.sqlite import operations as sqlite_operations
+from amqsidecar.stores.sqlite import pages as sqlite_pages
+from amqsidecar.stores.sqlite import rows as sqlite_rows
 from support.schedule_rows import resent, scheduled, taken_row, took
 from support.unsynced_store import UnsyncedStore
 
@@ -845,8 +843,8 @@ def test_members_that_are_due_for_a_verdict_the_oldest_first(store: LedgerStore)
     store.give_verdicts(
         operation.id,
         [
-            Verdict("test-000000000002", OutcomeKind.CONSUMED, "its queue \ud800 was empty"),
-            Verdict("test-000000000003", OutcomeKind.UNKNOWN, "nobody looked"),
+            MemberVerdict("test-000000000002", OutcomeKind.CONSUMED, "its queue \ud800 was empty"),
+            MemberVerdict("test-000000000003", OutcomeKind.UNKNOWN, "nobody looked"),
         ],
     )
 
@@ -889,7 +887,7 @@ def test_open_operations_run_or_have_members_without_an_outcome(store: LedgerSto
     assert numbers() == {operation.id, running.id}
     store.apply_sightings([sighting(1, 150), sighting(2, 150)], "a")
     assert numbers() == {operation.id, running.id}
-    verdict = [Verdict(f"test-{n:012d}", OutcomeKind.UNKNOWN, "x") for n in (1, 2)]
+    verdict = [MemberVerdict(f"test-{n:012d}", OutcomeKind.UNKNOWN, "x") for n in (1, 2)]
     store.give_verdicts(operation.id, verdict[:1])
     assert numbers() == {operation.id, running.id}
     store.give_verdicts(operation.id, verdict)
@@ -1025,7 +1023,8 @@ def note(text: str, **fields: Any) -> GroupNote:
 def test_notes_on_a_group_the_latest_first_and_of_each_group_the_latest(
     open_store: MakeStore,
 ) -> None:
-    first, second, other = note("1"), note("2", author="bob"), note("3", destination="queue://b")
+    first, other = note("1"), note("3", destination="queue://b")
+    second = note("2", author="bob", owner="carl", snoozed_until_ms=10**13)
     elsewhere = note("4", cause_group="a.C: x")
     store = open_store()
     for one in (first, second, other, elsewhere):
@@ -1044,6 +1043,17 @@ def test_of_each_group_the_latest_notes_are_kept(store: LedgerStore) -> None:
     kept = [int(one.text) for one in store.notes("queue://a", "a.B: x")]
     assert kept == list(range(LATEST_KEPT + 2, 2, -1))
     assert len(store.notes("queue://a", "a.C: x")) == 1
+
+
+def test_older_counts_are_merged_to_five_minutes_and_the_last_ones_stay_by_the_minute(
+    store: LedgerStore,
+) -> None:
+    begin_ms = 100 * HOUR_MS
+    record(store, *(died(begin_ms + minute * BUCKET_MS) for minute in range(10)))
+    while store.forget_ledger(0, 0, 2, begin_ms + 5 * BUCKET_MS):
+        pass
+    found = {key.bucket_ms - begin_ms: count for key, count in counts(store).items()}
+    assert found == {0: 5} | {minute * BUCKET_MS: 1 for minute in range(5, 10)}
 
 
 def test_notes_are_kept_as_long_as_their_group(store: LedgerStore) -> None:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, Parked, Received, Resent, Returned
 from amqsidecar.model.failure import CountKind, failure_cause, failures_of
 from amqsidecar.model.operation import Action, Operation, OutcomeKind, Selection

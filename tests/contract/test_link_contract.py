@@ -41,6 +41,9 @@ with suppress(ImportError):
     HARNESSES["stomp-classic-5"] = (StompClassicHarness, "classic_5")
     HARNESSES["stomp-classic-6"] = (StompClassicHarness, "classic_6")
 
+OTHER_VERSION = {"amqp-classic-5", "openwire-classic-6", "stomp-classic-6"}
+"""The same wire on the version of Classic that the applications over it meet in `end_to_end/`."""
+
 _LONG_S = 10_000.0
 CAN_NOT_LOOK = {"stomp-artemis"}
 """Links whose wire has no browser; they say so and name the one that has."""
@@ -50,7 +53,13 @@ MakeLink = Callable[..., Link]
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=[pytest.mark.broker] if broker_fixture else [])
+        pytest.param(
+            name,
+            marks=[
+                *([pytest.mark.broker] if broker_fixture else []),
+                *([pytest.mark.proof] if name in OTHER_VERSION else []),
+            ],
+        )
         for name, (_make, broker_fixture) in HARNESSES.items()
     ]
 )
@@ -559,9 +568,9 @@ def test_large_messages_count_like_others(
     harness: LinkHarness, open_link: MakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look ends when it holds many bytes; a backlog of large messages is one all the same."""
-    for limit in ("openwire_consumers._BROWSE_BYTES_MAX", "amqp_classic_browse._BYTES_MAX"):
+    for limit in ("openwire.consumers._BROWSE_BYTES_MAX", "amqp_classic.browse._BYTES_MAX"):
         monkeypatch.setattr(f"amqsidecar.brokers.{limit}", 1000)
-    monkeypatch.setattr("amqsidecar.brokers.amqp_classic_browse._PAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr("amqsidecar.brokers.amqp_classic.browse._PAGE_BYTES_MAX", 1000)
     harness.put_dead_letters(f"{harness.prefix}.orders", 30, size_bytes=600)
     assert open_link().count(harness.intake(), 100) == 30
 

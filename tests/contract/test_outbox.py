@@ -8,11 +8,11 @@ import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.journal import Outbox, Segment
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.store import PostgresStore
 from support.postgres_schedule import as_older
 from support.schedule_rows import resent, taken_row, took
 from support.virtual_clock import VirtualClock

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from amqsidecar.journal import Outbox, Segment
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store

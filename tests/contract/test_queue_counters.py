@@ -8,9 +8,9 @@ import pytest
 from amqsidecar.broker import CountsQueues
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
-from amqsidecar.links import LinkMaker
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.outcome import Counters
+from amqsidecar.wiring.links import LinkMaker
 from support.brokers import Broker, ClassicBroker
 from support.jms_peer import JmsPeer
 from support.purge import purge

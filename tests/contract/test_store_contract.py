@@ -12,11 +12,12 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import (
     DueRow,
+    Recall,
     RowFilter,
     RowState,
     StoreState,
@@ -26,7 +27,7 @@ from amqsidecar.model.schedule import (
 )
 from amqsidecar.operations.act import act_of
 from amqsidecar.store import KnowsGroups, SharedStore, Store
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.memory_store import Medium, MemoryStore
 from support.postgres_schedule import EmptiedStore, empty
 from support.schedule_rows import due_row, resent, scheduled, taken_row, took
@@ -1018,14 +1019,15 @@ def test_what_went_to_its_final_queue_stays_in_sight_without_its_message(store: 
     assert store.message(1) is None
     assert store.next_due_ms() is None
     for act in (
-        acts.retry(100, "ann"),
         acts.cancel(100, "ann", ".x"),
-        acts.redirect(100, "ann", "queue://a"),
-        acts.discard(100, "ann"),
         acts.hold(100, "ann"),
         acts.release(100, "ann"),
+        acts.give_back(100),
     ):
         assert store.act(ALL, act) == 0
+    assert store.act(ALL, acts.redirect(100, "ann", "queue://a")) == 1
+    (row,) = store.list_rows(ALL, 9)
+    assert (row.is_in_final_queue, row.destination, row.recall) == (True, "queue://a", Recall.SEND)
 
 
 @pytest.mark.parametrize("end", ["undo_cycle", "settle_in_doubt"])
@@ -1059,16 +1061,68 @@ def test_what_is_taken_back_replaces_the_row_that_knew_where_it_lay(store: Store
     cycle = store.open().cycle + 1
     back = final_row(3, is_final=False, state=RowState.EXHAUSTED, redelivery_id="test-000000000001")
     with store.transaction() as tx:
-        tx.record_cycle(cycle, [back], [], [took(back)], None, [1])
+        tx.record_cycle(cycle, [back], [], [took(back)], None, {3: 1})
     assert {row.id: row.in_flight for row in store.list_rows(ALL, 9)} == {1: True, 2: False}
     with store.transaction() as tx:
         getattr(tx, end)(cycle)
 
-    left = {"finish_cycle": [2, 3], "undo_cycle": [1, 2], "settle_in_doubt": [1, 2, 3]}[end]
+    left = {"finish_cycle": [1, 2], "undo_cycle": [1, 2], "settle_in_doubt": [1, 2, 3]}[end]
     assert ids_of(store) == left
+    assert (store.message(1) is not None) == (end == "finish_cycle")
     assert Counter(row.state for row in store.list_rows(ALL, 9)) == {
         tally.state: tally.count for tally in store.tallies()
     }
     if isinstance(store, Ledger):
         places = {one.is_in_queue: one.count for one in store.exhausted_tallies()}
-        assert places == {row != 3: 1 for row in left if row != 2}
+        kept, lying = (False, 1), (True, 1)
+        ends = {"finish_cycle": [kept], "undo_cycle": [lying], "settle_in_doubt": [kept, lying]}
+        assert sorted(places.items()) == ends[end]
+
+
+def test_what_lies_in_final_queues_is_found_by_message_and_by_what_becomes_of_it(
+    store: Store,
+) -> None:
+    take(store, *(final_row(number) for number in (1, 2, 3, 4)), taken_row(5))
+    finish(store, send(store, 1, 2, 3))
+    names = [f"test-{number:012d}" for number in (1, 3, 4, 5, 9)]
+    assert [row.id for row in store.lying(names)] == [1, 3]
+    assert store.lying([]) == []
+
+    assert store.act(RowFilter(ids=(1, 2)), acts.retry(100, "ann")) == 2
+    assert store.act(RowFilter(ids=(1, 2)), acts.retry(100, "ann")) == 0
+    assert store.act(RowFilter(ids=(3,)), acts.discard(100, "ann", 7)) == 1
+    (queue,) = {row.goes_to for row in store.recalled(Recall.SEND, 9)}
+    assert [row.id for row in store.recalled(Recall.SEND, 1)] == [1]
+    assert store.count_recalled(Recall.SEND) == {queue: 2}
+    assert [row.recall_operation for row in store.recalled(Recall.DISCARD, 9)] == [7]
+    assert store.act(RowFilter(ids=(1,)), acts.cancel(100, "ann", ".x")) == 1
+    assert [row.id for row in store.recalled(Recall.LEAVE, 9)] == [1]
+    assert all(row.is_in_final_queue for row in store.list_rows(RowFilter(ids=(1, 2, 3)), 9))
+
+
+@pytest.mark.parametrize("end", ["finish_cycle", "undo_cycle"])
+def test_a_row_that_is_taken_back_is_recalled_by_nobody_else(store: Store, end: str) -> None:
+    take(store, final_row(1))
+    finish(store, send(store, 1))
+    store.act(RowFilter(ids=(1,)), acts.take_back(100, "ann"))
+    cycle = store.open().cycle + 1
+    back = final_row(
+        3,
+        is_final=False,
+        state=RowState.EXHAUSTED,
+        redelivery_id="test-000000000001",
+        recall=Recall.RETURN,
+    )
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, [back], [], [took(back)], None, {3: 1})
+    assert store.recalled(Recall.KEEP, 9) == store.recalled(Recall.RETURN, 9) == []
+    assert store.lying(["test-000000000001"]) == []
+    with store.transaction() as tx:
+        getattr(tx, end)(cycle)
+    is_back = end == "finish_cycle"
+    assert [row.id for row in store.recalled(Recall.RETURN, 9)] == [1] * is_back
+    assert [row.id for row in store.recalled(Recall.KEEP, 9)] == [1] * (not is_back)
+    if is_back:
+        assert store.act(ALL, acts.give_back(100)) == 1
+        (due,) = claim(store)
+        assert (due.id, due.is_final, due.destination) == (1, True, "queue://DLQ.exhausted")

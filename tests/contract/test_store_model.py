@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction

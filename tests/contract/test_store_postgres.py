@@ -13,11 +13,11 @@ import pytest
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.destination import queue
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
-from amqsidecar.stores.postgres_database import QUERIES
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.database import QUERIES
+from amqsidecar.stores.postgres.store import PostgresStore
 from support.postgres_schedule import EmptiedStore, empty
 from support.postgres_server import PostgresServer
 from support.schedule_rows import taken_row

@@ -17,12 +17,12 @@ import pytest
 from psycopg import sql
 
 from amqsidecar.errors import ConfigError, StoreUnavailable
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.stores import postgres_database
-from amqsidecar.stores.postgres_faults import as_store_fault
-from amqsidecar.stores.postgres_store import PostgresStore
-from amqsidecar.stores.postgres_transaction import PostgresTransaction
+from amqsidecar.stores.postgres import database as postgres_database
+from amqsidecar.stores.postgres.faults import as_store_fault
+from amqsidecar.stores.postgres.store import PostgresStore
+from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from simulation.rules import DLQ
 from simulation.world import World
 from support.ports import free_port

@@ -12,14 +12,16 @@ import msgspec
 import pytest
 
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent, Cancelled
 from amqsidecar.model.failure import MORE, CountKind
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
-from amqsidecar.stores import postgres_counts, postgres_operations, postgres_pages
-from amqsidecar.stores.postgres_store import PostgresStore
-from amqsidecar.stores.postgres_transaction import PostgresTransaction
+from amqsidecar.stores.postgres import counts as postgres_counts
+from amqsidecar.stores.postgres import operations as postgres_operations
+from amqsidecar.stores.postgres import pages as postgres_pages
+from amqsidecar.stores.postgres.store import PostgresStore
+from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from support.failure_counts import counts_of
 from support.postgres_schedule import EmptiedStore, as_older, empty
 from support.postgres_server import PostgresServer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.stores.postgres_database import QUERIES
-from amqsidecar.stores.postgres_rows import LAST_ID, conditions_of, filter_values
+from amqsidecar.stores.postgres.database import QUERIES
+from amqsidecar.stores.postgres.rows import LAST_ID, conditions_of, filter_values
 from support.postgres_schedule import EmptiedStore, empty
 from support.postgres_server import PostgresServer
 from support.virtual_clock import VirtualClock

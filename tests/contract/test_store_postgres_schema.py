@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.stores import postgres_database
-from amqsidecar.stores.postgres_schema import MIGRATIONS
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres import database as postgres_database
+from amqsidecar.stores.postgres.schema import MIGRATIONS
+from amqsidecar.stores.postgres.store import PostgresStore
 from support.schedule_rows import taken_row
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 6
+VERSION = 8
 OLDEST = 6  # Exhausted rows are written as soon as nobody is an instance that can't read them.
 NEWER = VERSION + 1
 

@@ -12,12 +12,12 @@ from amqsidecar.broker import Link
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.store import Store
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.store import PostgresStore
 from simulation.world import DLQ, CountingRules, World
 from support.memory_broker import ENCODING, Killed, MemoryLink
 from support.postgres_server import PostgresServer

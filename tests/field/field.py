@@ -11,24 +11,33 @@ from field.stock import known_ports, stock_brokers
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).parent / "field-tests.json"
-PAGE = ROOT / "deploy" / "reference" / "field-tests.md"
+PAGE = ROOT / "deploy" / "evidence" / "field-tests.md"
 
-INTRODUCTION = """# Field tests
+INTRODUCTION = """# Stock brokers
 
-Written by `make field` from real runs: the brokers' own configuration files, with only ports and
-paths replaced, and `amqsidecar run` with nothing set but `broker.url` and `store.url`. To be quick,
-it looks for queues each second (`discovery.interval_s=1`), and all runs on a broker share it: each
-run has a new store beside the tokens of the runs before (`store.accept_orphans=true`). The warnings
-about those tokens are left out. `make test` does part of it again and compares. Ports are those of
-the stock files.
+With only `broker.url` and `store.url` set, the sidecar redelivers everything that its wire carries
+on brokers with their stock configuration. Where it can't, its message names the cause.
 
-- Classic 5.18.3: `conf/` of its distribution. Classic 6.3.1: its distribution is not to be had by
-  Maven coordinates, so the same file runs on its modules, without web console, MQTT and WebSocket.
+## Test
+
+`make field` runs `amqsidecar run` on the brokers' own configuration files, with only ports and
+paths replaced, and writes this page. `make test` repeats part of it and compares.
+
+- Classic 5.18.3: `conf/` of its distribution. Classic 6.3.1: the same file on its modules, without
+  web console, MQTT and WebSocket, because Maven has no 6.3.1 distribution.
 - Artemis 2.44.0: `artemis create` with `--user admin --password admin --require-login`, or with
   `--allow-anonymous`.
+
+To save time, queues are looked for every second (`discovery.interval_s=1`), and all runs on a
+broker share it: each run has a new store beside the tokens of the runs before
+(`store.accept_orphans=true`). Warnings about those tokens are left out.
+
 - *back*: dead letters that came back to a consumer which then succeeded, by application. 8 = one of
   each JMS type (7 for Core, see [fidelity.md](fidelity.md) for a Stream with bytes), 2 = a text and
-  bytes of a STOMP producer, read over JMS. *left* = in the dead-letter queue at the end.
+  bytes of a STOMP producer, read over JMS.
+- *left*: messages in the dead-letter queue at the end.
+
+Ports are those of the stock files.
 """
 
 
@@ -57,7 +66,7 @@ def page(all_rows: list[Row]) -> str:
     lines = [INTRODUCTION]
     for mistakes in (False, True):
         lines += [
-            "## Typical mistakes\n" if mistakes else "## As found in the field\n",
+            "## Typical mistakes\n" if mistakes else "## Measured\n",
             "| broker | `broker.url` | | outcome | back | left | what it says |",
             "|---|---|---|---|---|---|---|",
         ]

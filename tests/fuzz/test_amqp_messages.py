@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from proton import Data
 
 from amqsidecar.broker import IntakeQueue, Resend
-from amqsidecar.brokers import amqp_classic_message as classic
-from amqsidecar.brokers import amqp_message as artemis
-from amqsidecar.brokers import amqp_sections as amqp
-from amqsidecar.brokers.amqp_classic_text import mended_section
 from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import amqp_artemis_message as artemis
+from amqsidecar.formats import amqp_classic_message as classic
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.amqp_classic_text import mended_section
 from amqsidecar.model.destination import queue
 from support.amqp_strategies import messages, values
 from support.fuzz import damaged, fuzz

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqsidecar.policy.java_regex import JavaRegexError, JavaRegexTimeout, compile_java_regex
+from amqsidecar.policy.java_regex.java_regex import (
+    JavaRegexError,
+    JavaRegexTimeout,
+    compile_java_regex,
+)
 from support.fuzz import fuzz
 
 pytestmark = pytest.mark.timeout(120)

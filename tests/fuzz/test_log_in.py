@@ -5,20 +5,22 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqsidecar.brokers import amqp_artemis_management, amqp_token, artemis_token
-from amqsidecar.brokers import amqp_sections as amqp
-from amqsidecar.brokers.amqp_sasl import HEADER, SaslExchange
-from amqsidecar.brokers.endpoint import Endpoint
-from amqsidecar.brokers.scram import ScramClient
-from amqsidecar.brokers.stomp_classic_message import read_cycle
-from amqsidecar.brokers.stomp_classic_queues import read_destination_info
-from amqsidecar.brokers.stomp_frame import Frame, write_head
+from amqsidecar.brokers.amqp import token as amqp_token
+from amqsidecar.brokers.amqp.sasl import HEADER, SaslExchange
+from amqsidecar.brokers.amqp.scram import ScramClient
+from amqsidecar.brokers.amqp_artemis import management as amqp_artemis_management
+from amqsidecar.brokers.artemis import token as artemis_token
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.stomp_classic.queues import read_destination_info
 from amqsidecar.errors import (
     BrokerRefused,
     LinkLost,
     RemoteProtocolError,
     UndecodableMessage,
 )
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.stomp_classic_message import read_cycle
+from amqsidecar.formats.stomp_frame import Frame, write_head
 from support.amqp_strategies import messages
 from support.fuzz import damaged, fuzz, pieces
 

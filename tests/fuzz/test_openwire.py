@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers import openwire_codec as codec
-from amqsidecar.brokers import openwire_dead_letter as dead
-from amqsidecar.brokers.openwire_message import ResendEncoder
-from amqsidecar.brokers.openwire_properties import EditedProperties, decode_text, read_properties
 from amqsidecar.errors import RemoteProtocolError, UndecodableMessage
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats import openwire_dead_letter as dead
+from amqsidecar.formats.openwire_message import OpenWireResendEncoder
+from amqsidecar.formats.openwire_properties import EditedProperties, decode_text, read_properties
 from amqsidecar.model.destination import queue
 from support import openwire_wire as wire
 from support.fuzz import damaged, fuzz, pieces
@@ -72,7 +72,9 @@ def test_a_redelivery_keeps_what_it_does_not_name(
     made: tuple[bytes, list[tuple[str, bytes]]], is_final: bool
 ) -> None:
     message, found = made
-    frame = ResendEncoder("us").resend(resend(message, is_final=is_final), codec.NULL, 2**41, 5)
+    frame = OpenWireResendEncoder("us").resend(
+        resend(message, is_final=is_final), codec.NULL, 2**41, 5
+    )
     sent, before = dead.take_apart(frame[4:]), dead.take_apart(message)
     for name in ("group", "priority", "body", "structure", "compressed", "user", "tail"):
         assert getattr(sent, name) == getattr(before, name)
@@ -97,7 +99,7 @@ def test_any_message_tells_its_past_or_a_problem(data: bytes) -> None:
     dead.read_destination_info(data)
     dead.read_cycle(data)
     with suppress(UndecodableMessage):
-        ResendEncoder("us").resend(resend(data, is_final=False), codec.NULL, 2**41, 5)
+        OpenWireResendEncoder("us").resend(resend(data, is_final=False), codec.NULL, 2**41, 5)
 
 
 @fuzz

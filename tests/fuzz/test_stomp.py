@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import Loss, Resend
-from amqsidecar.brokers import stomp_artemis_message as artemis
-from amqsidecar.brokers import stomp_classic_message as classic
-from amqsidecar.brokers.stomp_artemis_selection import read_list
-from amqsidecar.brokers.stomp_frame import (
+from amqsidecar.brokers.stomp_artemis.selection import read_list
+from amqsidecar.errors import UndecodableMessage
+from amqsidecar.formats import stomp_artemis_message as artemis
+from amqsidecar.formats import stomp_classic_message as classic
+from amqsidecar.formats.stomp_frame import (
     Frame,
     FrameReader,
     Header,
@@ -22,7 +23,6 @@ from amqsidecar.brokers.stomp_frame import (
     parse_kept,
     write_head,
 )
-from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import queue
 from support.fuzz import damaged, fuzz, pieces
 
@@ -150,7 +150,7 @@ def test_any_message_of_classic(found: list[Header], body: bytes, is_final: bool
     assert 0 <= told.redelivery_count < 2**31
     classic.lost_by_taking(message, utf8_is_modified=True)
     one = resend(message.kept, is_final=is_final)
-    wire = classic.ResendEncoder().resend(one, b"tx", 2**41)
+    wire = classic.StompResendEncoder().resend(one, b"tx", 2**41)
     (frame,) = FrameReader().feed(wire.replace(b"SEND", b"MESSAGE", 1))
     if b"\0" not in body or first(found, b"content-length") is not None:
         assert frame.body == body
@@ -187,5 +187,5 @@ def test_the_highest_count_is_an_int_of_java() -> None:
     """A stranger can write 2147483647; Classic ends the connection at one more."""
     one = resend(kept([], b""), is_final=False)
     one = msgspec.structs.replace(one, redelivery_count=2**31 - 1)
-    sent = classic.ResendEncoder().resend(one, b"tx", 2**41)
+    sent = classic.StompResendEncoder().resend(one, b"tx", 2**41)
     assert b"\nJMSXDeliveryCount:2147483647\n" in sent

@@ -5,6 +5,16 @@ from typing import Any
 BROKER = {"url": "amqps://amqsidecar@broker:5671"}
 POSTGRES = {"url": "postgresql://amqsidecar@db1,db2:5433/redelivery?sslmode=verify-full"}
 
+RESTRICTED: dict[str, Any] = {
+    "resources": {"limits": {"memory": "64Mi"}},
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+"""A container of somebody else's."""
+
 MINIMAL: dict[str, Any] = {"config": {"broker": BROKER}}
 SHARED: dict[str, Any] = {"shape": "shared", "config": {"broker": BROKER, "store": POSTGRES}}
 
@@ -53,6 +63,60 @@ CASES: dict[str, dict[str, Any]] = {
             "host": "redelivery.example.com",
             "tlsSecret": "tls",
             "annotations": {"cert-manager.io/cluster-issuer": "ours"},
+        },
+    },
+    "beside, a Gateway": MINIMAL
+    | {
+        "access": {"usersSecret": "users"},
+        "httpRoute": {
+            "enabled": True,
+            "parentRefs": [{"name": "public", "namespace": "gateways"}],
+            "hostnames": ["redelivery.example.com", "redelivery.example.org"],
+            "filters": [
+                {
+                    "type": "ResponseHeaderModifier",
+                    "responseHeaderModifier": {"set": [{"name": "X-From", "value": "us"}]},
+                }
+            ],
+            "labels": {"team": "mq"},
+        },
+    },
+    "beside, all that others add": MINIMAL
+    | {
+        "commonLabels": {"team": "mq"},
+        "commonAnnotations": {"contact": "mq@example.com"},
+        "persistence": {
+            "labels": {"backup": "daily"},
+            "annotations": {"backup.example/keep": "7"},
+            "whenDeleted": "Delete",
+        },
+        "workload": {"annotations": {"reloader.stakater.com/auto": "true"}},
+        "revisionHistoryLimit": 3,
+        "envFrom": [{"secretRef": {"name": "proxy"}}],
+        "initContainers": [RESTRICTED | {"name": "before", "image": "registry.example/before"}],
+        "extraContainers": [RESTRICTED | {"name": "proxy", "image": "registry.example/proxy"}],
+        "extraObjects": [
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": '{{ include "amqsidecar.fullname" . }}-login'},
+                "stringData": {"password": "x"},
+            },
+            "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: '{{ .Release.Name }}-backup'}\n"
+            "spec: {schedule: '@daily', jobTemplate: {spec: {template: {spec: "
+            "{restartPolicy: Never, containers: [{name: a, image: b}]}}}}}",
+        ],
+        "monitoring": {
+            "serviceMonitor": True,
+            "monitor": {
+                "endpoint": {
+                    "scrapeTimeout": "9s",
+                    "honorLabels": True,
+                    "metricRelabelings": [{"action": "drop", "regex": "go_.*"}],
+                },
+                "spec": {"jobLabel": "app.kubernetes.io/name", "sampleLimit": 5000},
+                "annotations": {"team": "mq"},
+            },
         },
     },
     "beside, an existing claim": MINIMAL

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from amqsidecar.config.broker_url import DEFAULT_PORTS, parse_broker_url
 from helm.cases import BROKER, MINIMAL, POSTGRES, SHARED
 from support.helm import Refused, render
 
@@ -23,6 +24,7 @@ BY_THE_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "beyond a limit": (configured(store={"lease_s": 1}), "/config/store/lease_s"),
     "a name that does not fit": (configured(store={"instance": "a b"}), "/config/store/instance"),
     "rules of no known kind": (MINIMAL | {"policy": {"key": "rules.json"}}, "/policy/key"),
+    "no digest": (MINIMAL | {"image": {"digest": "latest"}}, "/image/digest"),
     "half a sidecar": (SHARED | {"replicas": 0}, "/replicas"),
 }
 
@@ -124,6 +126,32 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
         SHARED | configured(store=POSTGRES, journal={"path": "/var/lib/amqsidecar/journal"}),
         "mount one by extraVolumes and extraVolumeMounts that all pods may write to",
     ),
+    "a journal in an object store, and no way to it": (
+        configured(journal={"path": "s3://bucket/journal"}),
+        "networkPolicy.extraEgress is empty, and config.journal.path is an object store",
+    ),
+    "a broker that is in no variable that can be seen": (
+        {"envFrom": [{"secretRef": {"name": "broker"}}]},
+        "networkPolicy.extraEgress is empty, and the port of the broker",
+    ),
+    "a route without a Gateway": (
+        MINIMAL
+        | {"access": {"usersSecret": "u"}, "httpRoute": {"enabled": True, "hostnames": ["a"]}},
+        "httpRoute.parentRefs is empty",
+    ),
+    "a route without a name": (
+        MINIMAL
+        | {
+            "access": {"usersSecret": "u"},
+            "httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}]},
+        },
+        "httpRoute.hostnames is empty",
+    ),
+    "a route for strangers": (
+        MINIMAL
+        | {"httpRoute": {"enabled": True, "hostnames": ["a"], "parentRefs": [{"name": "g"}]}},
+        "httpRoute.enabled is true, and there is no console",
+    ),
     "an ingress without a name": (
         MINIMAL | {"access": {"usersSecret": "users"}, "ingress": {"enabled": True}},
         "ingress.host is not set",
@@ -170,7 +198,16 @@ TAKEN: dict[str, dict[str, Any]] = {
         ],
         "networkPolicy": {"extraEgress": [{"ports": [{"port": 5671}]}]},
     },
-    "a journal in an object store": configured(journal={"path": "s3://bucket/journal"}),
+    "a journal in an object store": configured(journal={"path": "s3://bucket/journal"})
+    | {"networkPolicy": {"extraEgress": [{"ports": [{"port": 443}]}]}},
+    "a journal in an object store, and no policy": configured(
+        journal={"path": "s3://bucket/journal"}
+    )
+    | {"networkPolicy": {"enabled": False}},
+    "the broker in variables that can't be seen": {
+        "envFrom": [{"secretRef": {"name": "broker"}}],
+        "networkPolicy": {"extraEgress": [{"ports": [{"port": 5671}]}]},
+    },
     "tokens for several": SHARED | {"access": {"tokensSecret": "tokens"}},
 }
 
@@ -203,3 +240,48 @@ def test_all_problems_are_said_at_once() -> None:
         render(values)
     assert "config.broker.url is not set" in str(refused.value)
     assert "ask twice" in str(refused.value)
+
+
+URLS = {
+    "tcp://broker:61616": "tcp:// is written openwire:// here; for Artemis write amqp://",
+    "nio://broker": "nio:// is written openwire:// here",
+    "ssl://broker:61617": "ssl:// is written openwire+ssl:// here; for Artemis write amqps://",
+    "nio+ssl://broker": "nio+ssl:// is written openwire+ssl:// here",
+    "amqp+ssl://broker": "amqp+ssl:// is written amqps:// here",
+    "amqp+nio://broker": "amqp+nio:// is written amqp:// here",
+    "stomps://broker": "stomps:// is written stomp+ssl:// here",
+    "failover:(tcp://a:61616,tcp://b:61616)": "write a list of URLs instead",
+    "failover://(tcp://a:61616)": "write a list of URLs instead",
+    "broker:61616": "config.broker.url has no wire: write the wire before it",
+    "broker": "config.broker.url has no wire",
+    "http://broker": "unknown wire http://; known: amqp, amqps, openwire",
+    "openwire://broker:61616?wireFormat.maxInactivityDuration=0": "and nothing behind it",
+    "amqp://broker:5672/orders": "and nothing behind it",
+    "amqp://broker:port": "expected amqp://user@host:port",
+    "amqp://": "expected amqp://user@host:port",
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_what_is_no_url_of_a_broker_is_refused_with_what_to_write_instead(url: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the program has words of its own
+        parse_broker_url(url)
+    for given in (url, ["amqps://one", url]):
+        with pytest.raises(Refused) as refused:
+            render({"config": {"broker": {"url": given}}})
+        assert URLS[url] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"{scheme}://a@broker.mq.svc.cluster.local" for scheme in DEFAULT_PORTS),
+        "amqps://a%40b@broker:5671/",
+        "AMQPS://broker",
+        "amqps://[::1]:5671",
+        "openwire+ssl://a@10.0.0.1:61617",
+    ],
+)
+def test_every_url_that_the_sidecar_takes_is_taken(url: str) -> None:
+    parse_broker_url(url)
+    assert render({"config": {"broker": {"url": url}}})

@@ -1,6 +1,7 @@
 """What the chart renders: an API server would take it, and it does what values.yaml says."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,16 +16,17 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from amqsidecar.app_gates import load_gates
 from amqsidecar.cli import main
 from amqsidecar.config.broker_url import DEFAULT_PORTS
 from amqsidecar.config.load import load_config
+from amqsidecar.wiring.gates import load_gates
 from helm.cases import BROKER, CASES, MINIMAL, POSTGRES, SHARED
 from support.helm import (
     CHART,
     KUBERNETES,
     WITHOUT_CLUSTER,
     Manifest,
+    Refused,
     helm,
     render,
     schema_errors,
@@ -33,6 +35,7 @@ from support.pod_security import violations
 
 pytestmark = pytest.mark.helm
 
+ROOT = Path(__file__).parents[2]
 CHART_FILE = YAML(typ="safe").load(CHART / "Chart.yaml")
 
 
@@ -45,7 +48,7 @@ def rendered(values: Mapping[str, Any]) -> dict[str, Manifest]:
     """Return what is rendered by kind; the ConfigMaps of dashboard and check by their own names."""
     found = {}
     for manifest in _rendered(json.dumps(values)):
-        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        kind, name = manifest["kind"], str(manifest["metadata"]["name"])
         if kind == "ConfigMap" and name.endswith(("-dashboard", "-check")):
             kind = name.rpartition("-")[2]
         assert kind not in found
@@ -287,14 +290,40 @@ def test_what_is_new_is_checked_before_an_upgrade_touches_anything() -> None:
     found = rendered(CASES["beside, rules as a file"])
     check, job = found["check"], found["Job"]
     hooks = [one["metadata"]["annotations"] for one in (check, job)]
-    assert [one["helm.sh/hook"] for one in hooks] == ["pre-upgrade"] * 2
+    assert [one["helm.sh/hook"] for one in hooks] == ["pre-install,pre-upgrade"] * 2
     assert int(hooks[0]["helm.sh/hook-weight"]) < int(hooks[1].get("helm.sh/hook-weight", 0))
     assert check["data"] == found["ConfigMap"]["data"]
     pod = job["spec"]["template"]["spec"]
     names = [one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one]
     assert names == [check["metadata"]["name"]] * 2
     run = found["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert [word for word in pod["containers"][0]["command"] if word != "--check"] == run
+    of_check = {"--check", "--await-files"}
+    assert [word for word in pod["containers"][0]["command"] if word not in of_check] == run
+
+
+def test_before_an_installation_secrets_may_be_missing_and_before_an_upgrade_not() -> None:
+    values = CASES["beside, all secrets"]
+    [install] = [one for one in render(values) if one["kind"] == "Job"]
+    [upgrade] = [one for one in render(values, is_upgrade=True) if one["kind"] == "Job"]
+    for job, may_come in ((install, True), (upgrade, False)):
+        pod = job["spec"]["template"]["spec"]
+        assert ("--await-files" in pod["containers"][0]["command"]) is may_come
+        named = [one.get("secret") or one.get("configMap") for one in pod["volumes"]]
+        own = f"{job['metadata']['name']}"
+        others = [one for one in named if one and own not in one.values()]
+        assert len(others) == 7
+        assert {one.get("optional", False) for one in others} == {may_come}
+    assert "optional" not in json.dumps(rendered(values)["StatefulSet"])
+
+
+@pytest.mark.parametrize(("install", "upgrade"), [(True, False), (False, True), (False, False)])
+def test_each_check_can_be_switched_off(install: bool, upgrade: bool) -> None:
+    switches = {"installCheck": {"enabled": install}, "upgradeCheck": {"enabled": upgrade}}
+    found = rendered(MINIMAL | switches)
+    hooks = [name for name, on in (("pre-install", install), ("pre-upgrade", upgrade)) if on]
+    if hooks:
+        assert found["Job"]["metadata"]["annotations"]["helm.sh/hook"] == ",".join(hooks)
+    assert ("Job" in found) == ("check" in found) == bool(hooks)
 
 
 def test_the_check_is_what_the_program_has(tmp_path: Path) -> None:
@@ -366,6 +395,245 @@ def test_alerts_point_to_your_runbooks_or_nowhere() -> None:
     assert links(MINIMAL | {"monitoring": {"rules": True}}) == []
 
 
+def alerts(**monitoring: Any) -> dict[str, Any]:
+    groups = rendered(MINIMAL | {"monitoring": {"rules": True, **monitoring}})["PrometheusRule"][
+        "spec"
+    ]["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def test_the_rules_of_the_chart_are_those_of_the_plain_file() -> None:
+    plain = ROOT / "deploy" / "monitoring" / "rules.yaml"
+    urls = {
+        "runbookUrl": "https://runbooks.example/amqsidecar/runbooks.md",
+        "consoleUrl": "https://console.example",
+    }
+    found = rendered(MINIMAL | {"monitoring": {"rules": True, **urls}})["PrometheusRule"]["spec"]
+    assert found == YAML(typ="safe").load(plain)
+
+
+def test_an_alert_is_tuned_by_values() -> None:
+    before = alerts()
+    found = alerts(
+        alertLabels={"team": "payments"},
+        consoleUrl="https://mq.example.com",
+        alerts={
+            "AmqsidecarNewCause": {"enabled": False},
+            "AmqsidecarOverdue": {
+                "for": "10m",
+                "severity": "critical",
+                "labels": {"team": "night"},
+                "thresholds": {"seconds": 900},
+            },
+            "AmqsidecarStoreNearlyFull": {"thresholds": {"share": 0.25}},
+        },
+    )
+    assert before.keys() - found.keys() == {"AmqsidecarNewCause"}
+    overdue = found["AmqsidecarOverdue"]
+    assert "[3m]) > 900" in overdue["expr"]
+    assert overdue["for"] == "10m"
+    assert overdue["labels"] == {"severity": "critical", "team": "night"}
+    assert "0.25 * (" in found["AmqsidecarStoreNearlyFull"]["expr"]
+    assert "64 * 1024" in found["AmqsidecarStoreNearlyFull"]["expr"]
+    assert found["AmqsidecarGone"]["labels"] == {"severity": "critical", "team": "payments"}
+    exhausted = found["AmqsidecarExhausted"]["annotations"]
+    assert exhausted["console_url"].startswith("https://mq.example.com/groups?destination={{")
+    assert "console_url" not in before["AmqsidecarExhausted"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"AmqsidecarOverdu": {}}, "AmqsidecarOverdu: there is no such alert"),
+        ({"AmqsidecarOverdue": {"thresholds": {"minutes": 5}}}, "it has: seconds"),
+        ({"AmqsidecarOverdue": {"for": "soon"}}, "for"),
+        ({"AmqsidecarOverdue": {"enable": False}}, "enable"),
+    ],
+)
+def test_an_alert_that_is_tuned_by_a_wrong_name_is_refused(
+    told: Mapping[str, Any], words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        alerts(alerts=told)
+
+
+def test_browsers_come_by_a_gateway() -> None:
+    values = CASES["beside, a Gateway"]
+    found = rendered(values)
+    assert "public_url: https://redelivery.example.com" in options(values)
+    spec = found["HTTPRoute"]["spec"]
+    assert spec["parentRefs"] == values["httpRoute"]["parentRefs"]
+    assert spec["hostnames"] == values["httpRoute"]["hostnames"]
+    [rule] = spec["rules"]
+    [backend] = rule["backendRefs"]
+    service = found["Service"]
+    assert backend == {
+        "name": service["metadata"]["name"],
+        "port": service["spec"]["ports"][0]["port"],
+    }
+    assert rule["filters"] == values["httpRoute"]["filters"]
+
+
+def test_common_labels_and_annotations_are_on_every_object_and_pod_but_the_claim() -> None:
+    marks = {"commonLabels": {"team": "mq"}, "commonAnnotations": {"contact": "us"}}
+    everything = {
+        "access": {"usersSecret": "users", "sessionKeySecret": "key"},
+        "ingress": {"enabled": True, "host": "a.example"},
+        "httpRoute": {"enabled": True, "hostnames": ["a.example"], "parentRefs": [{"name": "g"}]},
+    }
+    kinds = set()
+    for values in (MINIMAL, SHARED | {"monitoring": {"podMonitor": True}}):
+        monitor = {} if "monitoring" in values else {"monitoring": {"serviceMonitor": True}}
+        for kind, one in rendered({**values, **everything, **monitor, **marks}).items():
+            kinds.add(kind)
+            metadata = [one["metadata"]]
+            if "template" in one["spec"] if "spec" in one else False:
+                metadata.append(one["spec"]["template"]["metadata"])
+            for each in metadata:
+                assert each["labels"]["team"] == "mq", kind
+                assert each["annotations"]["contact"] == "us", kind
+            for claim in one.get("spec", {}).get("volumeClaimTemplates", []):
+                assert "labels" not in claim["metadata"]
+    assert {"Deployment", "HTTPRoute", "Ingress", "Job", "NetworkPolicy", "Pod"} <= kinds
+    assert {"PodDisruptionBudget", "PodMonitor", "Service", "ServiceAccount"} <= kinds
+    assert {"ServiceMonitor", "StatefulSet", "check"} <= kinds
+
+
+OWN_MARKS = {
+    "workload": "StatefulSet",
+    "configMap": "ConfigMap",
+    "service": "Service",
+    "serviceAccount": "ServiceAccount",
+    "networkPolicy": "NetworkPolicy",
+    "ingress": "Ingress",
+    "httpRoute": "HTTPRoute",
+    "podDisruptionBudget": "PodDisruptionBudget",
+    "monitoring.monitor": "PodMonitor",
+}
+
+
+@pytest.mark.parametrize("place", OWN_MARKS)
+def test_an_object_has_labels_and_annotations_of_its_own_and_the_charts_win(place: str) -> None:
+    """What the values say goes before what is common to all, and the chart's own before both."""
+    kind = OWN_MARKS[place]
+    values = json.loads(json.dumps(SHARED if kind == "PodDisruptionBudget" else MINIMAL))
+    values |= {
+        "access": {"usersSecret": "users", "sessionKeySecret": "key"},
+        "ingress": {"enabled": True, "host": "a.example"},
+        "httpRoute": {"enabled": True, "hostnames": ["a.example"], "parentRefs": [{"name": "g"}]},
+        "monitoring": {"podMonitor": True},
+        "commonLabels": {"a": "common", "b": "common"},
+        "commonAnnotations": {"a": "common", "b": "common"},
+    }
+    section = values
+    for name in place.split("."):
+        section = section.setdefault(name, {})
+    section["labels"] = {"a": "own", "app.kubernetes.io/instance": "other"}
+    section["annotations"] = {"a": "own"}
+    metadata = rendered(values)[kind]["metadata"]
+    assert metadata["annotations"] == {"a": "own", "b": "common"}
+    assert (metadata["labels"]["a"], metadata["labels"]["b"]) == ("own", "common")
+    assert metadata["labels"]["app.kubernetes.io/instance"] == "redelivery"
+
+
+def test_what_others_add_arrives() -> None:
+    values = CASES["beside, all that others add"]
+    found = rendered(values)
+    stateful_set = found["StatefulSet"]["spec"]
+    [claim] = stateful_set["volumeClaimTemplates"]
+    assert claim["metadata"]["labels"] == {"backup": "daily"}
+    assert claim["metadata"]["annotations"] == {"backup.example/keep": "7"}
+    assert stateful_set["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Delete",
+        "whenScaled": "Retain",
+    }
+    assert stateful_set["revisionHistoryLimit"] == 3
+    pod = stateful_set["template"]["spec"]
+    assert [one["name"] for one in pod["initContainers"]] == ["before"]
+    assert [one["name"] for one in pod["containers"]] == ["amqsidecar", "proxy"]
+    for one in pods(values):
+        [ours, *_] = one["containers"]
+        assert ours["envFrom"] == values["envFrom"]
+    assert found["Secret"]["metadata"]["name"] == "redelivery-amqsidecar-login"
+    assert found["CronJob"]["metadata"]["name"] == "redelivery-backup"
+    monitor = found["ServiceMonitor"]
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint.pop("port") == "amqsidecar"
+    assert endpoint == values["monitoring"]["monitor"]["endpoint"] | {"interval": "30s"}
+    assert monitor["spec"]["sampleLimit"] == 5000
+    assert monitor["metadata"]["annotations"]["team"] == "mq"
+
+
+TEXT = "1e3"
+"""A number in YAML, where nothing quotes it."""
+OTHER_TEXT = "some-name"
+TYPED = {"shape", "pullPolicy", "whenDeleted", "type", "digest", "key", "runbookUrl", "content"}
+"""Values that may not be any text, and rules, which are a text of their own."""
+
+
+def texts() -> list[str]:
+    """Return the keys of all values that are text."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+    def below(node: Any, path: str) -> Iterator[str]:
+        for name, one in node.get("properties", {}).items():
+            if path == "" and name == "config":
+                continue
+            if one.get("type") == "string" and name not in TYPED:
+                yield path + name
+            yield from below(one, f"{path}{name}.")
+
+    return list(below(schema, ""))
+
+
+@pytest.mark.parametrize("key", texts())
+def test_a_text_stays_a_text(key: str) -> None:
+    """Whatever it looks like: it is quoted wherever it is rendered."""
+
+    def with_text(text: str) -> list[Manifest]:
+        values: dict[str, Any] = {
+            "access": {"usersSecret": "users", "sessionKeySecret": "key"},
+            "ingress": {"enabled": True, "host": "a.example"},
+            "httpRoute": {
+                "enabled": True,
+                "hostnames": ["a.example"],
+                "parentRefs": [{"name": "g"}],
+            },
+            "policy": {"existingConfigMap": "rules"},
+            "monitoring": {"podMonitor": True},
+            "config": {"broker": BROKER},
+        }
+        for part, names in {
+            "broker": ("passwordSecret", "caSecret", "certificateSecret"),
+            "store": ("passwordSecret", "caSecret"),
+            "access": ("tokensSecret", "oidcSecret"),
+        }.items():
+            values.setdefault(part, {}).update(dict.fromkeys(names, "a"))
+        if key == "broker.caConfigMap":
+            del values["broker"]["caSecret"]
+        section = values
+        *parents, name = key.split(".")
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[name] = text
+        return render(values)
+
+    def replaced(node: Any) -> Any:
+        if isinstance(node, str):
+            return node.replace(OTHER_TEXT, TEXT)
+        if isinstance(node, list):
+            return [replaced(one) for one in node]
+        if isinstance(node, dict):
+            return {replaced(name): replaced(one) for name, one in node.items()}
+        return node
+
+    def without_sums(manifests: list[Manifest]) -> Any:
+        text = re.sub(r'"checksum/amqsidecar": "\w+"', "", json.dumps(manifests))
+        return re.sub(r'\\n *(public_url|host): [\\"]*1e3[\\"]*', "", text)
+
+    assert without_sums(with_text(TEXT)) == without_sums(replaced(with_text(OTHER_TEXT)))
+
+
 def test_observing_runs_the_observer() -> None:
     command = pod_template(CASES["beside, observing"])["spec"]["containers"][0]["command"]
     assert command[-1] == "--observe"
@@ -400,6 +668,23 @@ def test_the_way_to_database_and_provider_is_open() -> None:
     }
     values = CASES["shared, OpenID"] | {"config": config}
     assert egress_ports(values) == {1000, 2000, 5432, 5433, 443}
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("postgresql://a@db/r?port=6000", {6000}),
+        ("postgresql://a@db:5433/r?sslmode=require&port=6000", {6000}),
+        ("postgresql:///r?host=db1,db2&port=6000,6001", {6000, 6001}),
+        ("postgresql:///r?host=db1,db2&port=6000%2C6001", {6000, 6001}),
+        ("postgresql://a@db/r?application_name=port", {5432}),
+    ],
+)
+def test_the_way_to_a_database_is_open_where_a_parameter_names_the_port(
+    url: str, ports: set[int]
+) -> None:
+    config = {"broker": {"url": "amqps://broker"}, "store": {"url": url}}
+    assert egress_ports({"shape": "shared", "config": config}) == {5671, *ports}
 
 
 def egress_ports(values: Mapping[str, Any]) -> set[int]:
@@ -516,6 +801,9 @@ def test_notes_say_what_to_do_next(tmp_path: Path) -> None:
     assert "amqsidecar-data-redelivery-amqsidecar-0" in first
     gated = notes(tmp_path, CASES["beside, gates and a journal"] | {"policy": {"content": "<a/>"}})
     assert "No rules are named" not in gated
+    assert "named by a tag, which may be moved" in first
+    by_digest = notes(tmp_path, CASES["beside, everything of Kubernetes"])
+    assert "named by a tag" not in by_digest
     browsed = notes(tmp_path, CASES["beside, an ingress"])
     assert "The console is at https://redelivery.example.com/" in browsed
     shared = notes(tmp_path, CASES["shared, all"])

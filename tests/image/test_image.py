@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -198,6 +199,22 @@ def test_what_the_image_says_of_itself(image: str) -> None:
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     for name in ("base.digest", "created", "documentation", "revision", "source", "url"):
         assert f"org.opencontainers.image.{name}" in labels
+
+
+def test_it_lists_what_is_in_it_and_has_the_texts_of_copyleft_licences(image: str) -> None:
+    share = "/opt/amqsidecar/share"
+    done = run_container(image, f"{share}/sbom.cdx.json", entrypoint="cat")
+    assert done.returncode == 0, done.stderr
+    listed = {one.get("purl", "") for one in json.loads(done.stdout)["components"]}
+    pinned = (ROOT / "deploy" / "requirements" / "runtime.txt").read_text(encoding="utf-8")
+    for name in ("psycopg", "python-qpid-proton", "uvicorn"):
+        [version] = re.findall(rf"^{name}==([^ ;\\]+)", pinned, re.MULTILINE)
+        assert f"pkg:pypi/{name}@{version}" in listed
+    assert [one for one in listed if one.startswith("pkg:deb/debian/libc6@")]
+    texts = run_container(image, f"{share}/licences", entrypoint="ls").stdout.split()
+    assert texts == ["GPL-3.0.txt", "LGPL-2.1.txt", "LGPL-3.0.txt", "README"]
+    lines = run_container(image, f"{share}/licences/LGPL-3.0.txt", entrypoint="cat").stdout
+    assert "GNU LESSER GENERAL PUBLIC LICENSE" in lines
 
 
 def test_the_extras_that_a_deployment_needs_are_there(image: str) -> None:

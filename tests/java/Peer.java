@@ -169,7 +169,11 @@ public final class Peer {
     String selector = c.path("selector").asText(null);
     if (c.hasNonNull("subscription")) {
       String name = c.get("subscription").asText();
-      return session.createDurableSubscriber((Topic) from, name, selector, false);
+      return switch (c.path("shared").asText("")) {
+        case "durable" -> session.createSharedDurableConsumer((Topic) from, name, selector);
+        case "non-durable" -> session.createSharedConsumer((Topic) from, name, selector);
+        default -> session.createDurableSubscriber((Topic) from, name, selector, false);
+      };
     }
     return session.createConsumer(from, selector);
   }

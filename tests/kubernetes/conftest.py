@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 from _pytest.terminal import TerminalReporter
 
-from kubernetes import images
+from kubernetes import images, progress
 from kubernetes.load import Account, Tally
 from kubernetes.namespace import Namespace
 from support.cluster import Cluster
@@ -16,9 +16,16 @@ VOLUMES = 4
 COLUMNS = ("sent", "deaths", "recovered", "exhausted", "lost", "doubled", "altered", "seconds")
 
 _namespace = pytest.StashKey[Namespace]()
+_progress = pytest.StashKey[progress.Progress]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what passed on this working tree in a run that was ended."""
+    if sealed_folder() is not None:
+        before = config.stash[_progress] = progress.of_this_tree()
+        done = [item for item in items if item.nodeid in before.passed]
+        items[:] = [item for item in items if item.nodeid not in before.passed]
+        config.hook.pytest_deselected(items=done)
     for item in items:
         item.add_marker(pytest.mark.kubernetes)
         # Why: pods need their time to go, and what they do is waited for by its own time-outs.
@@ -29,23 +36,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach what the pods of a failed test have to tell."""
+    """Attach what the pods of a failed test have to tell, and write down what passed."""
     report = yield
     if report.failed and _namespace in item.stash:
         report.sections.append(("the namespace", item.stash[_namespace].story()))
+    if report.passed and call.when == "call" and _progress in item.config.stash:
+        tallies = [tally.cells() for _, tally in report.user_properties]
+        cells = [cell for each in tallies for cell in (*each, f"{report.duration:.0f}")]
+        item.config.stash[_progress].add(item.nodeid, cells)
     return report
 
 
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Print the tallies, as the table in deploy/reference/kubernetes.md has them."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Let the next run begin from nothing, when all that there is has passed."""
+    is_all = exitstatus == pytest.ExitCode.OK and not session.config.option.keyword
+    if is_all and _progress in session.config.stash:
+        session.config.stash[_progress].forget()
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Print the tallies, as the table in deploy/evidence/kubernetes.md has them."""
+    if _progress not in config.stash:
+        return
+    found = config.stash[_progress]
+    terminalreporter.write_line(f"on {found.tree}, earlier runs that were ended included:")
     terminalreporter.write_line(f"| test | {' | '.join(COLUMNS)} |")
     terminalreporter.write_line("|---" * (len(COLUMNS) + 1) + "|")
-    for outcome in ("passed", "failed"):
-        for report in terminalreporter.stats.get(outcome, []):
-            for _, tally in report.user_properties:
-                cells = [*tally.cells(), f"{report.duration:.0f}"]
-                name = report.nodeid.rpartition("::")[2]
-                terminalreporter.write_line(f"| `{name}` | {' | '.join(cells)} |")
+    for test, cells in found.passed.items():
+        terminalreporter.write_line(f"| `{test.rpartition('::')[2]}` | {' | '.join(cells)} |")
 
 
 @pytest.fixture

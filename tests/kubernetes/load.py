@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from kubernetes.broker_pods import Kind
 from kubernetes.namespace import Namespace
+from kubernetes.values import DELAY
 from support.jms_message import Delivery, JmsMessage
 from support.jms_peer import ALL_TYPES, JmsPeer
 from support.ledger import altered, count
@@ -105,7 +106,7 @@ class Load:
 
         eventually(is_over, within_s=SETTLES_WITHIN_S, every_s=0.5, what="all messages end")
         eventually(
-            lambda: _unsent(namespace.status(pod or namespace.pods()[0]["metadata"]["name"])) == 0,
+            lambda: namespace.unsent(pod or namespace.pods()[0]["metadata"]["name"]) == 0,
             within_s=60,
             every_s=0.5,
             what="nothing waits",
@@ -120,6 +121,13 @@ class Load:
     def deliveries(self) -> list[Delivery]:
         """Return what the consumer was given so far, whole messages."""
         return [one for one in self._consumer.events() if one.message is not None]
+
+    def newest_delays(self) -> set[Any]:
+        """Return the delays that messages say which have come back from now on."""
+        before = len(self.deliveries())
+        self.go_on()
+        messages = [one.message for one in self.deliveries()[before:]]
+        return {one.value(DELAY) for one in messages if one is not None} - {None}
 
     def _tally(self, exhausted: Iterable[JmsMessage]) -> Tally:
         sent = [*self._producer.confirmed, *self._producer.in_doubt, *self._always]
@@ -138,8 +146,3 @@ class Load:
             doubled=list(result.doubled),
             altered=altered(sent, events, exhausted),
         )
-
-
-def _unsent(status: dict[str, Any]) -> int:
-    """Return how many messages of a schedule are not exhausted."""
-    return int(status["total"]) - sum(one["count"] for one in status["exhausted"])

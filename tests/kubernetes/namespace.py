@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,6 @@ from support.waiting import eventually
 RELEASE = "redelivery"
 NAME = "redelivery-amqsidecar"
 """Of all that the chart makes."""
-SIDECARS = f"app.kubernetes.io/name=amqsidecar,app.kubernetes.io/instance={RELEASE}"
 CONFIG = "/etc/amqsidecar/config/amqsidecar.yaml"
 HTTP_PORT = 9464
 READY_WITHIN_S = 120.0
@@ -22,9 +22,10 @@ READY_WITHIN_S = 120.0
 class Namespace:
     """A namespace with a release of the chart; a context manager that makes and removes it."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, release: str = RELEASE) -> None:
         self.cluster = cluster
         self.name = name
+        self._sidecars = f"app.kubernetes.io/name=amqsidecar,app.kubernetes.io/instance={release}"
 
     def __enter__(self) -> Self:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -57,6 +58,13 @@ class Namespace:
             {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": texts}
         )
 
+    def config_map(self, name: str, **texts: str) -> None:
+        """Make or change a ConfigMap; `__` in a key stands for a dot."""
+        data = {key.replace("__", "."): text for key, text in texts.items()}
+        self.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        )
+
     def install(self, values: Manifest, *, chart: Path = CHART, timeout: str = "3m") -> None:
         """Install the chart, or upgrade it to other values, and wait until its pods are ready."""
         wait = ("--wait", f"--timeout={timeout}")
@@ -70,7 +78,7 @@ class Namespace:
 
     def pods(self) -> list[Manifest]:
         """Return the sidecars' pods that are not on their way out, as the API server has them."""
-        found = self.get("pods", f"--selector={SIDECARS}")["items"]
+        found = self.get("pods", f"--selector={self._sidecars}")["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
     def ready_pods(self, count: int = 1) -> list[str]:
@@ -98,6 +106,11 @@ class Namespace:
         """Return what `amqsidecar status` says."""
         said = self.exec(pod, "amqsidecar", "status", "--config", CONFIG, "--output", "json")
         return json.loads(said)
+
+    def unsent(self, pod: str) -> int:
+        """Return how many messages of a pod's schedule are not exhausted."""
+        status = self.status(pod)
+        return int(status["total"]) - sum(one["count"] for one in status["exhausted"])
 
     def readyz(self, pod: str) -> tuple[int, str]:
         """Return status and text of a pod's /readyz; 0: nothing answers."""
@@ -128,10 +141,22 @@ class Namespace:
         told.append(self.cluster.log_tails())
         return "\n".join(told)
 
-    def _http(self, pod: str, path: str) -> tuple[int, str]:
+    def api(self, pod: str, path: str, token: str) -> int:
+        """Return the status of an answer of a pod's API; an empty token: as a stranger."""
+        return self._http(pod, path, {"Authorization": f"Bearer {token}"} if token else {})[0]
+
+    def uid(self) -> str:
+        """Return the id of the only sidecar's pod, which another one would not have."""
+        return str(self.get("pod", self.pod())["metadata"]["uid"])
+
+    def _http(
+        self, pod: str, path: str, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         address = self.get("pod", pod)["status"].get("podIP", "")
+        url = f"http://{address}:{HTTP_PORT}{path}"
         try:
-            with urllib.request.urlopen(f"http://{address}:{HTTP_PORT}{path}", timeout=5) as said:
+            request = urllib.request.Request(url, headers=dict(headers or {}))
+            with urllib.request.urlopen(request, timeout=5) as said:
                 return said.status, said.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -143,6 +168,11 @@ class Namespace:
             return self.kubectl(*arguments)
         except KubectlError as error:
             return str(error)
+
+
+def other_release(namespace: Namespace, release: str) -> Namespace:
+    """Return the same namespace with the sidecars of another release of the chart."""
+    return Namespace(namespace.cluster, namespace.name, release)
 
 
 def is_ready(pod: Manifest) -> bool:

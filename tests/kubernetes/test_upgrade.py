@@ -1,7 +1,6 @@
 """`helm upgrade` and `rollback` while messages die and wait; another password."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -46,14 +45,6 @@ def revision(namespace: Namespace) -> list[str]:
     return [line.split()[0] for line in lines]
 
 
-def newest_delays(load: Load) -> set[Any]:
-    """Return the delays that messages say which have come back from now on."""
-    before = len(load.deliveries())
-    load.go_on()
-    messages = [one.message for one in load.deliveries()[before:]]
-    return {one.value(DELAY) for one in messages if one is not None} - {None}
-
-
 def test_changed_rules_roll_the_pod_and_hold_for_new_deaths(
     peer: JmsPeer, load: Load, namespace: Namespace, account: Account
 ) -> None:
@@ -78,12 +69,12 @@ def test_changed_rules_roll_the_pod_and_hold_for_new_deaths(
     assert (back.test_id, back.value(DELAY)) == (late.test_id, NEW_DELAY_MS)
     assert namespace.metric(namespace.pod(), waits) == len(ALL_TYPES), "they keep their time"
     load.go_on()
-    assert newest_delays(load) == {NEW_DELAY_MS}
+    assert load.newest_delays() == {NEW_DELAY_MS}
 
     namespace.helm("rollback", RELEASE, "1", "--wait", "--timeout=2m")
 
     load.go_on()
-    assert newest_delays(load) == {DELAY_MS}
+    assert load.newest_delays() == {DELAY_MS}
     slow = peer.consume(SLOW, len(ALL_TYPES), wait_ms=SLOW_DELAY_MS)
     assert [one.value(DELAY) for one in slow] == [SLOW_DELAY_MS] * len(ALL_TYPES)
     account(load.settle(namespace))

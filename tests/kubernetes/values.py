@@ -1,11 +1,14 @@
 """Values that the tests install the chart with."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from kubernetes.broker_pods import ARTEMIS, LOGIN, Kind
 from support.cluster import Manifest
 
+RULES = "rules.yaml"
+"""The file with rules, where they are in one."""
 DELAY_MS = 300
 REDELIVERIES = 3
 SLOW = "invoices"
@@ -57,3 +60,18 @@ def with_a_slow_queue() -> Manifest:
 def with_rules(before: Mapping[str, Any], rules: Manifest) -> Manifest:
     """Return the same values with other rules."""
     return {**before, "config": {**before["config"], "policy": {"rules": rules}}}
+
+
+def with_rules_as_a_file(before: Mapping[str, Any], rules: Manifest) -> Manifest:
+    """Return the same values with rules in a file that the release has."""
+    return _without_rules(before) | {"policy": {"key": RULES, "content": json.dumps(rules)}}
+
+
+def with_rules_of(before: Mapping[str, Any], config_map: str) -> Manifest:
+    """Return the same values with the rules of a ConfigMap that is none of the release's."""
+    return _without_rules(before) | {"policy": {"key": RULES, "existingConfigMap": config_map}}
+
+
+def _without_rules(before: Mapping[str, Any]) -> Manifest:
+    options = {name: value for name, value in before["config"].items() if name != "policy"}
+    return {**before, "config": options}

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,6 +17,9 @@ Observation = Mapping[str, Any]
 USER = "app"
 FIRST_QUIET_S = 2.5
 QUIET_S = 1.0
+
+Settle = Callable[[StompPeer, Frame], None]
+"""Accepts or refuses a frame."""
 
 
 class Application(Protocol):
@@ -136,14 +139,21 @@ class StompApplication:
 
         Classic: NACK. Artemis: look and hang up, since it drops what is NACKed.
         """
-        return self._received(queue, count, ack="client-individual", quiet_s=FIRST_QUIET_S)
+        settle = StompPeer.nack if self.broker.kind == "classic" else None
+        return self._received(queue, count, "client-individual", settle, FIRST_QUIET_S)
 
     def take(self, queue: str, count: int) -> dict[str, Observation]:
-        """See Application."""
-        return self._received(queue, count, ack="auto", quiet_s=QUIET_S)
+        """See Application.
+
+        Classic hangs up at an id that an AMQP producer has given, so nothing is accepted one by
+        one. Artemis: what is on its way when a client with `auto` hangs up would be gone.
+        """
+        if self.broker.kind == "classic":
+            return self._received(queue, count, "auto", None, QUIET_S)
+        return self._received(queue, count, "client-individual", StompPeer.ack, QUIET_S)
 
     def _received(
-        self, queue: str, count: int, *, ack: str, quiet_s: float
+        self, queue: str, count: int, ack: str, settle: Settle | None, quiet_s: float
     ) -> dict[str, Observation]:
         frames: list[Frame] = []
         seen = -1
@@ -155,11 +165,11 @@ class StompApplication:
                 with contextlib.suppress(TimeoutError, StompError):
                     while len(frames) < count:
                         frames.append(stomp.receive())
-                if ack != "auto" and self.broker.kind == "classic":
+                if settle is not None:
                     # Why: Classic hangs up at an id that an AMQP producer has given.
                     with contextlib.suppress(StompError, OSError):
                         for frame in frames[seen:]:
-                            stomp.nack(frame)
+                            settle(stomp, frame)
         return self._observations(frames)
 
     def _connected(self, timeout_s: float = 10.0) -> StompPeer:

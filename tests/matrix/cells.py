@@ -9,9 +9,9 @@ from matrix.play import Change, Outcome, Pair, Played
 from matrix.specimens import COMMON_HEADERS, fields_of
 
 
-def cells_of(broker: str, played: Played) -> tuple[dict[Cell, fidelity.Outcome], list[str]]:
+def cells_of(broker: str, played: Played) -> tuple[dict[Cell, fidelity.CellOutcome], list[str]]:
     """Return the outcome of each cell, and the differences that nothing explains."""
-    cells: dict[Cell, fidelity.Outcome] = {}
+    cells: dict[Cell, fidelity.CellOutcome] = {}
     unexplained: list[str] = []
     for pair, outcomes in played.outcomes.items():
         for subject, outcome in _by_subject(outcomes.values()):

@@ -16,9 +16,9 @@ RECORD = ROOT / "sidecar" / "amqsidecar" / "diagnosis" / "fidelity.json"
 
 def played(
     kind: str, pairs: list[Pair], folder: Path
-) -> tuple[dict[fidelity.Cell, fidelity.Outcome], list[str]]:
+) -> tuple[dict[fidelity.Cell, fidelity.CellOutcome], list[str]]:
     """Return the cells of one broker and what is wrong: faults and unexplained differences."""
-    cells: dict[fidelity.Cell, fidelity.Outcome] = {}
+    cells: dict[fidelity.Cell, fidelity.CellOutcome] = {}
     wrong: list[str] = []
     for one in play(kind, pairs, folder):
         found, unexplained = cells_of(kind, one)

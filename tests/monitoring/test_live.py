@@ -1,14 +1,14 @@
 """A real Prometheus scrapes the real command: rules and dashboard work on what it serves."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amqsidecar.telemetry.metrics_table import METRICS, Kind
+from amqsidecar.telemetry.metrics_table import METRICS, MetricKind
 from support.brokers import ArtemisBroker
+from support.dashboard import queries
 from support.jms_peer import JmsPeer
 from support.ports import free_port
 from support.prometheus import Prometheus
@@ -54,31 +54,11 @@ DATA_AFTER_A_RUN = (
 )
 
 
-def queries() -> dict[str, list[str]]:
-    """Return the expressions of each panel, with all that its variables can stand for."""
-    dashboard = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
-    found = dashboard["panels"] + [
-        one for row in dashboard["panels"] for one in row.get("panels", ())
-    ]
-    variables = [one["name"] for one in dashboard["templating"]["list"]]
-
-    def filled(expression: str) -> str:
-        for name in variables:
-            expression = expression.replace(f"${name}", ".*")
-        assert "$" not in expression
-        return expression
-
-    return {
-        panel["title"]: [filled(target["expr"]) for target in panel.get("targets", ())]
-        for panel in found
-    }
-
-
 def scraping(sidecar: SidecarProcess, folder: Path) -> Prometheus:
     """Return what will scrape a sidecar that runs, or tries to."""
     eventually(lambda: sidecar.get("/metrics")[0] == 200, what="metrics are served")
     started = [line for line in sidecar.log_lines() if line.get("event") == "started"]
-    return Prometheus(folder, started[-1]["http"], FILES / "rules.yaml")
+    return Prometheus(folder, started[-1]["http"], ROOT / "deploy" / "monitoring" / "rules.yaml")
 
 
 def alerts(prometheus: Prometheus, state: str) -> set[str]:
@@ -107,7 +87,7 @@ def test_every_query_of_the_dashboard_is_taken(without_broker: Prometheus) -> No
 def test_what_is_scraped_is_what_the_table_says(without_broker: Prometheus) -> None:
     scraped: dict[str, Any] = without_broker.metadata()
     table = {
-        spec.name.removesuffix("_total") if spec.kind is Kind.COUNTER else spec.name: spec
+        spec.name.removesuffix("_total") if spec.kind is MetricKind.COUNTER else spec.name: spec
         for spec in METRICS
     }
     found = {name: told[0]["type"] for name, told in scraped.items() if name in table}

@@ -10,7 +10,7 @@ from support.prometheus import program
 pytestmark = pytest.mark.prometheus
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "helm" / "amqsidecar" / "files" / "rules.yaml"
+RULES = ROOT / "deploy" / "monitoring" / "rules.yaml"
 COMPOSE = ROOT / "deploy" / "compose" / "prometheus.yml"
 CASES = Path(__file__).parent / "alerts.yaml"
 

@@ -1,7 +1,7 @@
 """java.util.regex itself beside our translation: equal, or refused, never silently different.
 
 Run as a program, this file writes the character tables of the Java on the machine into
-``amqsidecar/policy/java_unicode.py``.
+``amqsidecar/policy/java_regex/unicode.py``.
 """
 
 import base64
@@ -24,16 +24,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amqsidecar.policy import java_chars
-from amqsidecar.policy.java_regex import (
+from amqsidecar.policy.java_regex import chars as java_chars
+from amqsidecar.policy.java_regex.java_regex import (
     JavaRegex,
     JavaRegexError,
     JavaRegexTimeout,
     compile_java_regex,
 )
-from amqsidecar.policy.java_regex_parser import parse
-from amqsidecar.policy.java_regex_tree import Chars
-from amqsidecar.policy.java_unicode import table
+from amqsidecar.policy.java_regex.parser import parse
+from amqsidecar.policy.java_regex.tree import Chars
+from amqsidecar.policy.java_regex.unicode import table
 
 pytestmark = pytest.mark.oracle
 

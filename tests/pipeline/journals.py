@@ -11,7 +11,7 @@ from amqsidecar.journal import (
     COLUMNS,
     SCHEMA_VERSION,
     SCHEMA_VERSION_KEY,
-    Kind,
+    ColumnType,
     SegmentFile,
     stream_folder,
 )
@@ -19,12 +19,12 @@ from amqsidecar.journal import (
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 _TYPES = {
-    Kind.STRING: pyarrow.string(),
-    Kind.INT32: pyarrow.int32(),
-    Kind.INT64: pyarrow.int64(),
-    Kind.BOOL: pyarrow.bool_(),
-    Kind.TIMESTAMP_MS: pyarrow.timestamp("ms", tz="UTC"),
-    Kind.STRING_MAP: pyarrow.map_(pyarrow.string(), pyarrow.string()),
+    ColumnType.STRING: pyarrow.string(),
+    ColumnType.INT32: pyarrow.int32(),
+    ColumnType.INT64: pyarrow.int64(),
+    ColumnType.BOOL: pyarrow.bool_(),
+    ColumnType.TIMESTAMP_MS: pyarrow.timestamp("ms", tz="UTC"),
+    ColumnType.STRING_MAP: pyarrow.map_(pyarrow.string(), pyarrow.string()),
 }
 SCHEMA = pyarrow.schema(
     [pyarrow.field(one.name, _TYPES[one.kind], nullable=one.optional) for one in COLUMNS],

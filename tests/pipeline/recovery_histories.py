@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from amqsidecar.journal import COLUMNS, Kind
+from amqsidecar.journal import COLUMNS, ColumnType
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.pipeline.tables import EVENTS
 from pipeline.journals import START_MS
@@ -20,7 +20,7 @@ def history(spark: SparkSession, streams: Mapping[str, Sequence[AnyEvent]]) -> D
     ]
     schema = EVENTS.simpleString().replace("timestamp", "bigint")
     frame = spark.createDataFrame(rows, schema)
-    times = [one.name for one in COLUMNS if one.kind is Kind.TIMESTAMP_MS]
+    times = [one.name for one in COLUMNS if one.kind is ColumnType.TIMESTAMP_MS]
     return frame.selectExpr(
         *(f"timestamp_millis({name}) AS {name}" if name in times else name for name in EVENTS.names)
     )

@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from amqsidecar.journal import SegmentFile, stream_folder
-from amqsidecar.pipeline import causes_tables, tables
-from amqsidecar.pipeline.causes import CausesOptions, run_causes
-from amqsidecar.pipeline.causes_tables import (
+from amqsidecar.pipeline import tables
+from amqsidecar.pipeline.causes import tables as causes_tables
+from amqsidecar.pipeline.causes.causes import CausesOptions, run_causes
+from amqsidecar.pipeline.causes.tables import (
     DAY_MS,
     EXPIRED,
     HOUR_MS,

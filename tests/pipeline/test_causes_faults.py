@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.model.cause import cause_group
-from amqsidecar.pipeline.causes import CausesOptions, run_causes
+from amqsidecar.pipeline.causes.causes import CausesOptions, run_causes
 from pipeline.journals import START_MS, event, write_rows
 from support.faults import FAULTS, say
 

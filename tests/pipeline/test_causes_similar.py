@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqsidecar.model.cause import cause_classes
-from amqsidecar.pipeline.similar_causes import similar_causes
+from amqsidecar.pipeline.causes.similar import similar_causes
 
 PAY = "com.acme.PayException: payment refused by the bank because account of {} closed"
 

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 from ruamel.yaml import YAML
 
-from amqsidecar.cli.pipeline_command import COMMANDS
+from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
 from support.spark_cluster import FAST_START, SparkCluster
 

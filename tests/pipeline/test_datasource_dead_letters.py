@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from amqsidecar.errors import BrokerRefused
-from amqsidecar.pipeline import datasource_dead_letters
-from amqsidecar.pipeline.datasource import register
-from amqsidecar.pipeline.datasource_dead_letters import DeadLetterOptions, DeadLetterReader
+from amqsidecar.pipeline.sources import dead_letters as datasource_dead_letters
+from amqsidecar.pipeline.sources.datasource import register
+from amqsidecar.pipeline.sources.dead_letters import DeadLetterOptions, DeadLetterReader
 from amqsidecar.pipeline.tables import DEAD_LETTERS
 from support.brokers import Broker
 from support.jms_peer import JmsPeer

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.pipeline.datasource import register
-from amqsidecar.pipeline.datasource_journal import (
-    JournalOptions,
+from amqsidecar.pipeline.sources.datasource import register
+from amqsidecar.pipeline.sources.journal import (
+    JournalSourceOptions,
     JournalStreamReader,
     SlicesPartition,
 )
@@ -38,7 +38,9 @@ def load(spark: SparkSession, *paths: Path, **options: str) -> DataFrame:
 def stream_reader(
     *paths: Path, fails: bool = True, limit: int | None = None
 ) -> JournalStreamReader:
-    return JournalStreamReader(JournalOptions(tuple(str(path) for path in paths), fails, limit))
+    return JournalStreamReader(
+        JournalSourceOptions(tuple(str(path) for path in paths), fails, limit)
+    )
 
 
 def read_partitions(reader: JournalStreamReader, start: Any, end: Any) -> list[int]:
@@ -219,7 +221,7 @@ def test_large_files_are_divided_and_small_ones_put_together(
     large = write_segments(tmp_path, range(1, 101))
     small = [write_segments(tmp_path, [number]) for number in range(101, 111)]
     size = small[0].stat().st_size
-    monkeypatch.setattr("amqsidecar.pipeline.datasource_journal._TASK_BYTES", 11 * size // 2)
+    monkeypatch.setattr("amqsidecar.pipeline.sources.journal._TASK_BYTES", 11 * size // 2)
     reader = stream_reader(tmp_path)
     end = {"main": {"first": 1, "last": 110}}
     partitions = reader.partitions({}, end)

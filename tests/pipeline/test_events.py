@@ -19,9 +19,9 @@ from amqsidecar.journals.columns import table_of
 from amqsidecar.journals.parquet import parquet_writer
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.event import Received, Scheduled
-from amqsidecar.pipeline.datasource_journal import JournalOptions, JournalReader
-from amqsidecar.pipeline.events import read_events
-from amqsidecar.pipeline.journal_files import Gap, JournalFile, cover
+from amqsidecar.pipeline.sources.events import read_events
+from amqsidecar.pipeline.sources.journal import JournalReader, JournalSourceOptions
+from amqsidecar.pipeline.sources.journal_files import Gap, JournalFile, cover
 from amqsidecar.pipeline.tables import EVENTS
 from pipeline.journals import SCHEMA, START_MS, event, write_rows, write_segments
 
@@ -114,7 +114,7 @@ def test_what_the_sidecar_writes_is_read(spark: SparkSession, tmp_path: Path) ->
         ("scheduled", None, 2**62),
     ]
     assert rows[0].cause_group == cause_group("x 12")
-    (batch,) = read_all(JournalReader(JournalOptions((str(tmp_path),), True, None)))
+    (batch,) = read_all(JournalReader(JournalSourceOptions((str(tmp_path),), True, None)))
     assert batch.column("due_at").to_pylist()[1].year == 9999
 
 
@@ -201,7 +201,7 @@ def test_a_damaged_page_is_an_error_to_both_readers(spark: SparkSession, tmp_pat
     path.write_bytes(content[:at] + b"D" + content[at + 1 :])
     with pytest.raises(Exception, match=r"checksum|CRC"):
         read_events(spark, str(tmp_path)).select("cause").collect()
-    reader = JournalReader(JournalOptions((str(tmp_path),), True, None))
+    reader = JournalReader(JournalSourceOptions((str(tmp_path),), True, None))
     with pytest.raises(ConfigError, match=r"segment-1-1.parquet: is torn, or no Parquet file"):
         read_all(reader)
 

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.pipeline.events import read_events
-from amqsidecar.pipeline.ingest import IngestOptions, run_ingest, with_day
+from amqsidecar.pipeline.sources.events import read_events
+from amqsidecar.pipeline.sources.ingest import IngestOptions, run_ingest, with_day
 from amqsidecar.pipeline.tables import EVENTS, EVENTS_BY_DAY
 from pipeline.journals import START_MS, event, write_rows, write_segments
 

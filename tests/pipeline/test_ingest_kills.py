@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from amqsidecar.pipeline.events import read_events
+from amqsidecar.pipeline.sources.events import read_events
 from pipeline.journals import write_segments
 from support.spark_cluster import FAST_START
 from support.waiting import eventually

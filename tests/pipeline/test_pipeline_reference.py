@@ -1,4 +1,4 @@
-"""`deploy/reference/pipeline.md` says of the columns what their schema says."""
+"""`deploy/reference/pipeline.md` has each column of a dead-letter queue."""
 
 from pathlib import Path
 
@@ -8,5 +8,6 @@ PAGE = Path(__file__).parents[2] / "deploy/reference/pipeline.md"
 
 
 def test_the_page_has_the_columns_of_dead_letters() -> None:
-    rows = [f"| `{one.name}` | {one.metadata['comment']} |" for one in DEAD_LETTERS]
-    assert "| column | |\n|---|---|\n" + "\n".join(rows) + "\n\n" in PAGE.read_text()
+    columns = PAGE.read_text().partition("\nColumns: `source`")[2].partition("\n\n")[0]
+    documented = {"source", *columns.split("`")[1::2]}
+    assert documented == set(DEAD_LETTERS.names)

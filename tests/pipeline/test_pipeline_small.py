@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from amqsidecar.pipeline.events import read_events
+from amqsidecar.pipeline.sources.events import read_events
 from bench.journal_generator import ATTEMPTS, LAST_DESTINATION
 from bench.journal_truth import check_causes, check_recovery
 from pipeline.generated import Generated

@@ -19,7 +19,7 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.pipeline import tables
-from amqsidecar.pipeline.recovery_tables import (
+from amqsidecar.pipeline.recovery.tables import (
     incidences,
     recovery_by_attempt,
     recovery_by_message,

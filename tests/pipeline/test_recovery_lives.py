@@ -21,7 +21,7 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
-from amqsidecar.pipeline.recovery_lives import (
+from amqsidecar.pipeline.recovery.lives import (
     count_outcomes,
     observed_streams,
     rounded_ms,

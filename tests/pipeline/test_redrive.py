@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.journal import SegmentFile, stream_folder
-from amqsidecar.pipeline.events import read_events
-from amqsidecar.pipeline.redrive import (
+from amqsidecar.pipeline.redrive.plan import RedrivePlan
+from amqsidecar.pipeline.redrive.redrive import (
     LEFT_OUT,
     RedriveOptions,
     build_lives,
@@ -22,7 +22,7 @@ from amqsidecar.pipeline.redrive import (
     offset_ms,
     run_redrive,
 )
-from amqsidecar.pipeline.redrive_plan import RedrivePlan
+from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.tables import REDRIVE_PLAN, REDRIVE_SUMMARY
 from support.redrive import write_plan
 

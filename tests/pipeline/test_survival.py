@@ -8,7 +8,7 @@ import pytest
 from lifelines import AalenJohansenFitter, KaplanMeierFitter
 from pyspark.sql import DataFrame, SparkSession
 
-from amqsidecar.pipeline.survival import FLOWS, cumulative_incidence, reached_at
+from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 
 CONFIDENCE = 0.9
 GROUPS = 30

@@ -25,8 +25,8 @@ from amqsidecar.pipeline.tables import (
     WHATIF_LOAD,
     WHATIF_PROPOSALS,
 )
-from amqsidecar.pipeline.whatif_policy import Setting
-from amqsidecar.pipeline.whatif_search import Rule, Scores, choose, make_grid
+from amqsidecar.pipeline.whatif.policy import Setting
+from amqsidecar.pipeline.whatif.search import Rule, Scores, choose, make_grid
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.policy_source.policy_yaml import read_yaml

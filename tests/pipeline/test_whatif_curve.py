@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from lifelines import KaplanMeierFitter
 
-from amqsidecar.pipeline.whatif_curve import (
+from amqsidecar.pipeline.whatif.curve import (
     EDGES_MS,
     NEVER,
     cell_of,

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from amqsidecar.pipeline.tables import EVENTS
-from amqsidecar.pipeline.whatif_messages import (
+from amqsidecar.pipeline.whatif.messages import (
     BEGAN_EARLIER,
     KEPT_FOR_A_PERSON,
     MESSAGES,

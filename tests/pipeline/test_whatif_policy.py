@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.pipeline.whatif_policy import (
+from amqsidecar.pipeline.whatif.policy import (
     Rules,
     Setting,
     load_candidates,

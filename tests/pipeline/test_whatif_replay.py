@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from amqsidecar.pipeline.whatif_curve import NEVER, cell_of, fit_curve
-from amqsidecar.pipeline.whatif_policy import Plan
-from amqsidecar.pipeline.whatif_replay import Known, outcome_of, resend_times
+from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
+from amqsidecar.pipeline.whatif.policy import DelayPlan
+from amqsidecar.pipeline.whatif.replay import Known, outcome_of, resend_times
 
 SECOND = 1000.0
 CURVE = fit_curve(
@@ -39,14 +39,14 @@ def row(numbers: np.ndarray) -> list[float]:
 
 def test_a_resend_is_as_late_and_comes_back_as_soon_as_its_like_in_history() -> None:
     """1000 + 4; back 2000 later, + 1000 + 0; back as usual 3000 later, + 5000 + 7."""
-    plan = Plan((1000, 1000, 5000), goes_on=False)
+    plan = DelayPlan((1000, 1000, 5000), goes_on=False)
 
     assert row(resend_times(plan, known(1000, 4000))) == [1004, 4004, 12011]
 
 
 def test_a_shorter_policy_has_fewer_resends() -> None:
-    assert row(resend_times(Plan((1000,), goes_on=False), known(1000, 4000))) == [1004]
-    assert row(resend_times(Plan((), goes_on=False), known(1000, 4000))) == []
+    assert row(resend_times(DelayPlan((1000,), goes_on=False), known(1000, 4000))) == [1004]
+    assert row(resend_times(DelayPlan((), goes_on=False), known(1000, 4000))) == []
 
 
 def test_where_history_can_not_tell_there_are_bounds() -> None:

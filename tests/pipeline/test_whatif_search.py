@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from amqsidecar.pipeline.whatif_curve import NEVER, cell_of, fit_curve
-from amqsidecar.pipeline.whatif_policy import Setting
-from amqsidecar.pipeline.whatif_replay import Usual
-from amqsidecar.pipeline.whatif_search import (
+from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
+from amqsidecar.pipeline.whatif.policy import Setting
+from amqsidecar.pipeline.whatif.replay import Usual
+from amqsidecar.pipeline.whatif.search import (
     Grid,
     Rule,
     Scores,

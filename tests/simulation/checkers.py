@@ -233,6 +233,9 @@ class TokenGrows(Checker):
         self._newest = -1
 
 
+_MOVES = (Received, Returned, Resent, DeadLettered, Discarded)
+
+
 class JournalEqualsState(Checker):
     """The stored events of a message tell its takes, its sends, and where its row stands."""
 
@@ -279,9 +282,14 @@ class JournalEqualsState(Checker):
 
     def _check_state(self, one: str, events: Sequence[AnyEvent], row: RowView | None) -> None:
         last = events[-1] if events else None
+        expected: RowState | None
+        taken_or_sent = [event for event in events if isinstance(event, _MOVES)]
         match last:
+            # Nobody takes back here: an act on an exhausted message leaves it where it lies.
+            case _ if taken_or_sent and isinstance(taken_or_sent[-1], DeadLettered):
+                expected = None
             case Held():
-                expected: RowState | None = RowState.HELD
+                expected = RowState.HELD
             case Parked():
                 expected = RowState.PARKED
             case None:

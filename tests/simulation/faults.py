@@ -103,7 +103,7 @@ class FaultyStore:
     """A store whose writes can fail, and whose process can die before and after they are durable.
 
     There is nothing in between: that a torn write leaves nothing is SQLite's promise, which
-    `end_to_end/test_sqlite_store_kill.py` proves on the real file.
+    `end_to_end/crashes/test_sqlite_store_kill.py` proves on the real file.
     """
 
     def __init__(

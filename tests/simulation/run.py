@@ -15,7 +15,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle import Limits
 from amqsidecar.engine.judge import no_group
 from amqsidecar.errors import LinkLost, StoreUnavailable
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Action
@@ -164,8 +164,8 @@ class Run:
         chance.randbelow = self._chance.randrange
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch("amqsidecar.stores.sqlite_transaction.secrets", chance),
-            mock.patch("amqsidecar.stores.sqlite_database.secrets", chance),
+            mock.patch("amqsidecar.stores.sqlite.transaction.secrets", chance),
+            mock.patch("amqsidecar.stores.sqlite.database.secrets", chance),
         ):
             self._folder = Path(folder)
             for sidecar in self._sidecars:

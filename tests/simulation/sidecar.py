@@ -9,10 +9,10 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
-from amqsidecar.engine.telling import CycleStats
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent

@@ -17,8 +17,8 @@ import pytest
 
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.engine.blockage import Blockages
+from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.judge import Judge, JudgeSettings
-from amqsidecar.engine.kept_by_broker import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.move_cycle import MoveEngine
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused

@@ -13,7 +13,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
 from amqsidecar.engine.cycle import Limits
 from amqsidecar.errors import LinkLost
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import (
     CycleInDoubt,
@@ -25,6 +25,7 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.store import ENOUGH_ROOM, Room
 from simulation.world import DLQ, CountingRules, World
 from support.memory_broker import Killed, StoredMessage
 
@@ -454,3 +455,33 @@ def test_nothing_is_sent_early_and_an_idle_turn_waits_until_the_next_due_time(
         world.run(1)
     assert len(world.link.waits) <= 2
     world.kill()
+
+
+def test_without_room_nothing_is_taken_what_is_due_is_sent_and_waits_are_waits(
+    world: World,
+) -> None:
+    assert world.store is not None
+    world.die("before")
+    world.run(2)
+    room = Room(at_once_bytes=0, reason="the volume is short")
+    world.store.room = lambda: room  # type: ignore[method-assign]
+    for number in range(250):
+        world.die(f"later {number}")
+    world.run(20)
+    assert world.bodies("orders") == ["before"]
+    assert world.store.count_rows(ALL) == 0
+    before_s = world.clock.monotonic_s()
+    world.run(4)
+    assert world.clock.monotonic_s() - before_s >= 2.0
+    room = ENOUGH_ROOM
+    world.run(20)
+    assert len(world.bodies("orders")) == 251
+
+
+def test_a_cycle_takes_no_more_bytes_than_there_is_room_for(world: World) -> None:
+    assert world.store is not None
+    world.store.room = lambda: Room(at_once_bytes=25)  # type: ignore[method-assign]
+    for body in ("0123456789", "1123456789", "2123456789", "x" * 100, "3"):
+        world.die(body)
+    world.run(4)
+    assert [one.taken for one in world.stats[:4]] == [2, 1, 1, 1]

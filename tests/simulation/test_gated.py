@@ -17,6 +17,7 @@ from amqsidecar_breaker import Circuit
 from amqsidecar_order import OrderGate
 from amqsidecar_pace import PaceGate
 from simulation.gated import GATE_CHECKERS
+from simulation.planted import seeds_for
 from simulation.run import Run
 from support.memory_store import MemoryStore, MemoryTransaction
 
@@ -180,7 +181,7 @@ def test_a_planted_fault_is_found(
     plant: Callable[[Patch], None], found_by: str, monkeypatch: Patch
 ) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS_FOR_A_PLANTED_FAULT):
+    for seed in seeds_for(plant.__name__, SEEDS_FOR_A_PLANTED_FAULT):
         run = Run(seed, on_sqlite=False, has_gates=True)
         if any(one.checker == found_by for one in run.go()):
             return

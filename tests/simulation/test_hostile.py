@@ -12,7 +12,7 @@ import pytest
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Resend
 from amqsidecar.engine.recovery import HOLDER, NOT_OF_ONE_TIME
 from amqsidecar.errors import LinkLost, SendsRefused
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered, Parked, Resent
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -261,7 +261,7 @@ def test_a_start_that_is_interrupted_holds_the_rest_at_the_next(
             raise LinkLost("the broker ended it")
 
     world = sent_and_set_back(tmp_path)
-    monkeypatch.setattr("amqsidecar.stores.sqlite_store.CHUNK_ROWS", 4)
+    monkeypatch.setattr("amqsidecar.stores.sqlite.store.CHUNK_ROWS", 4)
     world.link_type = LostWhileHolding
     with pytest.raises(LinkLost):
         world.start()

@@ -10,10 +10,12 @@ import pytest
 
 from amqsidecar.engine.crash_points import NAMES
 from amqsidecar.errors import LinkLost
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.destination import queue
-from amqsidecar.model.event import Held
+from amqsidecar.model.event import Held, Missed
+from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.operations.operate import Wish, begin
 from simulation.world import DLQ, FINAL, World
 from support.memory_broker import Killed, StoredMessage
 
@@ -110,6 +112,125 @@ def test_what_others_put_there_is_kept_and_what_names_no_origin_is_parked(world:
     ]
 
 
+def choose(world: World, *numbers: int, act: acts.Act) -> tuple[int, ...]:
+    """Let a person act on some of the exhausted messages; return their rows."""
+    assert world.store is not None
+    ids = tuple(sorted(row.id for row in rows_of(world))[number] for number in numbers)
+    assert world.store.act(RowFilter(ids=ids), act) == len(ids)
+    return ids
+
+
+def test_named_ones_live_again_and_the_others_go_back_in_their_order(world: World) -> None:
+    exhaust(world)
+    order = world.bodies(FINAL)
+    before = {row.id: row.redelivery_id for row in rows_of(world)}
+    chosen = choose(world, 3, 4, 20, act=acts.retry(0, "ann", "mended"))
+    world.run(60)
+
+    lives = world.bodies("orders")
+    assert len(lives) == 3
+    assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
+    assert world.bodies(FINAL) == [body for body in order if body not in lives]
+    left = {row.id: row.redelivery_id for row in rows_of(world)}
+    assert left == {one: name for one, name in before.items() if one not in chosen}
+    assert all(row.is_in_final_queue for row in rows_of(world))
+    assert world.store is not None
+    (place,) = world.store.exhausted_tallies()
+    assert (place.is_in_queue, place.count) == (True, COUNT - 3)
+
+
+def test_an_operation_that_runs_keeps_the_others_at_hand_under_their_numbers(world: World) -> None:
+    exhaust(world)
+    assert world.store is not None
+    operation = begin(world.store, retry_all(), world.clock.now_ms())
+    changed = []
+    for _ in range(5):
+        world.store.step_operation(
+            operation.id, acts.retry(0, "ann"), None, 5, lambda now: now, is_followed=True
+        )
+        world.run(20)
+        changed.append(len(world.bodies("orders")))
+    assert changed == [5, 10, 15, 20, 25]
+    assert world.bodies(FINAL) == []
+    assert rows_of(world) == []
+
+
+def retry_all() -> Wish:
+    return Wish(
+        action=Action.RETRY,
+        selection=Selection(rows=RowFilter(state=RowState.EXHAUSTED)),
+        actor="ann",
+    )
+
+
+def test_what_others_took_is_missed_and_the_rest_lives(world: World) -> None:
+    exhaust(world)
+    taken = [world.broker.queue(FINAL).popleft().body.decode() for _ in range(4)]
+    names = {row.id: row.redelivery_id for row in rows_of(world)}
+    choose(world, *range(COUNT), act=acts.retry(0, "ann"))
+    world.run(120)
+
+    assert sorted([*world.bodies("orders"), *taken]) == bodies()
+    assert rows_of(world) == []
+    assert world.store is not None
+    ends = [world.store.history(name)[-1] for name in names.values()]
+    assert sum(isinstance(end, Missed) for end in ends) == 4
+
+
+def test_discarded_ones_are_gone_and_taken_back_ones_stay(world: World) -> None:
+    exhaust(world, 5)
+    order = world.bodies(FINAL)
+    discarded = choose(world, 0, act=acts.discard(0, "ann"))
+    kept_ids = choose(world, 2, act=acts.take_back(0, "ann"))
+    world.run(60)
+
+    assert len(world.bodies(FINAL)) == 3
+    assert kept(world) == [body for body in order if body not in world.bodies(FINAL)][1:]
+    assert [row.id for row in rows_of(world) if not row.is_in_final_queue] == [*kept_ids]
+    assert not {row.id for row in rows_of(world)} & set(discarded)
+    assert (
+        world.broker.queue(DLQ) == world.broker.queue("orders") == type(world.broker.queue(DLQ))()
+    )
+
+
+def test_what_a_person_gave_up_stays_in_its_queue_also_where_exhausted_ones_are_kept(
+    world: World,
+) -> None:
+    exhaust(world)
+    keep(world)
+    world.run(60)
+    choose(world, 1, 2, act=acts.cancel(world.clock.now_ms(), "ann", ".exhausted"))
+    world.run(60)
+    assert len(world.bodies(FINAL)) == 2
+    restart(world, keeps=True)
+    world.run(60)
+    assert len(world.bodies(FINAL)) == 2
+    assert len(kept(world)) == COUNT - 2
+
+
+@pytest.mark.parametrize("point", NAMES)
+def test_killed_while_named_ones_are_taken_back_nothing_is_lost_or_doubled(
+    world: World, point: str
+) -> None:
+    exhaust(world)
+    hits: list[str] = []
+
+    def crash_at(name: str) -> bool:
+        if name != point or len(hits) == 8:
+            return False
+        hits.append(name)
+        return True
+
+    choose(world, 3, 4, 20, act=acts.retry(0, "ann"))
+    world.crash_at = crash_at
+    go_on(world, lambda: len(world.bodies("orders")) == 3 and len(world.bodies(FINAL)) == COUNT - 3)
+    world.crash_at = lambda _name: False
+    world.run(9)
+    assert sorted(world.bodies("orders") + world.bodies(FINAL)) == bodies()
+    assert len(rows_of(world)) == COUNT - 3
+    assert hits or point in ("sent", "committing")
+
+
 @pytest.mark.parametrize("point", NAMES)
 def test_killed_at_each_crash_point_nothing_is_lost_or_doubled(world: World, point: str) -> None:
     exhaust(world)
@@ -146,13 +267,22 @@ def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
         restart(world, keeps=chance.random() < 0.6)
         assert world.store is not None
         now_ms = world.clock.now_ms()
-        act = chance.choice([acts.retry(now_ms, "ann"), acts.cancel(now_ms, "ann", ".exhausted")])
+        act = chance.choice(
+            [
+                acts.retry(now_ms, "ann"),
+                acts.cancel(now_ms, "ann", ".exhausted"),
+                acts.take_back(now_ms, "ann"),
+            ]
+        )
         ids = tuple(row.id for row in rows_of(world) if chance.random() < 0.3)
         world.store.act(RowFilter(ids=ids), act)
         go_on(world, lambda: chance.random() < 0.2)
     world.crash_at = lambda _name: False
     world.broker.commit_fault = lambda: None
     restart(world, keeps=True)
+    world.run(100)
+    assert world.store is not None
+    world.store.act(ALL, acts.take_back(world.clock.now_ms(), "ann"))
     world.run(100)
 
     assert world.bodies(FINAL) == world.bodies(DLQ) == []

@@ -9,7 +9,7 @@ import pytest
 from amqsidecar.engine.crash_points import ACCEPTING, NAMES
 from simulation.checkers import CHECKERS
 from simulation.faults import BROKER_KINDS, KINDS, STORE_KINDS
-from simulation.planted import PLANTED, Planted
+from simulation.planted import PLANTED, Planted, seeds_for
 from simulation.regressions import REGRESSIONS
 from simulation.run import SQLITE_EVERY, Run
 from simulation.simulate import simulate
@@ -63,7 +63,7 @@ def test_the_real_store_gives_the_same_history(seed: int) -> None:
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_planted_fault_is_found(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
-    for seed in range(SEEDS_FOR_A_PLANTED_FAULT):
+    for seed in seeds_for(planted.name, SEEDS_FOR_A_PLANTED_FAULT):
         if any(one.checker in planted.found_by for one in Run(seed, on_sqlite=False).go()):
             return
     raise AssertionError(f"not found in {SEEDS_FOR_A_PLANTED_FAULT} seeds")

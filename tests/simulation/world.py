@@ -10,13 +10,14 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
-from amqsidecar.engine.telling import CycleStats
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.runtime.steady_clock import SteadyClock
 from simulation.rules import DLQ, CountingRules
 from support.memory_broker import ENCODING, Killed, MemoryBroker, MemoryLink, StoredMessage
@@ -51,6 +52,7 @@ class World:
         self.store: UnsyncedStore | None = None
         self.link: MemoryLink | None = None
         self.engine: CycleEngine | None = None
+        self.recalling: Recalling | None = None
 
     def start(self) -> CycleEngine:
         """Start the sidecar's process."""
@@ -75,11 +77,15 @@ class World:
         link.open("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
         finals = FinalQueues()
-        if self.keeps_exhausted:
-            finals.replace([queue(FINAL)])
-            link.attach([IntakeQueue(queue(DLQ)), IntakeQueue(queue(FINAL))], 100)
-        else:
-            link.attach([IntakeQueue(queue(DLQ))], 100)
+        self.recalling = Recalling(
+            self.store,
+            link,
+            finals,
+            self.clock,
+            final_suffix=".exhausted",
+            keeps_exhausted=self.keeps_exhausted,
+        )
+        self._attach(link)
         judge = Judge(
             self.rules,
             lambda destination: destination.name == DLQ,
@@ -102,7 +108,9 @@ class World:
         self.engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=RecallJudge(judge, self.store, finals, ENCODING),
+            judge=RecallJudge(
+                judge, self.store, finals, ENCODING, keeps_exhausted=self.keeps_exhausted
+            ),
             backlog=backlog,
             clock=self.own_clock,
             limits=self.limits,
@@ -114,6 +122,10 @@ class World:
         )
         assert self.engine.recover(state, 1.0)
         return self.engine
+
+    def _attach(self, link: MemoryLink) -> None:
+        assert self.recalling is not None
+        link.attach([IntakeQueue(queue(DLQ)), *self.recalling.queues()], 100)
 
     def _observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         self.events.extend(events)
@@ -149,5 +161,9 @@ class World:
     def run(self, turns: int = 50) -> None:
         """Let the sidecar turn."""
         assert self.engine is not None
+        assert self.link is not None
+        assert self.recalling is not None
         for _ in range(turns):
             self.engine.turn(0.5)
+            if self.recalling.tend():
+                self._attach(self.link)

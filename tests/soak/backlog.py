@@ -10,8 +10,8 @@ from cproton import lib
 from proton import Message, byte
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.amqp_links import Sender, is_answered
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Sender, is_answered
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from bench.dead_letters import BATCH, BODY_BYTES, ClassicDeadLetters

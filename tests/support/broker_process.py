@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, ClassVar, Self
 
-from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from support import maven
 from support.broker_xml import PASSWORD, USER
 from support.ports import is_open
@@ -48,6 +48,9 @@ class BrokerStartError(RuntimeError):
 
 class Broker(ABC):
     """One broker process with its own ports, data and log; a context manager that starts it."""
+
+    starts: ClassVar[int] = 0
+    """How many times this process has started a broker."""
 
     kind: str
     version: str
@@ -124,6 +127,7 @@ class Broker(ABC):
             )
             (self.folder / "log4j2.properties").write_text(settings, encoding="utf-8")
             STARTED_BROKERS.add(self)
+            Broker.starts += 1
             began = time.monotonic()
             log_offset = self.log_offset()
             self._log = self.log_path.open("ab")

@@ -4,7 +4,7 @@
         cluster.load_image(archive)
         cluster.kubectl("get", "nodes")
 
-Nothing is simulated but for what stands in deploy/reference/kubernetes.md. It has fixed addresses,
+Nothing is simulated but for what stands in deploy/evidence/kubernetes.md. It has fixed addresses,
 so that it needs a network namespace to itself; that is also how it ends.
 """
 
@@ -206,6 +206,11 @@ class Cluster:
             folder.mkdir(parents=True)
         self.apply([_volume(folder) for folder in folders])
 
+    def offer(self, folder: Path, storage_class: str) -> None:
+        """Offer one folder as a volume, the only one of a storage class of its own."""
+        own = {**STORAGE[0], "metadata": {"name": storage_class}}
+        self.apply([own, _volume(folder, storage_class)])
+
     def container_pid(self, namespace: str, pod: str, container: str) -> int:
         """Return the id of the first process of a container."""
         statuses = self.get("pod", pod, f"--namespace={namespace}")["status"]
@@ -354,14 +359,14 @@ def _kubeconfig(token: str) -> Manifest:
     }
 
 
-def _volume(folder: Path) -> Manifest:
+def _volume(folder: Path, storage_class: str = STORAGE_CLASS) -> Manifest:
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": folder.name},
         "spec": {
-            "storageClassName": STORAGE_CLASS,
+            "storageClassName": storage_class,
             "capacity": {"storage": "10Gi"},
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",

@@ -9,9 +9,9 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.http.app import make_app
 from amqsidecar.http.console.console import Console
 from amqsidecar.http.console.pages import routes
-from amqsidecar.http.desk import OpenStore
 from amqsidecar.http.serving import HttpServer
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.http.store_queries import OpenStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.web import OPEN_ACCESS, make_desk
 
 

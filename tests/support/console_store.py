@@ -7,7 +7,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.schedule import TakenRow
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.schedule_rows import scheduled, taken_row, took
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from amqsidecar.broker import PROPERTY_CAUSE, Delivery
-from amqsidecar.brokers.kept_message import chosen_cause
-from amqsidecar.brokers.stomp_frame import ENCODING, kept
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.formats.stomp_frame import ENCODING, kept
+from amqsidecar.messages.kept_message import chosen_cause
 from amqsidecar.model.decision import Redeliver
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.faults import BARE, FAULTS, say
 
 CYCLE = 1_000

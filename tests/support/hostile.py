@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterable
 from uuid import UUID
 
-from amqsidecar.brokers import amqp_sections as amqp
-from amqsidecar.brokers.stomp_frame import FrameReader, Header, encode
+from amqsidecar.formats import amqp_sections as amqp
+from amqsidecar.formats.stomp_frame import FrameReader, Header, encode
 from support import openwire_wire as wire
 from support.brokers import Broker
 from support.openwire_wire import WireMessage

@@ -407,6 +407,7 @@ class JmsPeer:
         selector: str | None = None,
         client_id: str | None = None,
         subscription: str | None = None,
+        shared: str | None = None,
     ) -> "FlakyConsumer":
         """Start a consumer in the background that fails the first deliveries of each message.
 
@@ -418,6 +419,7 @@ class JmsPeer:
             how: as in `fail`.
             max_redeliveries: as in `fail`; 0: one failure makes a dead letter.
             full: report whole messages.
+            shared: `durable` or `non-durable`: the subscription has several consumers.
         """
         return FlakyConsumer(
             self.process,
@@ -433,6 +435,7 @@ class JmsPeer:
             selector=selector,
             clientId=client_id,
             subscription=subscription,
+            shared=shared,
         )
 
     def _limit(self, max_redeliveries: int, how: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from amqsidecar.journal import COLUMNS, Kind
+from amqsidecar.journal import COLUMNS, ColumnType
 from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.parquet import opened
 from amqsidecar.journals.writer import files_of, streams_of
@@ -49,8 +49,8 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
         value = row[column.name]
         if value is None:
             continue
-        if column.kind is Kind.TIMESTAMP_MS:
+        if column.kind is ColumnType.TIMESTAMP_MS:
             row[column.name] = round(value.timestamp() * 1000)
-        elif column.kind is Kind.STRING_MAP:
+        elif column.kind is ColumnType.STRING_MAP:
             row[column.name] = dict(value)
     return row

@@ -1,17 +1,19 @@
 """Kubernetes' own programs and its name server, built by Go out of their modules.
 
 `PYTHONPATH=tests python -m support.kubernetes_programs` builds them: that takes minutes, once per
-machine. They land in the cache of `support.maven`, by version.
+machine. They land in the cache of `support.maven`, by version. A build that is killed goes on with
+the next start: what Go has compiled so far stays in the cache until all programs are there.
 """
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from support.helm import go
-from support.maven import cached
+from support.maven import cache_root, cached
 
 KUBERNETES = "1.36.3"
 # Why not a newer one: whatever this one shares with Kubernetes, Kubernetes has in a newer version,
@@ -44,12 +46,19 @@ func main() { coremain.Run() }
 
 def kubernetes_programs() -> Path:
     """Return the folder with `PROGRAMS` and `coredns`."""
-    return cached(f"kubernetes-{KUBERNETES}-{COREDNS}", _build)
+    name = f"kubernetes-{KUBERNETES}-{COREDNS}"
+    return cached(name, lambda folder: _build(folder, cache_root() / f".{name}.objects"))
 
 
-def _build(folder: Path) -> None:
+def _build(folder: Path, objects: Path) -> None:
+    """Build all programs into `folder`.
+
+    Args:
+        objects: what Go has compiled, gigabytes that nothing but this build has a use for. Kept
+            when the build fails or is killed, removed when it is done.
+    """
     packages = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS]
-    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as objects:
+    with tempfile.TemporaryDirectory(dir=folder) as work:
         place = Path(work)
         go("mod", "init", MODULE, folder=place)
         required = (
@@ -67,9 +76,9 @@ def _build(folder: Path) -> None:
             "build", "-trimpath", "-ldflags", _flags(), "-o", f"{folder}/",
             *packages, f"{MODULE}/coredns",
             folder=place,
-            # Why a cache of its own: gigabytes, which nothing but this build has a use for.
-            environment={"CGO_ENABLED": "0", "GOCACHE": objects},
+            environment={"CGO_ENABLED": "0", "GOCACHE": str(objects)},
         )  # fmt: skip
+    shutil.rmtree(objects)
 
 
 def _replacements(place: Path) -> list[str]:

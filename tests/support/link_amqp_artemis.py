@@ -3,15 +3,14 @@
 import json
 import uuid
 
-import cproton
 from proton import Message
 
 from amqsidecar.broker import IntakeQueue, Link
-from amqsidecar.brokers.amqp_artemis_link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
-from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
-from amqsidecar.brokers.artemis_management import Answer, Question
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
+from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, queue
 from support.brokers import Broker
@@ -134,7 +133,7 @@ class AmqpArtemisHarness:
             )
             arrived = receiver.take_arrived(500)
             for in_hand, message in arrived:
-                receiver.settle(in_hand, cproton.PN_ACCEPTED)
+                receiver.accept(in_hand)
                 found.append(message)
             if not arrived:
                 if not self.depth(queue_name):
@@ -176,9 +175,9 @@ class AmqpArtemisHarness:
         answer = self.ask("broker", "addAddressSettings", match, json.dumps(settings))
         assert answer.is_ok, answer
 
-    def ask(self, resource: str, operation: str, *arguments: object) -> Answer:
+    def ask(self, resource: str, operation: str, *arguments: object) -> ManagementAnswer:
         """Ask the broker's management."""
-        return self.management.ask(Question(resource, operation, arguments))
+        return self.management.ask(ManagementQuestion(resource, operation, arguments))
 
     def _name(self) -> str:
         self._numbers += 1

@@ -2,13 +2,12 @@
 
 import uuid
 
-import cproton
 from proton import Message
 
 from amqsidecar.broker import IntakeQueue, Loss
-from amqsidecar.brokers.amqp_classic_link import AmqpClassicLink
-from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.amqp_links import Receiver, Sender, is_answered, refusal_words
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
+from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.model.destination import queue
@@ -64,8 +63,17 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
     def __init__(self, broker: Broker, prefix: str) -> None:
         super().__init__(broker, prefix)
         self._links = 0
-        self.connection = AmqpConnection(broker.endpoint(self.port), SystemClock())
+        self._connect()
+
+    def _connect(self) -> None:
+        """Connect the harness itself."""
+        self.connection = AmqpConnection(self.broker.endpoint(self.port), SystemClock())
         self.connection.open(f"harness-{uuid.uuid4().hex}")
+
+    def _reconnect(self) -> None:
+        """Take a new connection: the broker ends one that was silent while a sidecar worked."""
+        self.connection.close()
+        self._connect()
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
         """Put `n` dead letters of queue `origin` into the dead-letter queue; return their ids."""
@@ -85,6 +93,7 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def send_amqp(self, queue_name: str, messages: list[bytes]) -> None:
         """Send encoded messages outside of any transaction."""
+        self._reconnect()
         sender = Sender(self.connection, self._link_name(), f"queue://{queue_name}")
         sent = []
         for message in messages:
@@ -122,6 +131,7 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def drain_amqp(self, queue_name: str) -> list[bytes]:
         """Consume all that a queue holds and return it as it is encoded."""
+        self._reconnect()
         receiver = Receiver(self.connection, self._link_name(), f"queue://{queue_name}")
         found: list[bytes] = []
         while True:
@@ -131,7 +141,7 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
             )
             arrived = receiver.take_arrived(500)
             for in_hand, message in arrived:
-                receiver.settle(in_hand, cproton.PN_ACCEPTED)
+                receiver.accept(in_hand)
                 found.append(message)
             if not arrived:
                 break

@@ -4,13 +4,13 @@ import struct
 import uuid
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers import openwire_codec as codec
-from amqsidecar.brokers.openwire_connection import OpenWireConnection, Waker
-from amqsidecar.brokers.openwire_consumers import Consumers, Handle, ack_fields
-from amqsidecar.brokers.openwire_dead_letter import read_dead_letter
-from amqsidecar.brokers.openwire_link import OpenWireLink
-from amqsidecar.brokers.openwire_queues import QueueWatch
+from amqsidecar.brokers.openwire.connection import OpenWireConnection, Waker
+from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
+from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
 from amqsidecar.clock import SystemClock
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support import openwire_wire as wire
 from support.brokers import Broker
@@ -42,7 +42,7 @@ class OpenWireHarness:
         self._connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
         producer = codec.producer_info(codec.producer_id(name, 1, 1))
         self._connection.call(codec.PRODUCER_INFO, producer)
-        self._consumers = Consumers(self._connection, SystemClock())
+        self._consumers = OpenWireConsumers(self._connection, SystemClock())
 
     def make_link(self, instance: str) -> OpenWireLink:
         """Return a link that is not opened."""
@@ -133,13 +133,13 @@ class OpenWireHarness:
     def drain_raw(self, queue_name: str) -> list[WireMessage]:
         """Consume all that a queue holds and return it field by field."""
         found: list[bytes] = []
-        taken: list[Handle] = []
+        taken: list[MessageHandle] = []
 
         def take(consumer: object, field: bytes, message: bytes | None) -> None:
             assert message is not None
             found.append(message)
             message_id = read_dead_letter(message, None, 0)[1]
-            taken.append(Handle(consumer, field, message_id, len(found)))  # type: ignore[arg-type]
+            taken.append(MessageHandle(consumer, field, message_id, len(found)))  # type: ignore[arg-type]
 
         consumer = self._consumers.add(queue(queue_name), 1000, take=take)
         while self.depth(queue_name) > 0:
@@ -159,7 +159,7 @@ class OpenWireHarness:
 
     def exists(self, queue_name: str) -> bool:
         """Tell whether the broker has a queue of that name."""
-        watch = QueueWatch(self._connection, self._consumers, ".exhausted")
+        watch = OpenWireQueueWatch(self._connection, self._consumers, ".exhausted")
         return bool(watch.existing(queue(queue_name)))
 
     def refusing_destination(self) -> Destination:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from amqsidecar.broker import Link, Loss
-from amqsidecar.brokers.artemis_management import Question
-from amqsidecar.brokers.stomp_artemis_link import StompArtemisLink
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from support.jms_peer import JmsPeer
@@ -96,11 +96,11 @@ class StompArtemisHarness(AmqpArtemisHarness):
         """Restart the broker if it says that dead letters are in nobody's hand.
 
         Quirk (Artemis 2.44): of what a STOMP connection had in hand that died, it may count the
-        first message as handed out until it is restarted, see `amqsidecar.brokers.artemis_stuck`.
+        first message as handed out until it is restarted (`brokers/artemis/stuck_messages.py`).
         This is its own word, over AMQP: it has handed out more than all consumers have.
         """
         resource = f"queue.{self.dead_letter_queue}"
-        handed_out = self.management.ask(Question(resource, attribute="DeliveringCount"))
+        handed_out = self.management.ask(ManagementQuestion(resource, attribute="DeliveringCount"))
         consumers = json.loads(self.ask(resource, "listConsumersAsJSON").value)
         held = ("messagesInTransit", "messagesAcknowledgedAwaitingCommit")
         if int(handed_out.value) <= sum(one[name] for one in consumers for name in held):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amqsidecar.broker import Loss
-from amqsidecar.brokers.stomp_classic_link import StompClassicLink
+from amqsidecar.brokers.stomp_classic.link import StompClassicLink
 from amqsidecar.clock import SystemClock
 from support.brokers import Broker
 from support.link_harness import Drained

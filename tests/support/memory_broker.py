@@ -474,7 +474,7 @@ class MemoryLink:
 class AckLaterLink(MemoryLink):
     """Accepts after the commit, one by one; the token names what is accepted.
 
-    Source: `brokers/stomp_artemis_link.py`.
+    Source: `brokers/stomp_artemis/link.py`.
     """
 
     while_committing = None  # type: ignore[assignment]

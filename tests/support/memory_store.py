@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -17,12 +17,13 @@ from typing import TypeVar
 import msgspec
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model.acts import Act, Change
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.row_changes import Act, Change
 from amqsidecar.model.schedule import (
     GROUP_PLACES_MAX,
     DueRow,
     GroupPlace,
+    Recall,
     RowFilter,
     RowState,
     RowView,
@@ -31,7 +32,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import Progress, unwatched
+from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
@@ -58,6 +59,7 @@ class Begun(msgspec.Struct, frozen=True):
     taken: dict[int, TakenRow]
     sent: frozenset[int]
     holds: dict[str, int]
+    renamed: dict[int, int] = {}
 
 
 class _Block(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ class Medium:
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.chance = chance or random.Random()
+        self.room = ENOUGH_ROOM
         self.contents: _Contents | None = None
         self.writer: MemoryStore | None = None
 
@@ -119,10 +122,14 @@ class MemoryTransaction:
     def finish_cycle(self, cycle: int) -> None:
         contents, begun = self._contents, self._end(cycle)
         contents.rows |= begun.taken
+        contents.passing |= {row.id for row in begun.taken.values() if row.passes_gates}
         contents.holds = _left(contents)
         contents.begun = None
         contents.cycle = cycle
         self._settle_sent(begun.sent)
+        for new, old in begun.renamed.items():
+            contents.rows[old] = msgspec.structs.replace(contents.rows.pop(new), id=old)
+            contents.passing ^= {old, new} if new in contents.passing else set()
         contents.blocks = [
             _Block(block.events) if block.cycle is not None else block for block in contents.blocks
         ]
@@ -179,7 +186,7 @@ class MemoryTransaction:
         sent: Sequence[DueRow],
         events: Sequence[AnyEvent],
         holds: Mapping[str, int] | None = None,
-        replaced: Sequence[int] = (),
+        replaced: Mapping[int, int] | None = None,
     ) -> None:
         contents = self._contents
         if contents.begun is not None or cycle != contents.cycle + 1:
@@ -188,7 +195,11 @@ class MemoryTransaction:
             )
         rows = {row.id: _storable(row, _TEXTS) for row in taken}
         contents.begun = Begun(
-            cycle, rows, frozenset([*(row.id for row in sent), *replaced]), dict(holds or {})
+            cycle,
+            rows,
+            frozenset([*(row.id for row in sent), *(replaced or {}).values()]),
+            dict(holds or {}),
+            dict(replaced or {}),
         )
         if rows:
             contents.next_id = max(contents.next_id, max(rows) + 1)
@@ -370,6 +381,25 @@ class MemoryStore:
     def count_rows(self, row_filter: RowFilter) -> int:
         return len(self._matching(row_filter))
 
+    def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
+        ids = set(map(storable, redelivery_ids))
+        rows = [self._view(row) for row in self._matching(RowFilter())]
+        return [
+            row
+            for row in rows
+            if row.is_in_final_queue and row.redelivery_id in ids and not row.in_flight
+        ]
+
+    def recalled(self, recall: Recall, limit: int) -> list[RowView]:
+        rows = [self._view(row) for row in self._matching(RowFilter(state=RowState.EXHAUSTED))]
+        return [row for row in rows if row.recall is recall and not row.in_flight][:limit]
+
+    def count_recalled(self, recall: Recall) -> dict[str, int]:
+        rows = [self._view(row) for row in self._matching(RowFilter())]
+        return Counter(
+            row.goes_to for row in rows if row.recall is recall and row.is_in_final_queue
+        )
+
     def message(self, row_id: int) -> bytes | None:
         row = self._contents.rows.get(row_id)
         return None if row is None or self._view(row).is_in_final_queue else row.message
@@ -386,6 +416,9 @@ class MemoryStore:
         for block in self._contents.blocks:
             if block.cycle is None:
                 yield from block.events
+
+    def room(self) -> Room:
+        return self.medium.room
 
     def size_bytes(self) -> int:
         return sum(len(row.message) + 200 for row in self._contents.rows.values())
@@ -406,7 +439,7 @@ class MemoryStore:
 
     # What people do.
 
-    def act(self, row_filter: RowFilter, act: Act, progress: Progress = unwatched) -> int:
+    def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
         with self.transaction():
             contents = self._contents
             views = [self._view(row) for row in self._matching(row_filter)]

@@ -1,5 +1,6 @@
 """A small OpenID provider on loopback: discovery, code flow with PKCE, signed ID tokens."""
 
+import json
 import secrets
 import time
 from base64 import urlsafe_b64encode
@@ -29,12 +30,18 @@ class Provider:
         issuer: its URL.
         claims: of the next ID tokens, over those that are right.
         sign_with: another key than the one that it shows; None = the right one.
+        algorithm: that it signs by; `none` = it doesn't.
+        metadata: what it says of itself, over what is right.
+        more_keys: that it shows beside its own.
     """
 
     issuer: str = ""
     claims: dict[str, Any] = field(default_factory=dict)
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
-    sign_with: RSAKey | None = None
+    sign_with: Any = None
+    algorithm: str = "RS256"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    more_keys: list[dict[str, Any]] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def routes(self) -> list[Route]:
@@ -54,11 +61,12 @@ class Provider:
                 "jwks_uri": f"{self.issuer}/keys",
                 "id_token_signing_alg_values_supported": ["RS256"],
                 "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+                **self.metadata,
             }
         )
 
     async def _keys(self, _request: Request) -> Response:
-        return JSONResponse({"keys": [self.key.as_dict(private=False)]})
+        return JSONResponse({"keys": [self.key.as_dict(private=False), *self.more_keys]})
 
     async def _authorize(self, request: Request) -> Response:
         asked = dict(request.query_params)
@@ -89,7 +97,13 @@ class Provider:
             "groups": ["operators"],
             **self.claims,
         }
-        token = jwt.encode({"alg": "RS256", "kid": "one"}, claims, self.sign_with or self.key)
+        header = {"alg": self.algorithm, "kid": "one"}
+        if self.algorithm == "none":
+            parts = [urlsafe_b64encode(json.dumps(one).encode()) for one in (header, claims)]
+            token = ".".join(part.rstrip(b"=").decode() for part in parts) + "."
+        else:
+            key = self.sign_with or self.key
+            token = jwt.encode(header, claims, key, algorithms=[self.algorithm])
         return JSONResponse({"access_token": "x", "token_type": "Bearer", "id_token": token})
 
 

@@ -6,8 +6,8 @@ Usage: python -m support.operation_runner FILE NUMBER. See `test_operation_kill.
 import sys
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model import acts
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.model import row_changes as acts
+from amqsidecar.stores.sqlite.store import SqliteStore
 
 
 def step(path: str, number: int) -> None:

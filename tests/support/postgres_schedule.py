@@ -6,7 +6,7 @@ import psycopg
 from psycopg import sql
 
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.stores.postgres_store import PostgresStore
+from amqsidecar.stores.postgres.store import PostgresStore
 
 SCHEMA = "emptied"
 

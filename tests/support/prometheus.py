@@ -13,6 +13,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -54,22 +55,26 @@ def _apt_get(*arguments: str, folder: str) -> None:
 class Prometheus:
     """One Prometheus on a loopback port that scrapes once a second; a context manager."""
 
-    def __init__(self, folder: Path, target: str, rules: Path) -> None:
+    def __init__(
+        self, folder: Path, targets: str | Mapping[str, Sequence[str]], rules: Path
+    ) -> None:
         """Prepare one.
 
         Args:
             folder: for its configuration and data.
-            target: host and port of what it scrapes.
+            targets: host and port of what it scrapes, by job; one alone has the job "amqsidecar".
             rules: the file with its rules, evaluated once a second.
         """
         self._folder = folder
         self._url = f"http://127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
+        jobs = {"amqsidecar": [targets]} if isinstance(targets, str) else targets
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(rules)],
             "scrape_configs": [
-                {"job_name": "amqsidecar", "static_configs": [{"targets": [target]}]},
+                {"job_name": job, "static_configs": [{"targets": list(found)}]}
+                for job, found in jobs.items()
             ],
         }
         # JSON is YAML.

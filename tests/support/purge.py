@@ -3,10 +3,10 @@
 import subprocess
 from uuid import uuid4
 
-from amqsidecar.brokers.amqp_artemis_management import ArtemisManagement
-from amqsidecar.brokers.amqp_connection import AmqpConnection
-from amqsidecar.brokers.artemis_management import Question
-from amqsidecar.brokers.endpoint import Endpoint
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.clock import SystemClock
 from support import maven
 from support.brokers import ArtemisBroker, Broker, ClassicBroker
@@ -16,7 +16,7 @@ from support.waiting import PATIENCE_S
 def purge(broker: Broker, queue: str) -> None:
     """Remove all messages of a queue, by JMX on Classic, by a management message on Artemis."""
     if isinstance(broker, ArtemisBroker):
-        manage_artemis(broker, Question(f"queue.{queue}", "removeAllMessages"))
+        manage_artemis(broker, ManagementQuestion(f"queue.{queue}", "removeAllMessages"))
         return
     assert isinstance(broker, ClassicBroker)
     _run("jcmd", str(broker.pid), "ManagementAgent.start_local")
@@ -31,7 +31,7 @@ def purge(broker: Broker, queue: str) -> None:
     assert f"Purging all messages in queue: {queue}" in told, told
 
 
-def manage_artemis(broker: ArtemisBroker, question: Question) -> object:
+def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> object:
     """Ask the broker's management for something, and return the answer."""
     endpoint = Endpoint(
         "127.0.0.1",

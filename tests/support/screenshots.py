@@ -11,7 +11,7 @@ from amqsidecar.model.event import AnyEvent, Received, Resent, Returned
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState, TakenRow
-from amqsidecar.operations.acting import policies_of
+from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
 from support.chromium import opened_page, running_chromium

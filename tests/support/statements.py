@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 
 
 def counted(store: SqliteStore | None, patch: pytest.MonkeyPatch) -> Counter[str]:

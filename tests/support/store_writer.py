@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model import acts
+from amqsidecar.model import row_changes as acts
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
-from amqsidecar.stores.sqlite_store import SqliteStore
-from amqsidecar.stores.sqlite_transaction import SqliteTransaction
+from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.stores.sqlite.transaction import SqliteTransaction
 from support.schedule_rows import resent, taken_row, took
 
 

@@ -1,7 +1,7 @@
 """The real store without its syncs."""
 
 from amqsidecar.model.schedule import StoreState
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 
 
 class UnsyncedStore(SqliteStore):

@@ -6,15 +6,15 @@ from typing import Any
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from amqsidecar.brokers.kept_message import chosen_properties
-from amqsidecar.brokers.message_edit import edit_message
-from amqsidecar.brokers.message_view import view_message
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import Access, Signing
 from amqsidecar.http.app import make_app
-from amqsidecar.http.desk import Desk, Tools
 from amqsidecar.http.masking import Masking
-from amqsidecar.operations.acting import policies_of
+from amqsidecar.http.store_queries import StoreQueries, Tools
+from amqsidecar.messages.edit import edit_message
+from amqsidecar.messages.kept_message import chosen_properties
+from amqsidecar.messages.view import view_message
+from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
@@ -29,8 +29,8 @@ def make_desk(
     make_store: Callable[[], Any] | None = None,
     masking: Masking = NOTHING_MASKED,
     **tools: Any,
-) -> Desk:
-    return Desk(
+) -> StoreQueries:
+    return StoreQueries(
         clock=SystemClock(),
         health=health or Health(),
         render_metrics=Metrics().render,

@@ -14,25 +14,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.http import access_files
 from amqsidecar.http.access import Role, Signing
-from amqsidecar.http.access_files import new_token, password_proof, token_digest
-from amqsidecar.http.access_session import COOKIE, Sessions
-from amqsidecar.http.access_settings import AccessSettings
-from amqsidecar.http.access_setup import set_up
-from amqsidecar.http.api import routes as api_routes
+from amqsidecar.http.api.api import routes as api_routes
 from amqsidecar.http.app import make_app
+from amqsidecar.http.authentication import files as access_files
+from amqsidecar.http.authentication.files import new_token, password_proof, token_digest
+from amqsidecar.http.authentication.session import COOKIE, Sessions
+from amqsidecar.http.authentication.settings import AccessSettings
+from amqsidecar.http.authentication.setup import set_up
 from amqsidecar.http.console.console import Console
 from amqsidecar.http.console.pages import routes as console_routes
-from amqsidecar.http.desk import Desk
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.serving import HttpServer
+from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.schedule import RowState
-from amqsidecar.operations.acting import policies_of
+from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import load_policy
-from amqsidecar.stores.sqlite_store import SqliteStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.schedule_rows import scheduled, taken_row, took
 from support.web import NOTHING_MASKED, make_desk
 
@@ -81,7 +81,7 @@ class Site:
 
     folder: Path
     address: str
-    desk: Desk
+    desk: StoreQueries
     routes: list[Route]
     tokens: dict[Role, str]
     clients: list[httpx2.Client] = field(default_factory=list)

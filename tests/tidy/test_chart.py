@@ -11,7 +11,6 @@ import pytest
 from jsonschema import Draft7Validator
 from pydantic import ValidationError
 
-from amqsidecar import __version__
 from amqsidecar.config.schema import Config, known_options
 
 ROOT = Path(__file__).parents[2]
@@ -101,11 +100,6 @@ def test_the_schema_refuses_nothing_that_the_program_takes(key: str) -> None:
         except ValidationError:
             continue
         pytest.fail(f"{key}: {sample!r}")
-
-
-def test_the_chart_has_the_program_s_version() -> None:
-    text = (CHART / "Chart.yaml").read_text(encoding="utf-8")
-    assert f'appVersion: "{__version__}"' in text
 
 
 def test_the_lines_for_a_brokers_chart_are_those_that_are_tested() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("deploy", "helm", "sidecar", "plugins", "tests")
+FOLDERS = ("deploy", "helm", "sidecar", "plugins", "tests", ".github")
 PAGES = [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
 
 

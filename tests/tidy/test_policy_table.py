@@ -18,7 +18,7 @@ def rows() -> dict[int, list[str]]:
 
 
 def test_every_row_is_there_once_in_order() -> None:
-    """Rows 1 to 25 of the specification's list, and those found since, each with five cells."""
+    """All rows, numbered without a gap, each with five cells."""
     assert list(rows()) == list(range(1, ROWS + 1))
     assert all(cell.strip() for cells in rows().values() for cell in cells)
 

@@ -1,0 +1,730 @@
+"""The AMQP link moves dead letters of a real Artemis as real JMS clients see them."""
+
+import ssl
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proton import Message, byte, symbol
+
+from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
+from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import (
+    BrokerRefused,
+    DiscoveryRefused,
+    LinkLost,
+    SendsRefused,
+)
+from amqsidecar.model.destination import Destination, queue, topic
+from support import maven
+from support.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
+from support.brokers import ArtemisBroker, Broker
+from support.jms_message import NOT_COMPARED
+from support.jms_peer import ALL_TYPES, JmsPeer
+from support.link_amqp_artemis import AmqpArtemisHarness
+from support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.broker
+
+OURS = (
+    "amqsidecarOriginalMessageId",
+    "amqsidecarRedeliveryCheck",
+    "amqsidecarRedeliveryCount",
+    "amqsidecarRedeliveryId",
+    "redeliveryDelay",
+)
+# Why: the broker turns the AMQP message into a Core one and says so in properties.
+CONVERSION = (
+    "JMS_AMQP_ContentType",
+    "JMS_AMQP_HEADER",
+    "JMS_AMQP_HEADERDURABLE",
+    "JMS_AMQP_HEADERPRIORITY",
+    "JMS_AMQP_MA_x-opt-jms-dest",
+    "JMS_AMQP_MA_x-opt-jms-msg-type",
+    "JMS_AMQP_MA_x-opt-jms-reply-to",
+    "JMS_AMQP_ORIGINAL_ENCODING",
+    "NATIVE_MESSAGE_ID",
+)
+
+
+@pytest.fixture
+def harness(artemis: Broker, unique: str) -> Iterator[AmqpArtemisHarness]:
+    made = AmqpArtemisHarness(artemis, unique)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisLink]:
+    made = open_link(harness)
+    yield made
+    made.close()
+
+
+def open_link(harness: AmqpArtemisHarness) -> AmqpArtemisLink:
+    made = harness.make_link("e2e")
+    made.open(f"{harness.prefix}.token")
+    made.create_token(0)
+    assert made.take_token(10) == 0
+    return made
+
+
+def receive(link: Link, count: int) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+
+    def is_all() -> bool:
+        link.wait(0.2)
+        deliveries.extend(link.receive(count - len(deliveries)))
+        return len(deliveries) == count
+
+    eventually(is_all, what=f"{count} deliveries")
+    return deliveries
+
+
+def redelivery(
+    delivery: Delivery, count: int = 1, destination: Destination | None = None
+) -> Resend:
+    origin = destination or delivery.provenance.origin
+    assert origin is not None, delivery.provenance.problem
+    identity = delivery.provenance.redelivery_id or uuid.uuid4().hex
+    return Resend(
+        destination=origin,
+        message=delivery.message,
+        is_final=False,
+        redelivery_id=identity,
+        redelivery_count=count,
+        redelivery_delay_ms=1000,
+    )
+
+
+def move(link: Link, harness: AmqpArtemisHarness, count: int, cycle: int = 1) -> list[Delivery]:
+    link.attach([harness.intake()], 100)
+    deliveries = receive(link, count)
+    link.commit_cycle(deliveries, [redelivery(one, cycle) for one in deliveries], cycle)
+    return deliveries
+
+
+@pytest.mark.parametrize(
+    ("provider", "types", "added", "kept_headers"),
+    [
+        ("qpid", ALL_TYPES, OURS, ("JMSMessageID", "JMSTimestamp", "JMSDestination")),
+        (
+            "core",
+            # Why: a Stream with bytes and a bodyless Message are told of in tests of their own.
+            ("Text", "Bytes", "Map", "Object", "NullText", "EmptyText"),
+            (*OURS, *CONVERSION),
+            ("JMSTimestamp", "JMSDestination"),
+        ),
+    ],
+)
+def test_all_types_come_back_as_they_were_sent(
+    artemis: Broker,
+    harness: AmqpArtemisHarness,
+    link: AmqpArtemisLink,
+    provider: str,
+    types: tuple[str, ...],
+    added: tuple[str, ...],
+    kept_headers: tuple[str, ...],
+) -> None:
+    """Bodies, property types, headers and group are those that the sender saw."""
+    name = f"{harness.prefix}.orders"
+    peer = JmsPeer.of(artemis, provider)
+    sent = peer.produce(name, types)
+    harness.kill(name)
+
+    deliveries = move(link, harness, len(types))
+    received = peer.consume(name, count=len(types))
+
+    assert [one.provenance.message_id for one in deliveries] == [one.message_id for one in sent]
+    differences = [
+        theirs.differences(
+            ours,
+            without_headers=NOT_COMPARED - set(kept_headers),
+            without_properties=added,
+        )
+        for theirs, ours in zip(sent, received, strict=True)
+    ]
+    assert differences == [[]] * len(types)
+    assert [one.delivery_count for one in received] == [1] * len(types)
+    assert {name for one in received for name in one.properties} >= set(OURS)
+
+
+def test_a_core_message_without_body_becomes_a_bytes_message(
+    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """The one alteration of Core messages; AMQP has no word for it."""
+    name = f"{harness.prefix}.orders"
+    peer = JmsPeer.of(artemis, "core")
+    peer.produce(name, "Message")
+    harness.kill(name)
+    move(link, harness, 1)
+    [received] = peer.consume(name, count=1)
+    assert (received.type, received.body) == ("Bytes", "")
+
+
+def test_a_core_message_that_amqp_can_not_carry_blocks_nobody(
+    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """It stays in the dead-letter queue, whole, and what is behind it comes through."""
+    name = f"{harness.prefix}.orders"
+    peer = JmsPeer.of(artemis, "core")
+    link.attach([harness.intake()], 2)
+    [sent] = peer.produce(name, "Stream", priority=9)
+    harness.kill(name)
+    link.wait(1)
+    assert link.receive(10) == []
+    ids = harness.put_dead_letters(name, 5)
+    for cycle in range(1, 6):
+        move(link, harness, 1, cycle)
+    assert sorted(one.id for one in harness.drain(name)) == sorted(ids)
+    link.attach([], 1)
+    [left] = peer.consume(harness.dead_letter_queue, count=1)
+    assert left.type == "Stream"
+    assert left.body == sent.body
+
+
+@pytest.mark.parametrize("provider", ["core", "qpid"])
+def test_one_subscription_gets_it_alone(
+    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisLink, provider: str
+) -> None:
+    """A dead letter of a multicast queue goes back to that queue only, as a topic's message."""
+    name = f"{harness.prefix}.prices"
+    peer = JmsPeer.of(artemis, provider)
+    client = f"c{uuid.uuid4().hex[:6]}"
+    for subscription in ("one", "two"):
+        peer.durable_subscribe(name, client, subscription)
+    peer.produce(f"topic://{name}", "Text")
+    rows = harness.management.queues(address=name)
+    [row] = [row for row in rows if "one" in row.name]
+    harness.kill(row.name)
+
+    [delivery] = move(link, harness, 1)
+
+    assert delivery.provenance.origin == topic(f"{name}::{row.name}")
+    [received] = peer.consume_durable(name, client, "one")
+    # Why: Core clients show the address that the message was sent to, AMQP clients its `to`.
+    seen = f"{name}::{row.name}" if provider == "core" else name
+    assert received.headers["JMSDestination"] == f"topic://{seen}"
+    assert received.value("amqsidecarRedeliveryCount") == 1
+    [other] = peer.consume_durable(name, client, "two")
+    assert other.value("amqsidecarRedeliveryCount") is None
+    for subscription in ("one", "two"):
+        peer.durable_unsubscribe(client, subscription)
+    eventually(
+        lambda: link.route_problem(topic(f"{name}::{row.name}")),
+        what="a subscription that is gone does not route",
+    )
+
+
+def test_the_second_death_of_a_qualified_name_is_caught(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """With auto-created dead-letter queues the broker destroys it; a queue of ours keeps it."""
+    target = f"{harness.prefix}.DLA"
+    address = f"{harness.prefix}.auto.prices"
+    harness.set_address(
+        f"{harness.prefix}.auto.#",
+        deadLetterAddress=target,
+        autoCreateDeadLetterResources=True,
+    )
+    subscription = f"{harness.prefix}.sub"
+    assert harness.management.create_queue(subscription, address, is_anycast=False) is None
+    harness.send(address, [Message(id="a", durable=True, body="x")], capability="topic")
+    harness.kill(subscription)
+    [found] = [one for one in link.discover() if target in one.destination.name]
+    assert found.destination == queue(f"{target}::DLQ.{address}")
+
+    link.attach([found], 10)
+    [delivery] = receive(link, 1)
+    origin = delivery.provenance.origin
+    assert origin == topic(f"{address}::{subscription}")
+    assert link.route_problem(origin) is None
+    link.commit_cycle([delivery], [redelivery(delivery)], 1)
+    assert harness.depth(subscription) == 1
+    harness.kill(subscription)
+
+    intake = [one for one in link.discover() if target in one.destination.name]
+    assert len(intake) == 2
+    link.attach(intake, 10)
+    [again] = receive(link, 1)
+    assert again.provenance.origin == origin
+    assert again.provenance.redelivery_count == 1
+
+
+def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """The broker knows the id from the first life of the message."""
+    name = f"{harness.prefix}.orders"
+    for life in range(1, 4):
+        if life == 1:
+            properties = {"testId": "a", "_AMQ_DUPL_ID": "theirs"}
+            harness.send(name, [Message(durable=True, body="x", properties=properties)])
+        assert harness.kill(name) == 1
+        move(link, harness, 1, life)
+    [found] = harness.drain(name)
+    assert found.properties["amqsidecarOriginalDuplicateId"] == "theirs"
+    assert found.properties["amqsidecarRedeliveryCount"] == 3
+
+
+def test_a_duplicate_id_comes_back_by_the_broker_and_not_by_a_client(
+    harness: AmqpArtemisHarness,
+) -> None:
+    """So a redelivery can't carry that of a producer under its own name."""
+    name = f"{harness.prefix}.orders"
+    theirs = {"testId": "a", "_AMQ_DUPL_ID": "theirs"}
+    harness.send(name, [Message(durable=True, body="x", properties=theirs)])
+    assert harness.kill(name) == 1
+    assert harness.ask(f"queue.{harness.dead_letter_queue}", "retryMessages").value == 1
+    [found] = harness.drain(name)
+    assert found.properties["_AMQ_DUPL_ID"] == "theirs"
+
+    harness.send(name, [Message(durable=True, body="x", properties=theirs)])
+    assert harness.drain(name) == [], "accepted, and dropped"
+
+
+def test_the_origin_that_a_copy_carries_is_not_believed(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """The broker overwrites what an application copied from a dead letter."""
+    name = f"{harness.prefix}.orders"
+    copied = {
+        "_AMQ_ORIG_ADDRESS": f"{harness.prefix}.first",
+        "_AMQ_ORIG_QUEUE": f"{harness.prefix}.first",
+        "_AMQ_ORIG_MESSAGE_ID": 5,
+    }
+    core = JmsPeer.of(harness.broker, "core")
+    core.produce(name, "Text", properties=copied)
+    assert harness.kill(name) == 1
+    link.attach([harness.intake()], 10)
+    [delivery] = receive(link, 1)
+    assert delivery.provenance.origin == queue(name)
+
+
+def test_an_expired_message_says_so(harness: AmqpArtemisHarness, link: AmqpArtemisLink) -> None:
+    """The expiry queue is discovered as such, and the origin is known."""
+    name = f"{harness.prefix}.orders"
+    expiry = f"{harness.prefix}.expired"
+    harness.set_address(name, deadLetterAddress=harness.dead_letter_queue, expiryAddress=expiry)
+    harness.management.create_queue(expiry, expiry, is_anycast=True)
+    harness.send(name, [Message(id="a", durable=True, ttl=0.001, body="x")])
+    eventually(
+        lambda: harness.ask(f"queue.{name}", "expireMessages", "").is_ok and harness.depth(expiry)
+    )
+    [found] = [one for one in link.discover() if one.destination == queue(expiry)]
+    assert found.expires
+    assert harness.intake() in link.discover()
+    link.attach([found], 10)
+    [delivery] = receive(link, 1)
+    assert delivery.provenance.expired
+    assert delivery.provenance.origin == queue(name)
+    assert b"x-opt-ACTUAL-EXPIRY" in delivery.message, "the message itself tells, too"
+
+
+def test_a_message_whose_origin_is_a_dead_letter_queue_has_a_problem(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """Its true origin was overwritten when it died in the dead-letter queue."""
+    name = f"{harness.prefix}.orders"
+    harness.put_dead_letters(name, 1)
+    harness.kill(harness.dead_letter_queue)
+    link.attach([harness.intake()], 10)
+    [delivery] = receive(link, 1)
+    assert delivery.provenance.origin is None
+    assert delivery.provenance.problem == (
+        "its origin is a dead-letter queue, the true origin is lost"
+    )
+
+
+def test_a_message_without_routing_type_goes_where_its_queue_is(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """The broker is asked what the queue is."""
+    name = f"{harness.prefix}.orders"
+    annotations = {symbol("x-opt-ORIG-ADDRESS"): name, symbol("x-opt-ORIG-QUEUE"): f"{name}.q"}
+    for is_anycast, origin in ((True, queue), (False, topic)):
+        target = f"{name}.{is_anycast}"
+        harness.management.create_queue(f"{target}.q", target, is_anycast=is_anycast)
+        annotations = {
+            symbol("x-opt-ORIG-ADDRESS"): target,
+            symbol("x-opt-ORIG-QUEUE"): f"{target}.q",
+        }
+        harness.send(
+            harness.dead_letter_queue,
+            [Message(durable=True, body="x", annotations=annotations, properties={"testId": "a"})],
+        )
+        [delivery] = move(link, harness, 1, 1 if is_anycast else 2)
+        assert delivery.provenance.origin == origin(f"{target}::{target}.q")
+        assert harness.depth(f"{target}.q") == 1
+
+
+@pytest.mark.parametrize("is_asked_ahead", [False, True], ids=("one-by-one", "at-once"))
+def test_what_would_get_lost_is_a_route_problem(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink, *, is_asked_ahead: bool
+) -> None:
+    """Each of the ways in which an accepted message is gone is named before it is sent."""
+    prefix = harness.prefix
+    make = harness.management.create_queue
+    make(f"{prefix}.sub", f"{prefix}.topic", is_anycast=False)
+    make(f"{prefix}.filtered", f"{prefix}.f", is_anycast=True, filter_text="redeliveryDelay = 1")
+    make(f"{prefix}.colour", f"{prefix}.c", is_anycast=True, filter_text="colour = 'red'")
+    make(f"{prefix}.plain", f"{prefix}.plain", is_anycast=True)
+    lost = (
+        queue(f"{prefix}.topic"),
+        queue(f"{prefix}.f"),
+        topic(f"{prefix}.plain::{prefix}.plain"),
+        topic(f"{prefix}.topic::{prefix}.gone"),
+        queue(f"{prefix}.elsewhere::{prefix}.plain"),
+        queue(f"{prefix}.f::{prefix}.filtered"),
+        harness.refusing_destination(),
+    )
+    routed = (
+        queue(f"{prefix}.plain"),
+        queue(f"{prefix}.never.seen"),
+        topic(f"{prefix}.topic::{prefix}.sub"),
+        queue(f"{prefix}.c::{prefix}.colour"),
+    )
+    if is_asked_ahead:
+        link.ask_routes_ahead([*lost, *routed])
+    assert None not in map(link.route_problem, lost)
+    assert list(map(link.route_problem, routed)) == [None] * len(routed)
+    assert link.prepare_final(topic(f"{prefix}.final")) is not None
+
+
+def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
+    """A wrong password is no lost link."""
+    link = AmqpArtemisLink(
+        artemis.endpoint("PORT", password="wrong"),
+        clock=SystemClock(),
+        instance=unique,
+    )
+    with pytest.raises(BrokerRefused):
+        link.open(unique)
+    link.close()
+
+
+def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: str) -> None:
+    """This link is for Artemis."""
+    link = AmqpArtemisLink(
+        classic_6.endpoint("AMQP_PORT"),
+        clock=SystemClock(),
+        instance=unique,
+    )
+    with pytest.raises(BrokerRefused, match="openwire://"):
+        link.open(unique)
+    link.close()
+
+
+def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> None:
+    """The whole way over TLS; a certificate of someone else is refused for good."""
+    key_store, certificate = tmp_path / "broker.p12", tmp_path / "broker.pem"
+    keytool = [Path(maven.tool("java")).with_name("keytool"), "-keystore", key_store]
+    secret = ["-storepass", "changeit", "-alias", "broker"]
+    subprocess.run(
+        [
+            *(*keytool, *secret, "-genkeypair", "-keyalg", "EC", "-dname", "CN=localhost"),
+            *("-ext", "SAN=ip:127.0.0.1", "-storetype", "PKCS12"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    subprocess.run(
+        [*keytool, *secret, "-exportcert", "-rfc", "-file", certificate],
+        check=True,
+        capture_output=True,
+    )
+    uri = (
+        "tcp://127.0.0.1:@PORT@?protocols=AMQP;sslEnabled=true;"
+        f"keyStorePath={key_store};keyStorePassword=changeit"
+    )
+    with ArtemisBroker(acceptors={"amqps": uri}) as broker:
+
+        def make(context: ssl.SSLContext) -> AmqpArtemisLink:
+            return AmqpArtemisLink(
+                broker.endpoint("PORT", tls=context),
+                clock=SystemClock(),
+                instance=unique,
+            )
+
+        stranger = make(ssl.create_default_context())
+        with pytest.raises(BrokerRefused, match="certificate"):
+            stranger.open(unique)
+        stranger.close()
+
+        link = make(ssl.create_default_context(cafile=certificate))
+        link.open(f"{unique}.token")
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        bare = encode_bare("x" * 2_000_000)
+        sends = [bare_send(bare, queue(f"{unique}.orders"), number) for number in range(5)]
+        link.commit_cycle([], sends, 1)
+        link.attach([IntakeQueue(queue(f"{unique}.orders"))], 10)
+        deliveries = receive(link, 5)
+        assert all(bare in one.message for one in deliveries)
+        link.commit_cycle(deliveries, [], 2)
+        assert link.count(IntakeQueue(queue(f"{unique}.orders")), 10) == 0
+        link.close()
+
+
+def encode_bare(text: str) -> bytes:
+    encoded = text.encode()
+    return b"\x00\x53\x77\xb1" + len(encoded).to_bytes(4) + encoded
+
+
+def bare_send(message: bytes, destination: Destination, number: int) -> Resend:
+    return Resend(
+        destination=destination,
+        message=message,
+        is_final=False,
+        redelivery_id=str(number),
+        redelivery_count=1,
+        redelivery_delay_ms=0,
+    )
+
+
+def test_a_user_without_manage_can_move_but_not_by_qualified_name(
+    unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Least privilege works; what can't be checked is refused with the missing permission."""
+    permissions = (
+        'type="manage" roles="amq"',
+        'type="manage" roles="nobody"',
+    )
+    xml = artemis_xml().replace(*permissions)
+    assert permissions[1] in xml
+    with ArtemisBroker(xml) as broker:
+        link = AmqpArtemisLink(
+            broker.endpoint("PORT"),
+            clock=SystemClock(),
+            instance=unique,
+        )
+        link.open(f"{unique}.token")
+        assert link.description.version == broker.version
+        assert link.token_exists() is None
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        with pytest.raises(DiscoveryRefused, match="grant it send and manage"):
+            link.discover()
+        orders = queue(f"{unique}.orders")
+        assert link.route_problem(orders) is None
+        assert link.resend_problem(orders) is None
+        assert "manage" in str(link.route_problem(topic("prices::sub")))
+        [told] = [one.message for one in caplog.records if "divert" in one.message]
+        assert "is not known" in told
+        sends = [bare_send(encode_bare(str(one)), orders, one) for one in range(250)]
+        link.commit_cycle([], sends, 1)
+        intake = IntakeQueue(orders)
+        assert link.count(intake, 1000) == 250
+        assert link.count(intake, 120) == 120
+        final = queue(f"{unique}.DLQ.exhausted")
+        assert link.prepare_final(final) is None
+        link.attach([intake], 100)
+        deliveries = receive(link, 20)
+        assert {one.provenance.problem for one in deliveries} == {
+            "it does not tell where it comes from"
+        }
+        link.commit_cycle(deliveries, [redelivery(one, 2, final) for one in deliveries], 2)
+        assert link.count(IntakeQueue(final), 100) == 20
+        link.close()
+
+
+def test_a_full_address_refuses_its_sends_only(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """What the broker says is handed on with the index."""
+    full = f"{harness.prefix}.full"
+    harness.set_address(
+        full, maxSizeBytes=10_000, pageSizeBytes=1_000, addressFullMessagePolicy="FAIL"
+    )
+    harness.management.create_queue(full, full, is_anycast=True)
+    name = f"{harness.prefix}.orders"
+    harness.put_dead_letters(name, 2, size_bytes=30_000)
+    link.attach([harness.intake()], 10)
+    deliveries = receive(link, 2)
+    link.commit_cycle([], [redelivery(deliveries[0], 1, queue(full))], 1)
+    sends = [redelivery(deliveries[0]), redelivery(deliveries[1], 1, queue(full))]
+    with pytest.raises(SendsRefused) as refused:
+        link.commit_cycle(deliveries, sends, 2)
+    assert list(refused.value.refusals) == [1]
+    link.commit_cycle(deliveries, [sends[0], redelivery(deliveries[1])], 2)
+    assert harness.depth(name) == 2
+
+
+def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
+    """A peer that keeps the connection and says nothing is taken for dead."""
+    with ArtemisBroker() as broker:
+        link = AmqpArtemisLink(
+            broker.endpoint("PORT", idle_timeout_s=2),
+            clock=SystemClock(),
+            instance=unique,
+        )
+        link.open(f"{unique}.token")
+        for _ in range(12):
+            link.wait(0.3)
+        broker.pause()
+        try:
+            with pytest.raises(LinkLost):
+                eventually(lambda: link.wait(0.5), within_s=20)
+        finally:
+            broker.resume()
+        link.close()
+
+
+def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> None:
+    """By id, over three crashes in the middle of cycles; the token tells what was committed."""
+    total = 2_000
+    with ArtemisBroker() as broker:
+        harness = AmqpArtemisHarness(broker, unique)
+        name = f"{unique}.orders"
+        ids = harness.put_dead_letters(name, total)
+        harness.close()
+        killer: threading.Timer | None = None
+        committed = -1
+        pending: list[Resend] = []
+        for crash in range(4):
+            harness = AmqpArtemisHarness(broker, unique)
+            link = harness.make_link("killed")
+            link.open(f"{unique}.token")
+            if crash == 0:
+                link.create_token(0)
+            token = link.take_token(20)
+            assert token is not None
+            assert token in (committed, committed + 1)
+            committed = token
+            link.attach([harness.intake()], 100)
+            if crash < 3:
+                killer = threading.Timer(0.15, broker.kill)
+                killer.start()
+            try:
+                while crash < 3 or harness.depth(harness.dead_letter_queue):
+                    link.wait(0.1)
+                    deliveries = link.receive(20)
+                    pending = [redelivery(one, committed + 1) for one in deliveries]
+                    if deliveries:
+                        link.commit_cycle(deliveries, pending, committed + 1)
+                        committed += 1
+            except LinkLost:
+                pass
+            if killer is not None:
+                killer.join()
+            link.close()
+            if crash < 3:
+                broker.start()
+            else:
+                assert sorted(one.id for one in harness.drain(name)) == sorted(ids)
+                assert harness.depth(harness.dead_letter_queue) == 0
+            harness.close()
+
+
+def test_byte_typed_routing_is_what_the_broker_writes(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """A client's own origin data is honoured like the broker's."""
+    name = f"{harness.prefix}.orders"
+    annotations = {
+        symbol("x-opt-ORIG-ADDRESS"): name,
+        symbol("x-opt-ORIG-QUEUE"): name,
+        symbol("x-opt-ORIG-ROUTING-TYPE"): byte(1),
+    }
+    harness.send(
+        harness.dead_letter_queue, [Message(durable=True, body="x", annotations=annotations)]
+    )
+    [delivery] = move(link, harness, 1)
+    assert delivery.provenance.origin == queue(name)
+    assert harness.depth(name) == 1
+
+
+def test_what_the_broker_hands_to_nobody_is_told(
+    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+) -> None:
+    """Told at the second look, and no longer once it is in its queue again."""
+    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    other = harness.make_link("other")
+    other.open(f"{harness.prefix}.token.of.another")
+    other.attach([harness.intake()], 10)
+    deliveries = receive(other, 3)
+    link.attach([harness.intake()], 10)
+    assert link.left_behind() == ()
+    assert link.left_behind() == ()
+    assert other._coordinator is not None
+    assert other._intake is not None
+    transaction = other._coordinator.begin()
+    for delivery in deliveries[:2]:
+        transaction.accept(delivery.handle)
+    other._connection.pump(0)
+    other._intake.close()
+    other._connection.run_until(lambda: other._intake.is_closed, PATIENCE_S)
+    receive(link, 1)
+    link.left_behind()
+    [stuck] = link.left_behind()
+    assert (stuck.reason, stuck.count) == ("stuck_in_broker", 2)
+    other.close()
+    receive(link, 2)
+    assert link.left_behind() == ()
+
+
+@pytest.fixture(scope="module")
+def without_last_resort() -> Iterator[ArtemisBroker]:
+    """A broker whose dead-letter queue has no dead-letter address itself."""
+    settings = (
+        STOCK_MANAGEMENT_ADDRESS_SETTING
+        + """
+        <address-setting match="orders.#">
+          <dead-letter-address>DLQ</dead-letter-address>
+        </address-setting>
+        """
+    )
+    with ArtemisBroker(address_settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def harness_without(
+    without_last_resort: ArtemisBroker, unique: str
+) -> Iterator[AmqpArtemisHarness]:
+    made = AmqpArtemisHarness(without_last_resort, unique)
+    yield made
+    made.close()
+
+
+def test_nothing_is_dropped_where_dead_letters_have_no_last_resort(
+    harness_without: AmqpArtemisHarness,
+) -> None:
+    """What may be unconvertible stays, and the line that mends it is told."""
+    harness, broker = harness_without, harness_without.broker
+    name = f"orders.{harness.prefix}"
+    core = JmsPeer.of(broker, "core")
+    sent = core.produce(name, ALL_TYPES, count=40)
+    sent += JmsPeer.of(broker, "openwire").produce(name, ("Text", "Stream"), count=2)
+    of_amqp = JmsPeer.of(broker, "qpid").produce(name, ("Text", "Stream"), count=2)
+    harness.kill(name)
+    kept = [one for one in sent if one.type in ("Stream", "Object")]
+    link = harness.make_link("e2e")
+    try:
+        link.open(f"{harness.prefix}.token")
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([IntakeQueue(queue("DLQ"))], 20)
+        moved, cycle = 0, 0
+        while moved < len(sent) + len(of_amqp) - len(kept):
+            # Why one: a message group stays with a receiver until all that it has is settled.
+            deliveries = receive(link, 1) + link.receive(20)
+            cycle += 1
+            link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], cycle)
+            moved += len(deliveries)
+        assert harness.depth("DLQ") == len(kept)
+        eventually(
+            lambda: link.receive(10) == [] and len(link.left_behind()) == 1,
+            what="what is left is told",
+        )
+        [left] = link.left_behind()
+        assert (left.reason, left.count) == ("not_convertible", len(kept))
+        assert '<address-setting match="DLQ"><dead-letter-address>DLQ<' in left.meaning
+    finally:
+        link.close()
+    found = core.consume("DLQ", len(kept))
+    assert {one.type for one in found} == {"Stream", "Object"}

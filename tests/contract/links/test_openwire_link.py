@@ -1,0 +1,568 @@
+"""The OpenWire link on real Classic brokers, fed and read by real JMS clients."""
+
+import os
+import shutil
+import signal
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
+from amqsidecar.model.destination import Destination, DestinationKind, queue
+from support import openwire_wire as wire
+from support.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIONS
+from support.brokers import QUICK_START, ClassicBroker
+from support.jms_peer import ALL_TYPES, JmsMessage, JmsPeer
+from support.link_openwire import OpenWireHarness
+from support.maven import CLASSIC_5, CLASSIC_6
+from support.openwire_wire import WireMessage
+from support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.broker
+
+INDIVIDUAL_DEAD_LETTERS = """
+<policyEntry queue=">" expireMessagesPeriod="200">
+  <deadLetterStrategy>
+    <individualDeadLetterStrategy queuePrefix="DLQ." processNonPersistent="true"/>
+  </deadLetterStrategy>
+</policyEntry>
+"""
+SMALL_FRAMES = 200_000
+CONNECTORS = {
+    "openwire": CLASSIC_CONNECTORS["openwire"],
+    "stomp": CLASSIC_CONNECTORS["stomp"],
+    "amqp": CLASSIC_CONNECTORS["amqp"],
+    "small": f"tcp://127.0.0.1:@AMQP_JMS_PORT@?wireFormat.maxFrameSize={SMALL_FRAMES}",
+}
+OURS = (
+    "amqsidecarRedeliveryId",
+    "amqsidecarRedeliveryCheck",
+    "amqsidecarRedeliveryCount",
+    "redeliveryDelay",
+    "amqsidecarOriginalMessageId",
+)
+MakeLink = Callable[..., OpenWireLink]
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(CLASSIC_5, marks=pytest.mark.proof), CLASSIC_6]
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
+    with ClassicBroker(
+        request.param, destination_policy=INDIVIDUAL_DEAD_LETTERS, connectors=CONNECTORS
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def make_link(broker: ClassicBroker, unique: str) -> Iterator[MakeLink]:
+    made: list[OpenWireLink] = []
+
+    def make(endpoint: Endpoint | None = None, **options: object) -> OpenWireLink:
+        link = OpenWireLink(
+            endpoint or broker.endpoint("OPENWIRE_PORT"),
+            clock=SystemClock(),
+            instance=unique,
+            **options,  # type: ignore[arg-type]
+        )
+        made.append(link)
+        return link
+
+    yield make
+    for link in made:
+        link.close()
+
+
+@pytest.fixture
+def harness(broker: ClassicBroker, unique: str) -> Iterator[OpenWireHarness]:
+    with closing(OpenWireHarness(broker, unique)) as made:
+        yield made
+
+
+@pytest.fixture
+def link(make_link: MakeLink, unique: str) -> OpenWireLink:
+    """A link that reads the dead letters of the test's own queue and holds token 0."""
+    made = make_link()
+    begin(made, unique)
+    return made
+
+
+def begin(link: OpenWireLink, name: str, prefetch: int = 400) -> int:
+    link.open(f"amqsidecar.token.{name}")
+    if not link.token_exists():
+        link.create_token(0)
+    token = link.take_token(20)
+    assert token is not None
+    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], prefetch)
+    return token
+
+
+def receive(link: OpenWireLink, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
+    found: list[Delivery] = []
+    deadline = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < deadline:
+        link.wait(0.5)
+        found += link.receive(count - len(found))
+    assert len(found) == count
+    return found
+
+
+def redelivery(delivery: Delivery, to: Destination | None = None) -> Resend:
+    provenance = delivery.provenance
+    destination = to or provenance.origin
+    assert destination is not None
+    return Resend(
+        destination=destination,
+        message=delivery.message,
+        is_final=False,
+        redelivery_id=provenance.redelivery_id or f"r-{provenance.message_id}",
+        redelivery_count=provenance.redelivery_count + 1,
+        redelivery_delay_ms=1000,
+    )
+
+
+def move(link: OpenWireLink, count: int, token: int) -> list[Delivery]:
+    deliveries = receive(link, count)
+    assert [one.provenance.problem for one in deliveries] == [None] * count
+    link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], token)
+    return deliveries
+
+
+def pairs(
+    expected: Sequence[JmsMessage], found: Sequence[JmsMessage]
+) -> Iterator[tuple[JmsMessage, JmsMessage]]:
+    return zip(expected, found, strict=True)
+
+
+def test_all_jms_types_come_back_as_if_they_had_never_failed(
+    broker: ClassicBroker, link: OpenWireLink, unique: str
+) -> None:
+    """Bodies, typed properties and headers equal those of messages that were consumed at once."""
+    peer = JmsPeer.of(broker, "openwire")
+    count = len(ALL_TYPES)
+    peer.produce(unique, test_id="t")
+    peer.produce(f"{unique}.control", test_id="t")
+    died = peer.fail(unique, messages=count)
+    deliveries = move(link, count, 1)
+
+    found = peer.consume(unique, count)
+    control = peer.consume(f"{unique}.control", count)
+    for expected, one in pairs(control, found):
+        headers = ("JMSDestination", "JMSMessageID", "JMSTimestamp", "JMSRedelivered")
+        differences = expected.differences(one, without_headers=headers, without_properties=OURS)
+        assert differences == []
+        assert one.delivery_count == 2
+    for message, dead, one in zip(died, deliveries, found, strict=True):
+        assert dead.provenance.message_id == message.message_id
+        assert "exceeds redelivery policy limit" in (dead.provenance.cause or "")
+        assert one.headers["JMSTimestamp"] == message.headers["JMSTimestamp"]
+        assert one.properties["amqsidecarOriginalMessageId"] == ["String", message.message_id]
+        assert one.properties["amqsidecarRedeliveryCount"] == ["Integer", 1]
+        assert one.properties["redeliveryDelay"] == ["Long", 1000]
+        assert one.message_id != message.message_id
+
+
+def test_messages_of_qpid_jms_come_through_byte_for_byte(
+    broker: ClassicBroker, link: OpenWireLink, unique: str
+) -> None:
+    """An AMQP application gets back the very message that it sent, its id included."""
+    peer = JmsPeer.of(broker, "qpid")
+    count = len(ALL_TYPES)
+    peer.produce(unique, test_id="t")
+    peer.produce(f"{unique}.control", test_id="t")
+    died = peer.fail(unique, messages=count)
+    move(link, count, 1)
+
+    found = peer.consume(unique, count)
+    control = peer.consume(f"{unique}.control", count)
+    assert [one.message_id for one in found] == [one.message_id for one in died]
+    for expected, one in pairs(control, found):
+        headers = ("JMSDestination", "JMSMessageID", "JMSTimestamp", "JMSRedelivered")
+        assert expected.differences(one, without_headers=headers) == []
+
+
+@pytest.mark.parametrize("provider", ["openwire", "qpid"])
+def test_a_message_can_die_again_and_again(
+    broker: ClassicBroker, link: OpenWireLink, unique: str, provider: str
+) -> None:
+    """The strategy's audit takes no re-send for a message that it has seen."""
+    peer = JmsPeer.of(broker, provider)
+    peer.produce(unique, ["Text", "Map"], test_id="t")
+    first = None
+    for death in range(4):
+        peer.fail(unique, messages=2)
+        deliveries = move(link, 2, death + 1)
+        ids = [one.provenance.redelivery_id for one in deliveries]
+        assert {one.provenance.redelivery_count for one in deliveries} == {death}
+        if death == 0:
+            first = [f"r-{one.provenance.message_id}" for one in deliveries]
+        else:
+            assert ids == first
+    found = peer.consume(unique, 2)
+    assert [one.test_id for one in found] == ["t-0", "t-1"]
+
+
+@pytest.mark.parametrize("point", ["sent", "committing"])
+def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
+    harness: OpenWireHarness, make_link: MakeLink, unique: str, point: str
+) -> None:
+    """The connection is cut before or after the commit's request; the token tells the outcome."""
+
+    def cut(name: str) -> None:
+        if name == point:
+            harness.drop(link)
+
+    link = make_link(crash_point=cut)
+    begin(link, unique)
+    put(harness, unique, 30)
+    deliveries = receive(link, 30)
+    with pytest.raises(LinkLost):
+        link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], 1)
+    link.close()
+
+    heir = make_link()
+    token = opened(heir, unique)
+    assert token in ((0,) if point == "sent" else (0, 1))
+    assert harness.depth(unique) == 30 * token
+    if token == 0:
+        move(heir, 30, 1)
+    assert len(harness.drain(unique)) == 30
+
+
+def opened(link: OpenWireLink, name: str) -> int:
+    """Begin, again and again while the broker has not noticed that the last link is gone."""
+
+    def attempt() -> list[int]:
+        try:
+            return [begin(link, name)]
+        except LinkLost:
+            return []
+
+    return eventually(attempt, what="the link opens")[0]
+
+
+def put(harness: OpenWireHarness, name: str, count: int, size: int = 100) -> None:
+    """Put dead letters of queue `name` where the broker's strategy would put them."""
+    harness.dead_letter_queue = f"DLQ.{name}"
+    harness.put_dead_letters(name, count, size_bytes=size)
+
+
+def test_a_refused_send_is_named_and_the_rest_can_go(
+    harness: OpenWireHarness, link: OpenWireLink, unique: str
+) -> None:
+    """After the rollback the deliveries in hand are accepted by the next transaction."""
+    put(harness, unique, 40)
+    deliveries = receive(link, 40)
+    sends = [redelivery(one) for one in deliveries]
+    for index in (7, 31):
+        gone = Destination(DestinationKind.TEMP_QUEUE, "ID:gone-1-1-0:1:1")
+        sends[index] = redelivery(deliveries[index], gone)
+    with pytest.raises(SendsRefused) as refused:
+        link.commit_cycle(deliveries, sends, 1)
+    assert sorted(refused.value.refusals) == [7, 31]
+    kept = [one for index, one in enumerate(deliveries) if index not in (7, 31)]
+    link.commit_cycle(kept, [redelivery(one) for one in kept], 1)
+    assert link.take_token(10) == 1
+    assert harness.depth(f"DLQ.{unique}") == 2
+    assert len(harness.drain(unique)) == 38
+
+
+def test_accepts_with_gaps_leave_the_rest_in_the_queue(
+    harness: OpenWireHarness, link: OpenWireLink, unique: str
+) -> None:
+    """Every third delivery is accepted; the others are still there after a close."""
+    put(harness, unique, 90)
+    deliveries = receive(link, 90)
+    link.commit_cycle(deliveries[::3], [], 1)
+    link.commit_cycle(deliveries[1::3], [], 2)
+    link.close()
+    left = harness.drain(f"DLQ.{unique}")
+    assert [one.id for one in left] == [f"{unique}-{number}" for number in range(2, 90, 3)]
+
+
+def test_one_connection_per_instance(link: OpenWireLink, make_link: MakeLink, unique: str) -> None:
+    """The broker itself keeps a second one out while the first is there."""
+    second = make_link()
+    with pytest.raises(LinkLost, match="another connection of this instance"):
+        second.open("amqsidecar.token.other")
+    link.close()
+    assert begin(second, unique) == 0
+
+
+def test_expired_messages_are_told_and_time_to_live_is_restored(
+    broker: ClassicBroker, link: OpenWireLink, unique: str
+) -> None:
+    """A message that expired says so; one that failed in time gets its time anew."""
+    peer = JmsPeer.of(broker, "openwire")
+    peer.produce(unique, "Text", ttl_ms=300, test_id="expired")
+    [expired] = receive(link, 1)
+    assert expired.provenance.expired
+    link.commit_cycle([expired], [], 1)
+
+    [sent] = peer.produce(unique, "Text", ttl_ms=60_000, test_id="failed")
+    peer.fail(unique, messages=1)
+    [dead] = move(link, 1, 2)
+    assert not dead.provenance.expired
+    [found] = peer.consume(unique, 1)
+    headers = found.headers
+    assert headers["JMSExpiration"] - headers["JMSTimestamp"] == 60_000
+    assert headers["JMSTimestamp"] > sent.headers["JMSTimestamp"]
+
+
+def test_non_persistent_messages_stay_non_persistent(
+    broker: ClassicBroker, link: OpenWireLink, unique: str
+) -> None:
+    """Though the broker made them persistent when they died."""
+    peer = JmsPeer.of(broker, "openwire")
+    [sent] = peer.produce(unique, "Text", persistent=False)
+    peer.fail(unique, messages=1)
+    [dead] = move(link, 1, 1)
+    assert not dead.provenance.persistent
+    [found] = peer.consume(unique, 1)
+    assert found.headers["JMSDeliveryMode"] == sent.headers["JMSDeliveryMode"]
+
+
+def test_an_idle_link_is_kept_alive(
+    broker: ClassicBroker, make_link: MakeLink, unique: str
+) -> None:
+    """Idle for several times the agreed silence, it still works."""
+    link = make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9))
+    begin(link, unique)
+    began = time.monotonic()
+    while time.monotonic() < began + 4:
+        link.wait(4)
+    link.commit_cycle([], [], 1)
+    assert link.take_token(10) == 1
+
+
+def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
+    """A broker that hangs is noticed by its silence."""
+    link = make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9))
+    begin(link, unique)
+    broker.pause()
+    try:
+        with pytest.raises(LinkLost, match="silent"):
+            eventually(lambda: link.wait(1), within_s=10)
+    finally:
+        broker.resume()
+
+
+def test_five_megabytes(broker: ClassicBroker, link: OpenWireLink, unique: str) -> None:
+    """A large body is moved whole, by an application's own client."""
+    peer = JmsPeer.of(broker, "openwire")
+    [sent] = peer.produce(unique, "Bytes", body_size=5_000_000)
+    peer.fail(unique, messages=1)
+    move(link, 1, 1)
+    [found] = peer.consume(unique, 1)
+    assert found.body == sent.body
+
+
+def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
+    broker: ClassicBroker, harness: OpenWireHarness, make_link: MakeLink, unique: str
+) -> None:
+    """The broker would close the connection; the others of the transaction can still go."""
+    put(harness, unique, 1)
+    put(harness, unique, 1, size=SMALL_FRAMES - 3000)
+    link = make_link(broker.endpoint("AMQP_JMS_PORT"))
+    begin(link, unique)
+    deliveries = receive(link, 2)
+    sends = [redelivery(one) for one in deliveries]
+    with pytest.raises(SendsRefused, match="maxFrameSize") as refused:
+        link.commit_cycle(deliveries, sends, 1)
+    assert list(refused.value.refusals) == [1]
+    link.commit_cycle(deliveries[:1], sends[:1], 1)
+    assert len(harness.drain(unique)) == 1
+
+
+def test_wildcards_leave_out_what_the_sidecar_writes(
+    harness: OpenWireHarness, link: OpenWireLink, unique: str
+) -> None:
+    """Queues that are there and that come later are read; final dead-letter queues never."""
+
+    def dead_letter_in(name: str) -> None:
+        harness.dead_letter_queue = f"DLQ.{name}"
+        harness.put_dead_letters(unique, 1)
+
+    dead_letter_in(f"{unique}.a")
+    dead_letter_in(f"{unique}.a.exhausted")
+    link.attach([IntakeQueue(queue(f"DLQ.{unique}.>"))], 100)
+    [first] = receive(link, 1)
+    dead_letter_in(f"{unique}.b.exhausted")
+    dead_letter_in(f"{unique}.b")
+    [second] = receive(link, 1)
+    sources = [one.source.name for one in (first, second)]
+    assert sources == [f"DLQ.{unique}.a", f"DLQ.{unique}.b"]
+    link.commit_cycle([first, second], [], 1)
+    link.wait(0.3)
+    assert link.receive(10) == []
+    assert harness.depth(f"DLQ.{unique}.a.exhausted") == 1
+    with pytest.raises(BrokerRefused, match="itself writes"):
+        link.attach([IntakeQueue(queue(f"DLQ.{unique}.a.exhausted"))], 100)
+
+
+def test_what_was_put_into_a_dead_letter_queue_has_no_origin(
+    broker: ClassicBroker, link: OpenWireLink, unique: str
+) -> None:
+    """It is told as a problem, and can be accepted."""
+    JmsPeer.of(broker, "openwire").produce(f"DLQ.{unique}", "Map")
+    [found] = receive(link, 1)
+    assert found.provenance.origin is None
+    assert "no original destination" in (found.provenance.problem or "")
+    link.commit_cycle([found], [], 1)
+    assert link.count(IntakeQueue(queue(f"DLQ.{unique}")), 10) == 0
+
+
+def test_counts_of_closed_links_do_not_grow(
+    harness: OpenWireHarness, make_link: MakeLink, unique: str
+) -> None:
+    """What was only prefetched is not marked as redelivered."""
+    put(harness, unique, 5)
+    for _ in range(3):
+        link = make_link()
+        begin(link, unique)
+        receive(link, 5)
+        link.close()
+    assert [one.redelivery_counter for one in harness.drain_raw(f"DLQ.{unique}")] == [0] * 5
+
+
+def test_a_killed_broker_loses_and_doubles_nothing(
+    broker: ClassicBroker, harness: OpenWireHarness, make_link: MakeLink, unique: str
+) -> None:
+    """Killed in the middle of cycles; the token tells each time whether the last one happened."""
+    put(harness, unique, 600)
+    harness.close()
+    link = make_link()
+    token = begin(link, unique, prefetch=100)
+    moved = kills = in_doubt = 0
+    while moved < 600:
+        try:
+            in_doubt = 0
+            deliveries = receive(link, min(20, 600 - moved))
+            if kills < 3 and moved >= 100 * (kills + 1):
+                kills += 1
+                killer = threading.Thread(target=os.kill, args=(broker.pid, signal.SIGKILL))
+                killer.start()
+            in_doubt = len(deliveries)
+            link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], token + 1)
+            token += 1
+            moved += in_doubt
+        except LinkLost:
+            link.close()
+            killer.join()
+            eventually(lambda: not broker.is_running, what="the broker is dead")
+            broker.restart()
+            found = opened(link, unique)
+            assert found in (token, token + 1)
+            moved += in_doubt if found == token + 1 else 0
+            token = found
+    assert kills == 3
+    link.close()
+    with closing(OpenWireHarness(broker, unique)) as after:
+        ids = sorted(one.id for one in after.drain(unique))
+    assert ids == sorted(f"{unique}-{number}" for number in range(600))
+
+
+def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
+    """Nobody listens: transient, with the address in the message."""
+    link = OpenWireLink(Endpoint("127.0.0.1", 1), clock=SystemClock(), instance=unique)
+    with pytest.raises(LinkLost, match=r"127\.0\.0\.1:1"):
+        link.open("amqsidecar.token.none")
+
+
+def test_a_port_of_another_protocol_is_refused_or_lost(
+    broker: ClassicBroker, make_link: MakeLink
+) -> None:
+    """The STOMP connector gives no OpenWire greeting; the link does not wait for ever."""
+    with pytest.raises((BrokerRefused, LinkLost)):
+        make_link(broker.endpoint("STOMP_PORT", connect_timeout_s=2)).open("amqsidecar.token.none")
+
+
+def certificates(folder: Path) -> Path:
+    """Make a self-signed certificate for the broker and one for us."""
+    for name in ("broker", "sidecar"):
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        subprocess.run([*command, *names, *files], cwd=folder, check=True, capture_output=True)
+    store = ["-export", "-inkey", "broker.key", "-in", "broker.pem", "-out", "broker.p12"]
+    subprocess.run(
+        ["openssl", "pkcs12", *store, "-passout", "pass:secret"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    trust = ["-import", "-noprompt", "-alias", "us", "-file", "sidecar.pem"]
+    subprocess.run(
+        ["keytool", *trust, "-keystore", "trust.p12", "-storepass", "secret"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> None:
+    """Both sides prove who they are; a stranger, or a wrong password, gets no entry."""
+    if shutil.which("keytool") is None or shutil.which("openssl") is None:
+        pytest.skip("needs openssl and keytool")
+    folder = certificates(tmp_path)
+    options = f"transport.needClientAuth=true&amp;{STOCK_CONNECTOR_OPTIONS}"
+    uri = f"ssl://127.0.0.1:@OPENWIRE_PORT@?{options}"
+    flags = (
+        *QUICK_START,
+        f"-Djavax.net.ssl.keyStore={folder}/broker.p12",
+        "-Djavax.net.ssl.keyStorePassword=secret",
+        f"-Djavax.net.ssl.trustStore={folder}/trust.p12",
+        "-Djavax.net.ssl.trustStorePassword=secret",
+    )
+
+    def make(context: ssl.SSLContext, password: str = ClassicBroker.password) -> OpenWireLink:
+        return OpenWireLink(
+            broker.endpoint("OPENWIRE_PORT", password=password, tls=context),
+            clock=SystemClock(),
+            instance=unique,
+        )
+
+    with ClassicBroker(
+        CLASSIC_6, connectors={"openwire": uri}, jvm_flags=flags, authentication=True
+    ) as broker:
+        stranger = ssl.create_default_context(cafile=folder / "broker.pem")
+        with pytest.raises((LinkLost, BrokerRefused)):
+            make(stranger).open("amqsidecar.token.tls")
+        with pytest.raises(BrokerRefused, match="not trusted"):
+            make(ssl.create_default_context()).open("amqsidecar.token.tls")
+
+        known = ssl.create_default_context(cafile=folder / "broker.pem")
+        known.load_cert_chain(folder / "sidecar.pem", folder / "sidecar.key")
+        with pytest.raises(BrokerRefused, match="password"):
+            make(known, "wrong").open("amqsidecar.token.tls")
+        link = make(known)
+        try:
+            begin(link, unique)
+            big = struct.pack(">i", 3_000_000) + b"." * 3_000_000
+            dead = WireMessage(content=big).encoded()
+            send = Resend(
+                destination=queue(f"DLQ.{unique}"),
+                message=dead,
+                is_final=True,
+                redelivery_id="r",
+                redelivery_count=1,
+                redelivery_delay_ms=0,
+            )
+            link.commit_cycle([], [send] * 5, 1)
+            found = receive(link, 5)
+            assert all(wire.read_message(one.message).content == big for one in found)
+            link.commit_cycle(found, [], 2)
+        finally:
+            link.close()

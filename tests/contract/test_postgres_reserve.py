@@ -1,0 +1,145 @@
+"""The reserve of a schedule in PostgreSQL, in a tablespace whose volume gets full."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from amqsidecar.errors import StoreFull
+from amqsidecar.model import row_changes as acts
+from amqsidecar.model.operation import Action, OperationState, Selection
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations import operate
+from amqsidecar.stores.postgres.store import PostgresStore
+from support.postgres_server import PostgresServer
+from support.schedule_rows import scheduled, taken_row
+from support.small_volume import SmallVolume, small_volume
+from support.virtual_clock import VirtualClock
+
+LATER_MS = 10**12
+MIB = 1024 * 1024
+ALL = RowFilter()
+BATCH = 20
+chance = random.Random(20)
+
+
+@pytest.fixture
+def volume() -> Iterator[SmallVolume]:
+    with tempfile.TemporaryDirectory() as name:
+        # Why: the server's user goes through all folders above its own.
+        Path(name).chmod(0o755)
+        with small_volume(Path(name, "volume"), 64) as mounted:
+            shutil.chown(mounted.folder, "postgres")
+            yield mounted
+
+
+@pytest.fixture
+def url(volume: SmallVolume) -> Iterator[str]:
+    """The URL of a database that lies on the volume."""
+    with PostgresServer() as server, server.database() as anywhere:
+        with psycopg.connect(anywhere, autocommit=True) as connection:
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{volume.folder}'")
+            connection.execute("CREATE DATABASE small TABLESPACE small TEMPLATE template0")
+        yield anywhere.rpartition("/")[0] + "/small"
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def opened(url: str, clock: VirtualClock) -> Iterator[Callable[..., PostgresStore]]:
+    made: list[PostgresStore] = []
+
+    def open_one(*, is_service: bool = True) -> PostgresStore:
+        store = PostgresStore(url, clock=clock, reserve_bytes=8 * MIB)
+        made.append(store)
+        if is_service:
+            store.lock_for_service()
+        store.open()
+        return store
+
+    yield open_one
+    for store in made:
+        store.close()
+
+
+def take(store: PostgresStore) -> None:
+    cycle = store.open().cycle + 1
+    first = store.allocate_ids(BATCH)
+    rows = [
+        taken_row(number, message=chance.randbytes(24 * 1024), due_at_ms=LATER_MS)
+        for number in range(first, first + BATCH)
+    ]
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, rows, [], [scheduled(row) for row in rows])
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+
+
+def take_for_ever(store: PostgresStore) -> None:
+    while True:
+        take(store)
+
+
+def send(store: PostgresStore) -> int:
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        due = tx.claim_due(LATER_MS, 100)
+        tx.record_cycle(cycle, [], due, [])
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+    return len(due)
+
+
+def room_after_a_while(store: PostgresStore, clock: VirtualClock) -> bool:
+    clock.advance(2_000)
+    return store.room().is_enough
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("is_anew", [False, True], ids=["running", "after a restart"])
+def test_where_the_volume_is_full_taking_stops_and_all_else_works(
+    volume: SmallVolume,
+    opened: Callable[..., PostgresStore],
+    clock: VirtualClock,
+    is_anew: bool,
+) -> None:
+    store = opened()
+    assert store.room().is_enough
+    with pytest.raises(StoreFull):
+        take_for_ever(store)
+    assert not room_after_a_while(store, clock)
+    assert "no dead letters are taken" in store.room().reason
+    if is_anew:
+        store.close()
+        store = opened()
+        assert not room_after_a_while(store, clock)
+    settle(store)
+
+    person = opened(is_service=False)
+    rows = person.list_rows(ALL, 10_000)
+    assert person.act(RowFilter(ids=(rows[0].id,)), acts.discard(1, "ann")) == 1
+    wish = operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann")
+    begun = operate.begin(person, wish, clock.now_ms())
+    assert operate.cancel(person, begun.id, 2, "ann").state is OperationState.CANCELLED
+    assert person.forget_history(LATER_MS, 10_000) > 0
+    left = len(rows) - 1
+    while sent := send(store):
+        left -= sent
+    assert left == 0
+    person.shrink()
+    assert room_after_a_while(store, clock)
+
+
+def settle(store: PostgresStore) -> None:
+    """Undo the cycle that found the volume full, where it was written."""
+    unfinished = store.open().unfinished
+    if unfinished is not None:
+        with store.transaction() as tx:
+            tx.finish_cycle(unfinished.cycle)

@@ -1,0 +1,139 @@
+"""A full volume: taking stops, sending goes on, people's actions work, and nothing is lost."""
+
+import json
+import random
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.brokers import ClassicBroker
+from support.jms_message import typed
+from support.jms_peer import JmsPeer
+from support.maven import CLASSIC_6
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.small_volume import SmallVolume, small_volume
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICIES = Path(__file__).parents[1] / "policies"
+MESSAGES = 480
+BODY = 24 * 1024
+STOPPED = "amqsidecar_taking_stopped"
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[SmallVolume]:
+    with small_volume(tmp_path / "volume", 16) as mounted:
+        yield mounted
+
+
+@pytest.fixture(scope="module")
+def classic() -> Iterator[ClassicBroker]:
+    with ClassicBroker(CLASSIC_6) as broker:
+        yield broker
+
+
+def attach(folder: Path, broker: ClassicBroker, volume: SmallVolume) -> SidecarProcess:
+    return SidecarProcess(
+        folder,
+        broker.openwire_url,
+        policy=POLICIES / "redelivery.yaml",
+        sets=["intake.backlog=process", f"store.url=sqlite:///{volume.folder / 'schedule.db'}"],
+    )
+
+
+def total(sidecar: SidecarProcess) -> int:
+    return int(sidecar.json_command("status")["total"])
+
+
+def die(peer: JmsPeer, queue: str) -> set[str]:
+    """Let more messages die than the volume holds; return their test ids."""
+    chance = random.Random(queue)
+    names = [f"{queue}-{number}" for number in range(MESSAGES)]
+    peer.produce_each(
+        [
+            # Why chance: nothing makes such a body much smaller.
+            {
+                "destination": queue,
+                "type": "Text",
+                "text": b64encode(chance.randbytes(BODY)).decode(),
+                "properties": typed({"testId": name}),
+            }
+            for name in names
+        ]
+    )
+    peer.fail(queue, "rollback", messages=MESSAGES, deliveries=1, quiet_ms=0)
+    return set(names)
+
+
+def consumed(peer: JmsPeer, queue: str, count: int) -> Counter[str | None]:
+    return Counter(one.test_id for one in peer.consume(queue, count, wait_ms=30_000))
+
+
+def stopped(sidecar: SidecarProcess) -> bool:
+    return sidecar.metric(STOPPED) == 1
+
+
+def test_taking_stops_sending_goes_on_and_all_arrives_once(
+    classic: ClassicBroker, volume: SmallVolume, tmp_path: Path, unique: str
+) -> None:
+    """What does not fit stays in the broker; the rest can be thrown away, sent, and makes room."""
+    queue, peer = f"e2e.late.{unique}", JmsPeer.of(classic, "openwire")
+    names = die(peer, queue)
+    with attach(tmp_path, classic, volume) as sidecar:
+        sidecar.start()
+        eventually(lambda: stopped(sidecar), what="taking stops")
+        taken = total(sidecar)
+        assert 0 < taken < MESSAGES
+        status, body = sidecar.get("/readyz")
+        assert status == 200
+        assert "no dead letters are taken" in json.loads(body)["taking"]["reason"]
+        assert not sidecar.json_command("status")["room"]["is_enough"]
+        assert "taking" in sidecar.run_command("status")
+
+        rows = sidecar.json_command("list", "--destination", queue, "--limit", "1000")["rows"]
+        gone = [str(row["id"]) for row in rows[:20]]
+        sidecar.run_command("discard", *gone, "--yes")
+        assert total(sidecar) <= taken - 20 + 1
+
+        received: Counter[str | None] = Counter()
+        while sum(received.values()) < MESSAGES - 20:
+            waiting = eventually(lambda: total(sidecar), what="something waits")
+            sidecar.run_command("retry", "--destination", queue, "--yes")
+            received += consumed(peer, queue, waiting)
+        assert set(received.values()) == {1}
+        assert set(received) <= names
+        eventually(lambda: total(sidecar) == 0, what="all is sent")
+        eventually(lambda: not stopped(sidecar), what="there is room again")
+
+
+def test_what_waits_is_sent_after_a_restart_on_a_volume_full_to_its_last_byte(
+    classic: ClassicBroker, volume: SmallVolume, tmp_path: Path, unique: str
+) -> None:
+    queue, peer = f"e2e.late.{unique}", JmsPeer.of(classic, "openwire")
+    die(peer, queue)
+    with attach(tmp_path, classic, volume) as sidecar:
+        sidecar.start()
+        eventually(lambda: stopped(sidecar), what="taking stops")
+        sidecar.kill()
+        volume.fill()
+        assert volume.free_bytes() == 0
+        sidecar.start()
+        taken = total(sidecar)
+        sidecar.run_command("give-up", str(first_id(sidecar, queue)), "--yes")
+        sidecar.run_command("discard", str(first_id(sidecar, queue)), "--yes")
+        sidecar.run_command("retry", "--destination", queue, "--yes")
+        received = consumed(peer, queue, taken - 2)
+        assert (sum(received.values()), set(received.values())) == (taken - 2, {1})
+        volume.free()
+        eventually(lambda: not stopped(sidecar), what="there is room again")
+
+
+def first_id(sidecar: SidecarProcess, queue: str) -> int:
+    rows = sidecar.json_command("list", "--destination", queue, "--state", "waiting")["rows"]
+    return int(rows[0]["id"])

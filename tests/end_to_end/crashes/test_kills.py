@@ -1,0 +1,272 @@
+"""Sidecar and broker are killed in the middle of hundreds of messages: none lost, none twice.
+
+Real JMS applications send and consume. Counted is what they saw, by message id, with every body,
+header and property compared to what was sent.
+"""
+
+import random
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.engine import crash_points
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
+from support.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.jms_message import JmsMessage
+from support.jms_peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.ledger import altered, count
+from support.sidecar_process import SidecarProcess
+from support.tier import at_length
+from support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.broker
+
+MESSAGES = at_length(2_000, otherwise=800)
+KILLS_PER_CRASH_POINT = at_length(3, otherwise=1)
+RANDOM_KILLS = at_length(4, otherwise=1)
+BROKER_KILLS = at_length(3, otherwise=1)
+# Where it matters what a process does that wakes up and doesn't know that it was given up.
+FREEZES = ("stored", "sent", "committing", "committed")
+# How often the messages of a batch fail, batch after batch; -1: always.
+FAILURES = (1, 2, 1, -1, 1, 2, 1)
+CLASSIC_POLICY = """\
+plugins:
+  - redelivery:
+      default_entry:
+        maximum_redeliveries: 3
+        initial_redelivery_delay_ms: 100
+        redelivery_delay_ms: 100
+"""
+ARTEMIS_POLICY = """\
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+    max_delivery_attempts: 4
+    redelivery_delay_ms: 100
+"""
+# Why: small cycles, so that a run has many; small time-outs, so that a frozen one is soon given up.
+OPTIONS = ("cycle.max_messages=20", "intake.backlog=process", "broker.idle_timeout_s=2")
+# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
+ARTEMIS_SETTINGS = """
+<address-setting match="DLQ">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+"""
+
+
+class Run:
+    """One run: its queue, its producer's messages, its sidecar."""
+
+    def __init__(self, broker: Broker, queue: str, folder: Path) -> None:
+        is_artemis = isinstance(broker, ArtemisBroker)
+        self.broker = broker
+        self.queue = queue
+        self.peer = JmsPeer.of(broker, "qpid" if is_artemis else "openwire")
+        self.how = "reject" if is_artemis else "rollback"
+        self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
+        policy = folder / "policy.yaml"
+        policy.write_text(ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY, encoding="utf-8")
+        url = broker.amqp_url if is_artemis else broker.openwire_url
+        self.sidecar = SidecarProcess(folder, url, policy=policy, sets=OPTIONS)
+        self.sent: list[JmsMessage] = []
+        self.exhausted: list[JmsMessage] = []
+        self.failures = cycle(FAILURES)
+        self.killed: Counter[str] = Counter()
+
+    def produce(self, messages: int) -> None:
+        """Send some messages, all types in turn, that fail as often as it is their turn to."""
+        self.sent += self.peer.produce(
+            self.queue,
+            count=messages // len(ALL_TYPES),
+            properties={"failures": next(self.failures)},
+            transacted=True,
+        )
+
+    def kill_all(self) -> None:
+        """Send all messages at once, and let each of them die once."""
+        self.produce(MESSAGES)
+        self.peer.fail(self.queue, self.how, messages=MESSAGES)
+
+    def consume(self) -> FlakyConsumer:
+        """Start the application: it fails as often as each message says."""
+        return self.peer.start_flaky_consumer(
+            self.queue, failures_property="failures", how=self.how, full=True
+        )
+
+    @property
+    def always(self) -> int:
+        """How many messages fail always."""
+        return sum(message.value("failures") == -1 for message in self.sent)
+
+    def kill_at(self, name: str, hits: int) -> None:
+        """Start the sidecar; it dies when it has reached the place so many times."""
+        self.sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
+        assert self.sidecar.process is not None
+        assert self.sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, self.sidecar.log()[-4000:]
+        self.killed[name] += 1
+
+    def kill_after(self, seconds: float) -> None:
+        """Start the sidecar and kill it, wherever it is, after a time."""
+        self.sidecar.start(ready=False)
+        with pytest.raises(subprocess.TimeoutExpired):
+            self.sidecar.process.wait(seconds)
+        self.sidecar.kill()
+        self.killed["random"] += 1
+
+    def freeze_at(self, name: str) -> None:
+        """Start the sidecar; it freezes at the place until the broker gives it up, then goes on."""
+        crash = {CRASH_POINT_VARIABLE: f"{name}:2:SIGSTOP"}
+        process = self.sidecar.start(ready=False, environ=crash).process
+        assert process is not None
+        state = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: ") T " in state.read_text(), what=f"the sidecar stops at {name}")
+        eventually(lambda: not is_connected(process.pid), what="the broker gives it up")
+        process.send_signal(signal.SIGCONT)
+        eventually(
+            lambda: any(line["event"] == "link_down" for line in self.sidecar.log_lines()),
+            what="the sidecar finds its connection gone",
+        )
+        self.sidecar.wait_ready()
+        assert self.sidecar.stop() == 0
+
+    def settle(self, consumer: FlakyConsumer) -> None:
+        """Wait until nothing is on its way any more."""
+        # Why not successes: who loses the broker in a commit never learns that it happened.
+        consumer.wait_for(
+            lambda events: (
+                len({one.id for one in events if one.outcome == "succeeding"})
+                == MESSAGES - self.always
+            ),
+            what="all messages that can succeed are handed over",
+        )
+        final = f"{self.dead_letter_queue}.exhausted"
+        self.exhausted = self.peer.consume(final, count=self.always, wait_ms=20_000)
+        eventually(lambda: self.sidecar.unsent() == 0, what="all is sent")
+        assert self.sidecar.stop() == 0
+        self.exhausted += self.peer.consume(final)
+
+    def check(self, consumer: FlakyConsumer) -> None:
+        """Hold what the applications saw against what was sent."""
+        assert "cycle_in_doubt" not in self.sidecar.log()
+        events = consumer.events()
+        result = count(
+            (str(message.test_id) for message in self.sent),
+            events,
+            (str(message.test_id) for message in self.exhausted),
+        )
+        assert result.lost == []
+        assert result.doubled == []
+        assert len(result.recovered) == MESSAGES - self.always
+        assert len(result.exhausted) == self.always
+        assert altered(self.sent, events, self.exhausted) == []
+        for queue in (self.queue, self.dead_letter_queue):
+            assert self.peer.browse(queue) == []
+
+
+@pytest.fixture(scope="module", params=["classic", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker of our own, for it is killed."""
+    idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout=2000"
+    with (
+        ClassicBroker()
+        if request.param == "classic"
+        else ArtemisBroker(
+            address_settings=STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS, acceptors={"artemis": idle}
+        )
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def run(broker: Broker, unique: str, tmp_path: Path) -> Iterator[Run]:
+    run = Run(broker, unique, tmp_path)
+    with run.sidecar:
+        yield run
+
+
+def is_connected(pid: int) -> bool:
+    """Say whether a process has an open TCP connection that the other side has not closed."""
+    sockets = {
+        link.readlink().name.removeprefix("socket:[").removesuffix("]")
+        for link in Path(f"/proc/{pid}/fd").iterdir()
+    }
+    established = "01"
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    return any(
+        fields[3] == established and fields[9] in sockets for fields in map(str.split, lines)
+    )
+
+
+def plan(chance: random.Random) -> list[str]:
+    """Return every crash point and a random moment, several times each, shuffled."""
+    names = [name for name in crash_points.NAMES for _ in range(KILLS_PER_CRASH_POINT)]
+    names += ["random"] * RANDOM_KILLS
+    chance.shuffle(names)
+    return names
+
+
+def test_the_sidecar_is_killed_at_every_crash_point_and_at_random(run: Run) -> None:
+    """Each kill comes with a restart; the token tells each time how the last cycle ended."""
+    chance = random.Random()
+    names = plan(chance)
+    batch = MESSAGES // (len(names) + 1) // len(ALL_TYPES) * len(ALL_TYPES)
+    with run.consume() as consumer:
+        for name in names:
+            run.produce(batch)
+            if name == "random":
+                run.kill_after(chance.uniform(0.2, 2.0))
+            else:
+                run.kill_at(name, chance.randint(1, 3))
+        run.produce(MESSAGES - len(run.sent))
+        run.sidecar.start()
+        run.settle(consumer)
+    run.check(consumer)
+    for name in crash_points.NAMES:
+        assert run.killed[name] == KILLS_PER_CRASH_POINT
+    log = run.sidecar.log()
+    assert log.count('"verdict": "rolled_back"') >= 2 * KILLS_PER_CRASH_POINT
+    assert log.count('"verdict": "committed"') >= KILLS_PER_CRASH_POINT
+
+
+def test_the_broker_is_killed_in_the_middle(run: Run) -> None:
+    """It comes back with all that was committed and nothing else.
+
+    The messages have died before: a Classic broker that dies while it moves a message to its
+    dead-letter queue can keep both copies, which is not what is asked here.
+    """
+    chance = random.Random()
+    run.kill_all()
+    third = MESSAGES // (BROKER_KILLS + 1)
+    with run.peer.start_flaky_consumer(run.queue, max_redeliveries=1000, full=True) as consumer:
+        run.sidecar.start()
+        for number in range(BROKER_KILLS):
+            successes = number * third + chance.randrange(third // 2, third)
+            consumer.wait_for_successes(successes)
+            run.broker.kill()
+            run.broker.start()
+        run.settle(consumer)
+    run.check(consumer)
+    assert run.sidecar.log().count('"event": "link_down"') >= BROKER_KILLS
+
+
+def test_a_sidecar_that_wakes_up_late_does_no_harm(run: Run) -> None:
+    """It sleeps in the middle of a cycle for longer than the broker waits for it."""
+    batch = MESSAGES // (len(FREEZES) + 1) // len(ALL_TYPES) * len(ALL_TYPES)
+    with run.consume() as consumer:
+        for name in FREEZES:
+            run.produce(batch)
+            run.freeze_at(name)
+        run.produce(MESSAGES - len(run.sent))
+        run.sidecar.start()
+        run.settle(consumer)
+    run.check(consumer)
+    log = run.sidecar.log()
+    assert log.count('"event": "link_down"') >= len(FREEZES)
+    assert log.count('"event": "cycle_recovered"') >= len(FREEZES) - 1

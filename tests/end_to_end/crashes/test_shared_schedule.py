@@ -1,0 +1,337 @@
+"""Three sidecars share one PostgreSQL: some die, freeze or leave, and none is lost, none twice.
+
+Real JMS applications send and consume all the time. Counted is what they saw, by message id, with
+every body, header and property compared to what was sent.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import cycle
+from operator import itemgetter
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
+from support.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.jms_message import JmsMessage
+from support.jms_peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.ledger import altered, count
+from support.postgres_server import PostgresServer
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SIDECARS = 3
+LEASE_S = 2
+# How often the messages of a batch fail, batch after batch; -1: always.
+FAILURES = (1, 2, 1, -1, 1, 2)
+BATCH = 5 * len(ALL_TYPES)
+MOST_BATCHES = 100
+PAUSE_S = 0.5
+CLASSIC_POLICY = """\
+plugins:
+  - redelivery:
+      default_entry:
+        maximum_redeliveries: 3
+        initial_redelivery_delay_ms: 100
+        redelivery_delay_ms: 100
+"""
+ARTEMIS_POLICY = """\
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+    max_delivery_attempts: 4
+    redelivery_delay_ms: 100
+"""
+# Why: small cycles, so that a run has many; small time-outs, so that a frozen one is soon given up.
+OPTIONS = (
+    "cycle.max_messages=10",
+    "intake.backlog=process",
+    "broker.idle_timeout_s=2",
+    f"store.lease_s={LEASE_S}",
+)
+UNFINISHED = """
+SELECT name FROM amqsidecar.unfinished_cycle JOIN amqsidecar.instance ON number = instance
+WHERE name = ANY (%s)
+"""
+# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
+ARTEMIS_SETTINGS = """
+<address-setting match="DLQ">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+"""
+
+
+class Run:
+    """One run: its queue, its applications, its sidecars."""
+
+    def __init__(self, broker: Broker, store_url: str, queue: str, folder: Path) -> None:
+        is_artemis = isinstance(broker, ArtemisBroker)
+        self.store_url = store_url
+        self.queue = queue
+        self.peer = JmsPeer.of(broker, "qpid" if is_artemis else "openwire")
+        self.how = "reject" if is_artemis else "rollback"
+        self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
+        policy = folder / "policy.yaml"
+        policy.write_text(ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY, encoding="utf-8")
+        url = broker.amqp_url if is_artemis else broker.openwire_url
+        self.sidecars = []
+        for number in range(SIDECARS):
+            (folder / str(number)).mkdir()
+            sets = (*OPTIONS, f"store.url={store_url}")
+            self.sidecars.append(
+                SidecarProcess(folder / str(number), url, policy=policy, sets=sets)
+            )
+        self.sent: list[JmsMessage] = []
+        self.failures = cycle(FAILURES)
+
+    def produce(self) -> None:
+        """Send a batch of messages of all types that fail as often as it is their turn to."""
+        self.sent += self.peer.produce(
+            self.queue,
+            count=BATCH // len(ALL_TYPES),
+            properties={"failures": next(self.failures)},
+            transacted=True,
+        )
+
+    def produce_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Send batches until something has happened."""
+        for _ in range(MOST_BATCHES):
+            self.produce()
+            with suppress(TimeoutError):
+                eventually(condition, within_s=PAUSE_S)
+                return
+        raise AssertionError(f"{what}: not within {MOST_BATCHES} batches")
+
+    def consume(self) -> FlakyConsumer:
+        """Start the application: it fails as often as each message says."""
+        self.consumer = self.peer.start_flaky_consumer(
+            self.queue, failures_property="failures", how=self.how, full=True
+        )
+        return self.consumer
+
+    def start(self, crashes: tuple[str, ...] = ()) -> None:
+        """Start all sidecars, the first ones with places to crash at."""
+        for sidecar, crash in zip(self.sidecars, crashes, strict=False):
+            sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: crash})
+        for sidecar in self.sidecars[len(crashes) :]:
+            sidecar.start()
+
+    def logged(self, event: str) -> list[dict[str, object]]:
+        """Return the log lines of an event name, of all sidecars that run, by time."""
+        lines = [line for one in self.sidecars for line in one.log_lines()]
+        return sorted((line for line in lines if line["event"] == event), key=itemgetter("at"))
+
+    def wait_settled(self, *sidecars: SidecarProcess) -> None:
+        """Wait until the last cycles of some that do nothing any more are settled."""
+        lines = [line for one in sidecars for line in one.log_lines()]
+        names = [line["instance"] for line in lines if line["event"] == "link_up"]
+        with psycopg.connect(self.store_url, autocommit=True) as connection:
+            eventually(
+                lambda: not connection.execute(UNFINISHED, (names,)).fetchall(),
+                what=f"the last cycles of {names} are settled",
+            )
+
+    def settle(self) -> None:
+        """Wait until nothing is on its way any more, and stop those that run."""
+        always = sum(message.value("failures") == -1 for message in self.sent)
+        self.consumer.wait_for(
+            lambda events: (
+                len({one.id for one in events if one.outcome == "succeeded"})
+                == len(self.sent) - always
+            ),
+            within_s=120,
+            what="all messages that can succeed have succeeded",
+        )
+        final = f"{self.dead_letter_queue}.exhausted"
+        self.exhausted = self.peer.consume(final, count=always, wait_ms=20_000)
+        one = self.sidecars[-1]
+        eventually(lambda: one.unsent() == 0, what="all is sent")
+        for sidecar in self.sidecars:
+            if sidecar.is_running():
+                assert sidecar.stop() == 0
+        self.exhausted += self.peer.consume(final)
+
+    def check(self) -> None:
+        """Hold what the applications saw against what was sent."""
+        for sidecar in self.sidecars:
+            assert "cycle_in_doubt" not in sidecar.log()
+        events = self.consumer.events()
+        result = count(
+            (str(message.test_id) for message in self.sent),
+            events,
+            (str(message.test_id) for message in self.exhausted),
+        )
+        assert (result.lost, result.doubled) == ([], [])
+        assert altered(self.sent, events, self.exhausted) == []
+        for queue in (self.queue, self.dead_letter_queue):
+            assert self.peer.browse(queue) == []
+
+
+@pytest.fixture(scope="module", params=["classic", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker that soon gives up who is frozen."""
+    idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout=2000"
+    with (
+        ClassicBroker()
+        if request.param == "classic"
+        else ArtemisBroker(
+            address_settings=STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS, acceptors={"artemis": idle}
+        )
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server of our own, for it is killed; it writes as in production."""
+    with PostgresServer(fsync=True) as running:
+        yield running
+
+
+@pytest.fixture
+def run(broker: Broker, server: PostgresServer, unique: str, tmp_path: Path) -> Iterator[Run]:
+    with ExitStack() as stack:
+        url = stack.enter_context(server.database())
+        made = Run(broker, url, unique, tmp_path)
+        for sidecar in made.sidecars:
+            stack.enter_context(sidecar)
+        stack.enter_context(made.consume())
+        yield made
+
+
+def test_one_of_three_is_killed_for_good_twice(run: Run) -> None:
+    """It dies in its last cycle, before the broker's commit and after: the others find out."""
+    victim, *others = run.sidecars
+    for sidecar in others:
+        sidecar.start()
+    for place in ("stored", "committed"):
+        victim.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{place}:3"})
+        eventually(lambda: has_been_up(victim), what="it is there")
+        run.produce_until(lambda: not victim.is_running(), f"it is killed at {place}")
+        run.wait_settled(victim)
+    eventually(
+        lambda: sum(one.metric("amqsidecar_takeovers_total") for one in others) == 2,
+        what="the others count two takeovers",
+    )
+    run.produce()
+    run.settle()
+    run.check()
+    verdicts = [line["verdict"] for line in run.logged("cycle_recovered")]
+    assert verdicts == ["rolled_back", "committed"]
+
+
+def test_two_of_three_are_frozen_for_longer_than_their_lease(run: Run) -> None:
+    """They are taken over; awake again they begin anew as somebody else."""
+    run.start(crashes=("stored:3:SIGSTOP", "committed:3:SIGSTOP"))
+    frozen = run.sidecars[:2]
+    run.produce_until(lambda: all(map(is_stopped, frozen)), "both are frozen")
+    run.wait_settled(*frozen)
+    for sidecar in frozen:
+        assert sidecar.process is not None
+        sidecar.process.send_signal(signal.SIGCONT)
+    run.produce()
+    for sidecar in frozen:
+        sidecar.wait_ready()
+    eventually(lambda: len(run.logged("link_up")) >= SIDECARS + 2, what="both are back")
+    run.produce()
+    run.settle()
+    run.check()
+
+
+@pytest.mark.parametrize("broker", ["classic"], indirect=True)
+def test_all_are_restarted_one_by_one_and_one_leaves(run: Run) -> None:
+    """A rolling update, then one sidecar less: what it had taken goes with the others, at once."""
+    for sidecar in run.sidecars:
+        sidecar.options.append("store.lease_s=30")
+    run.start()
+    for sidecar in run.sidecars:
+        run.produce()
+        assert sidecar.stop() == 0
+        run.produce()
+        sidecar.start()
+    run.produce()
+    assert run.sidecars[0].stop() == 0
+    run.produce()
+    run.settle()
+    run.check()
+    assert run.logged("taken_over") == []
+
+
+@pytest.mark.parametrize("broker", ["artemis"], indirect=True)
+def test_the_server_is_killed_and_stopped(run: Run, server: PostgresServer) -> None:
+    """The sidecars outlive it, and go on when it is back."""
+    run.start()
+    for end in (server.kill, server.kill, server.stop):
+        run.produce()
+        run.produce()
+        end()
+        run.produce()
+        eventually(
+            lambda: all(one.get("/readyz")[0] != 200 for one in run.sidecars),
+            what="the sidecars find their store gone",
+        )
+        server.start()
+        for sidecar in run.sidecars:
+            sidecar.wait_ready()
+    run.produce()
+    run.settle()
+    run.check()
+
+
+@pytest.mark.parametrize("broker", ["classic"], indirect=True)
+def test_a_standby_takes_over(broker: Broker, unique: str, tmp_path: Path) -> None:
+    """It has confirmed each commit; the sidecars find it by the hosts in `store.url`."""
+    with (
+        PostgresServer(fsync=True) as primary,
+        PostgresServer(fsync=True, primary=primary) as standby,
+    ):
+        primary.wait_for_standby()
+        hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+        url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+        with ExitStack() as stack:
+            run = Run(broker, url, unique, tmp_path)
+            for sidecar in run.sidecars:
+                stack.enter_context(sidecar)
+            stack.enter_context(run.consume())
+            run.start()
+            run.produce()
+            run.produce()
+            primary.kill()
+            run.produce()
+            standby.promote()
+            run.produce()
+            for sidecar in run.sidecars:
+                sidecar.wait_ready()
+            run.settle()
+            run.check()
+
+
+@pytest.mark.parametrize("broker", ["artemis"], indirect=True)
+def test_a_wire_that_accepts_outside_its_transactions_is_refused(
+    broker: Broker, server: PostgresServer, tmp_path: Path
+) -> None:
+    """What a dead sidecar had accepted comes again over STOMP; only its heir would know it."""
+    with server.database() as url:
+        sidecar = SidecarProcess(tmp_path, broker.stomp_url, sets=[f"store.url={url}"])
+        said = sidecar.run_refused(expect=78)
+        assert "store.url: " in said
+        assert "amqp://" in said
+
+
+def has_been_up(sidecar: SidecarProcess) -> bool:
+    """Tell whether a process has begun to read dead letters."""
+    return any(line["event"] == "link_up" for line in sidecar.log_lines())
+
+
+def is_stopped(sidecar: SidecarProcess) -> bool:
+    """Tell whether a process was stopped by SIGSTOP."""
+    assert sidecar.process is not None
+    return ") T " in Path(f"/proc/{sidecar.process.pid}/stat").read_text(encoding="utf-8")

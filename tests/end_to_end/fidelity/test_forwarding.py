@@ -1,0 +1,248 @@
+"""An application sends a redelivered message on: the copy arrives, and begins its own life.
+
+Forwarders, retry wrappers and bridges do so: they send the received message itself, or copy its
+properties, ours among them, into a new one.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from support.brokers import ArtemisBroker, Broker
+from support.jms_message import JmsMessage
+from support.jms_peer import JmsPeer
+from support.purge import manage_artemis
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.stomp_peer import StompPeer
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICIES = Path(__file__).parents[1] / "policies"
+# Why: what is tested comes from our policy; so each failed delivery is a death here.
+SETTINGS = """
+    <address-setting match="#">
+      <dead-letter-address>DLQ</dead-letter-address>
+      <max-delivery-attempts>1</max-delivery-attempts>
+    </address-setting>
+    <address-setting match="DLQ">
+      <max-delivery-attempts>-1</max-delivery-attempts>
+    </address-setting>
+"""
+WIRES = {
+    "artemis over AMQP": ("artemis", "amqp_url"),
+    "artemis over STOMP": ("artemis", "stomp_url"),
+    "classic over OpenWire": ("classic_6", "openwire_url"),
+}
+# Why not Core over STOMP: numbers among the properties stay behind there.
+CLIENTS = [
+    *(("artemis over AMQP", client) for client in ("core", "qpid", "openwire")),
+    ("classic over OpenWire", "openwire"),
+]
+# Two of eight ways for each client, in `make test`: together all, and each client each value.
+AT_ONCE = {
+    ("same", "as-is", "auto"): 0,
+    ("other", "copied", "transacted"): 0,
+    ("same", "as-is", "transacted"): 1,
+    ("other", "copied", "auto"): 1,
+    ("same", "copied", "auto"): 2,
+    ("other", "as-is", "transacted"): 2,
+    ("same", "copied", "transacted"): 3,
+    ("other", "as-is", "auto"): 3,
+}
+"""The client's number in `CLIENTS`, by target, copying and acknowledgement."""
+# Why the last two: Artemis keeps them of our SEND, and would take them for orders again.
+OF_THE_FRAME = frozenset(
+    ("destination", "subscription", "ack", "message-id", "redelivered", "transaction", "receipt")
+)
+
+
+class Attached(NamedTuple):
+    """A broker with a sidecar that reads its dead letters."""
+
+    broker: Broker
+    sidecar: SidecarProcess
+
+    def peer(self, client: str) -> JmsPeer:
+        return JmsPeer.of(self.broker, client)
+
+    @property
+    def is_artemis(self) -> bool:
+        return isinstance(self.broker, ArtemisBroker)
+
+    def history(self, redelivery_id: str) -> list[str]:
+        """Return what happened in one life, without when and where."""
+        story = self.sidecar.json_command("show", redelivery_id)
+        return [event["type"] for event in story["history"]]
+
+
+@pytest.fixture(scope="module")
+def artemis_of_policy() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker(address_settings=SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def attached(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Attached]:
+    kind, url = WIRES[request.param]
+    is_artemis = kind == "artemis"
+    broker = request.getfixturevalue("artemis_of_policy" if is_artemis else kind)
+    with SidecarProcess(
+        tmp_path_factory.mktemp("sidecar"),
+        getattr(broker, url),
+        policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
+        sets=["intake.backlog=process"],
+    ) as sidecar:
+        yield Attached(broker, sidecar.start())
+        assert sidecar.stop() == 0
+
+
+@pytest.fixture
+def queue(unique: str) -> str:
+    return f"e2e.forward.{unique}"
+
+
+def place(queue: str, target: str) -> str:
+    return queue if target == "same" else f"{queue}.to"
+
+
+def died_once(
+    peer: JmsPeer, queue: str, test_id: str, properties: Mapping[str, str] | None = None
+) -> JmsMessage:
+    """Let one message die once; return it as sent. Its redelivery is on its way."""
+    [sent] = peer.produce(
+        queue, "Text", test_id=test_id, properties=properties or {}, sample_properties=False
+    )
+    peer.fail(queue, messages=1, deliveries=1)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("attached", "client", "target", "copying", "acknowledging"),
+    [
+        pytest.param(*wire_and_client, *way, marks=[] if number == at_once else [pytest.mark.proof])
+        for number, wire_and_client in enumerate(CLIENTS)
+        for way, at_once in AT_ONCE.items()
+    ],
+    indirect=["attached"],
+)
+def test_what_an_application_sends_on_arrives(
+    attached: Attached, client: str, queue: str, target: str, copying: str, acknowledging: str
+) -> None:
+    """The broker takes the copy of a redelivered message for a new message, and keeps it."""
+    copies, transacted = copying == "copied", acknowledging == "transacted"
+    peer, to = attached.peer(client), place(queue, target)
+    sent = died_once(peer, queue, queue)
+
+    [onward] = peer.forward(queue, to, copies=copies, transacted=transacted)
+
+    assert int(onward.value("amqsidecarRedeliveryCount")) == 1
+    [found] = peer.consume(to, count=1)
+    assert (found.test_id, found.body) == (sent.test_id, sent.body)
+    assert peer.consume(to, wait_ms=300) == []
+
+
+@pytest.mark.parametrize("attached", ["artemis over AMQP"], indirect=True)
+@pytest.mark.parametrize("client", ["core", "qpid"])
+def test_what_had_a_duplicate_id_of_its_producer_may_be_sent_on(
+    attached: Attached, client: str, queue: str
+) -> None:
+    """The broker knows that id, too, and the redelivery has it under another name."""
+    peer = attached.peer(client)
+    died_once(peer, queue, queue, {"_AMQ_DUPL_ID": queue})
+    [onward] = peer.forward(queue, queue, copies=True)
+    assert onward.value("amqsidecarOriginalDuplicateId") == queue
+    assert len(peer.consume(queue, count=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("attached", "client", "target", "copies"),
+    [
+        pytest.param(
+            *wire_and_client,
+            target,
+            copies,
+            marks=[]
+            if (target == "other") == (copies == bool(number % 2))
+            else [pytest.mark.proof],
+            id=f"{'-'.join(wire_and_client)}-{target}-{'copied' if copies else 'as-is'}",
+        )
+        for number, wire_and_client in enumerate(CLIENTS)
+        for target in ("same", "other")
+        for copies in (False, True)
+    ],
+    indirect=["attached"],
+)
+def test_what_an_application_sent_on_begins_a_life_of_its_own(
+    attached: Attached, client: str, queue: str, target: str, copies: bool
+) -> None:
+    """Its first death counts as the first, and is no return of the message that was redelivered."""
+    peer, to = attached.peer(client), place(queue, target)
+    sent = died_once(peer, queue, queue)
+    [onward] = peer.forward(queue, to, copies=copies)
+
+    copy, redelivered = peer.fail(to, messages=1, deliveries=2)
+
+    first_life = str(onward.value("amqsidecarRedeliveryId"))
+    second_life = str(redelivered.value("amqsidecarRedeliveryId"))
+    assert copy.value("amqsidecarRedeliveryId") == first_life != second_life
+    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
+    assert redelivered.body == sent.body
+    assert attached.history(first_life) == ["received", "scheduled", "resent"]
+    assert attached.history(second_life)[:3] == ["received", "scheduled", "resent"]
+
+
+@pytest.mark.parametrize("attached", ["artemis over AMQP"], indirect=True)
+def test_what_the_broker_moves_back_out_of_a_final_queue_begins_a_new_life(
+    attached: Attached, queue: str
+) -> None:
+    """Else its next failure would exhaust it at once."""
+    assert isinstance(attached.broker, ArtemisBroker)
+    peer = attached.peer("qpid")
+    died_once(peer, queue, queue)
+    *_, last = peer.fail(queue, messages=1, deliveries=2)
+    first_life = str(last.value("amqsidecarRedeliveryId"))
+    assert int(last.value("amqsidecarRedeliveryCount")) == 2
+    move = ("moveMessages", (f"amqsidecarRedeliveryId = '{first_life}'", queue))
+    question = ManagementQuestion("queue.DLQ.exhausted", *move)
+    eventually(lambda: manage_artemis(attached.broker, question) == 1, what="it is moved back")
+
+    _, redelivered = peer.fail(queue, messages=1, deliveries=2)
+
+    assert redelivered.value("amqsidecarRedeliveryId") != first_life
+    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
+    assert attached.history(first_life).count("returned") == 2
+
+
+@pytest.mark.parametrize("attached", WIRES, indirect=True)
+@pytest.mark.parametrize("target", ["same", "other"])
+def test_what_a_stomp_application_sends_on_arrives(
+    attached: Attached, queue: str, target: str
+) -> None:
+    """With all headers that it was shown, but those that say something about a frame."""
+    peer = attached.peer("core" if attached.is_artemis else "openwire")
+    port = attached.broker.ports["PORT" if attached.is_artemis else "STOMP_PORT"]
+    prefix = "" if attached.is_artemis else "/queue/"
+    kind = {"destination-type": "ANYCAST"} if attached.is_artemis else {}
+    reading = {"subscription-type": "ANYCAST"} if attached.is_artemis else {}
+    with StompPeer(port) as stomp:
+        stomp.send(prefix + queue, {**kind, "testId": queue}, b"body")
+        peer.fail(queue, messages=1, deliveries=1)
+        stomp.subscribe(prefix + queue, headers=reading)
+        redelivered = stomp.receive()
+        assert redelivered.headers["amqsidecarRedeliveryCount"] == "1"
+        copied = {
+            name: value for name, value in redelivered.headers.items() if name not in OF_THE_FRAME
+        }
+        stomp.ack(redelivered)
+    with StompPeer(port) as stomp:
+        stomp.send(prefix + place(queue, target), {**copied, **kind}, redelivered.body)
+    [found] = peer.consume(place(queue, target), count=1)
+    assert found.value("testId") == queue
+    assert peer.consume(place(queue, target), wait_ms=300) == []

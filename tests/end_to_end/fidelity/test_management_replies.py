@@ -1,0 +1,157 @@
+"""An answer of the broker to a sidecar that was killed becomes nobody's message."""
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from proton import Message
+
+from amqsidecar.broker import Link
+from amqsidecar.brokers.amqp_artemis import management as amqp_artemis_management
+from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.artemis.management import ManagementQuestion
+from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.management import _body
+from amqsidecar.errors import LinkLost
+from amqsidecar.formats.amqp_artemis_message import BROKER_MADE
+from support.brokers import ArtemisBroker, Broker
+from support.link_amqp_artemis import AmqpArtemisHarness
+from support.link_stomp_artemis import StompArtemisHarness
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+# As where every failed delivery is to be a death.
+SETTINGS = """
+<address-setting match="#">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>1</max-delivery-attempts>
+</address-setting>
+"""
+# Why so many: one in some is counted as a failed delivery, as it happens.
+KILLS = 15
+ASKED = ManagementQuestion("broker", "getAddressNames")
+WIRES = pytest.mark.parametrize(
+    "wire", [AmqpArtemisHarness, StompArtemisHarness], ids=lambda one: one.name
+)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker(address_settings=SETTINGS) as running:
+        yield running
+
+
+def reply_address(link: Link) -> str:
+    """Return where the answers to a link go."""
+    if isinstance(link, AmqpArtemisLink):
+        assert link._management is not None
+        return link._management._receiver.address
+    assert isinstance(link, StompArtemisLink)
+    return link._management._reply_to.decode()
+
+
+def ask_without_reading(link: Link) -> None:
+    """Ask the broker something over a link."""
+    if isinstance(link, AmqpArtemisLink):
+        assert link._management is not None
+        question = amqp_artemis_management._encode(ASKED, reply_address(link), 1_000_000)
+        link._management._sender.send(question)
+        link._connection.pump(0)
+        return
+    assert isinstance(link, StompArtemisLink)
+    management = link._management
+    assert management._connection is not None
+    management._connection.send("SEND", management._headers(ASKED, 1_000_000), _body(ASKED))
+    management._connection.flush()
+
+
+def reset(link: Link) -> None:
+    """End the connections of a link as the kernel does when a process is killed that has not read.
+
+    It answers what arrives with a reset, which the broker takes for a failure of the connection.
+    """
+    if isinstance(link, AmqpArtemisLink):
+        sockets = [link._connection._socket]
+    else:
+        assert isinstance(link, StompArtemisLink)
+        assert link._management._connection is not None
+        assert link._management._connection._transport is not None
+        sockets = [link._management._connection._transport.socket]
+    for one in sockets:
+        assert one is not None
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.close()
+
+
+@WIRES
+def test_an_answer_that_nobody_reads_is_no_dead_letter(
+    broker: ArtemisBroker, unique: str, wire: type[AmqpArtemisHarness]
+) -> None:
+    """Sidecars are killed when the broker has sent an answer that they have not read."""
+    harness = wire(broker, unique)
+
+    def added(address: str) -> int:
+        [row] = harness.management.queues(address=address)
+        answer = harness.management.ask(
+            ManagementQuestion(f"queue.{row.name}", attribute="MessagesAdded")
+        )
+        return int(answer.value)
+
+    def is_gone(address: str) -> bool:
+        return not harness.management.queues(address=address)
+
+    try:
+        for number in range(KILLS):
+            link = harness.make_link(f"killed-{number}")
+            link.open(f"{unique}.token.{number}")
+            address = reply_address(link)
+            before = added(address)
+            ask_without_reading(link)
+            eventually(partial(_is_more, added, address, before), what="the broker has answered")
+            reset(link)
+            eventually(partial(is_gone, address), what="the queue of the answers is gone")
+            with suppress(LinkLost, OSError, ValueError):
+                link.close()
+        assert harness.depth("DLQ") == 0
+    finally:
+        harness.ask("queue.DLQ", "removeMessages", "")
+        harness.close()
+
+
+def _is_more(count: Callable[[str], int], address: str, before: int) -> bool:
+    return count(address) > before
+
+
+@WIRES
+def test_an_answer_in_a_dead_letter_queue_is_nobodys_message(
+    artemis: Broker, unique: str, wire: type[AmqpArtemisHarness]
+) -> None:
+    """Of a client that read answers otherwise, or by `send-to-dla-on-no-route`: it is parked."""
+    harness = wire(artemis, unique)
+    origin = f"{unique}.answers"
+    if isinstance(harness, StompArtemisHarness):
+        harness.put(origin, b"[]", _AMQ_OperationSucceeded="true")
+    else:
+        harness.send(
+            origin, [Message(durable=True, body="[]", properties={"_AMQ_OperationSucceeded": True})]
+        )
+    harness.kill(origin)
+    link = harness.make_link("e2e")
+    link.open(f"{unique}.token")
+    try:
+        link.create_token(0)
+        assert link.take_token(10) == 0
+        link.attach([harness.intake()], 10)
+
+        def received() -> list[str | None]:
+            link.wait(0.2)
+            return [one.provenance.problem for one in link.receive(10)]
+
+        assert eventually(received) == [BROKER_MADE]
+    finally:
+        link.close()
+        harness.close()

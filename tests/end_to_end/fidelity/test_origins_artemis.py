@@ -1,0 +1,710 @@
+"""Where a redelivery goes on a real Artemis, by what is at its origin; rows of `origins.md`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.broker import Delivery, Resend
+from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import SendsRefused
+from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.resend_effect import ResendEffect
+from support.brokers import ArtemisBroker, Broker
+from support.doctor_run import run_doctor
+from support.jms_peer import FlakyConsumer, JmsPeer
+from support.link_stomp_artemis import StompArtemisHarness
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+DEATHS = 3
+POLICY = """
+address_settings:
+  - match: "#"
+    dead_letter_address: "DLQ"
+    max_delivery_attempts: 5
+"""
+# Why: STOMP takes only what is text of JMS clients.
+PLAIN: Mapping[str, Any] = {"sample_properties": False, "group": None, "text": "x"}
+EXCLUDING = "amqsidecarRedeliveryCount IS NULL"
+Link = AmqpArtemisLink | StompArtemisLink
+
+
+class Origins:
+    """Makes origins, lets messages die there and re-sends them over one wire.
+
+    The producers speak STOMP, whose messages both wires carry whole.
+    """
+
+    def __init__(self, broker: Broker, prefix: str, wire: str) -> None:
+        self.wire = wire
+        self.broker = broker
+        self.harness = StompArtemisHarness(broker, prefix)
+        self.prefix = prefix
+        self.cycle = 0
+
+    def close(self) -> None:
+        self.harness.close()
+
+    def queue(
+        self, name: str, address: str = "", *, is_anycast: bool = True, **more: object
+    ) -> str:
+        """Make a durable queue and return its name."""
+        configuration = {
+            "name": f"{self.prefix}.{name}",
+            "address": f"{self.prefix}.{address or name}",
+            "routing-type": "ANYCAST" if is_anycast else "MULTICAST",
+            "durable": True,
+            "auto-create-address": True,
+            "auto-delete": False,
+        } | {key.replace("_", "-"): value for key, value in more.items()}
+        answer = self.harness.ask("broker", "createQueue", json.dumps(configuration))
+        assert answer.is_ok, answer
+        return f"{self.prefix}.{name}"
+
+    def divert(self, name: str, address: str, to: str, **more: object) -> None:
+        """Make a divert."""
+        configuration = {
+            "name": f"{self.prefix}.{name}",
+            "routing-name": f"{self.prefix}.{name}",
+            "address": f"{self.prefix}.{address}",
+            "forwarding-address": f"{self.prefix}.{to}",
+            "exclusive": False,
+            "routing-type": "ANYCAST",
+        } | {key.replace("_", "-"): value for key, value in more.items()}
+        answer = self.harness.ask("broker", "createDivert", json.dumps(configuration))
+        assert answer.is_ok, answer
+
+    def settings(self, address: str, **settings: object) -> None:
+        """Replace the settings of an address, but for its dead-letter address."""
+        given = {"deadLetterAddress": self.harness.dead_letter_queue} | settings
+        self.harness.set_address(f"{self.prefix}.{address}", **given)
+
+    def auto_create_dead_letter_queues(self) -> None:
+        """Let the broker make a dead-letter queue for each address, as of now."""
+        name = f"{self.prefix}.DLA"
+        self.settings("#", deadLetterAddress=name, autoCreateDeadLetterResources=True)
+
+    def put(self, target: str, count: int = 1, *, to_topic: bool = False, **headers: str) -> None:
+        """Send persistent messages to an address or to `address::queue`."""
+        kind = {"destination-type": "MULTICAST"} if to_topic else {}
+        for _ in range(count):
+            self.harness.put(f"{self.prefix}.{target}", b"x" * 100, **(headers | kind))
+
+    def depths(self, *names: str) -> dict[str, int]:
+        """Return how many messages each queue holds, in queues that are not durable, too."""
+        # Why: the harness of STOMP counts durable messages, which such a queue has none of.
+        count = super(StompArtemisHarness, self.harness).depth
+        return {name: count(f"{self.prefix}.{name}") for name in names}
+
+    @contextmanager
+    def link(self, *allowed: ResendEffect) -> Iterator[Link]:
+        """Open a link that allows these side effects."""
+        kind = AmqpArtemisLink if self.wire == "amqp" else StompArtemisLink
+        self.cycle = 0
+        made = kind(
+            self.broker.endpoint("PORT"),
+            clock=SystemClock(),
+            instance=self.prefix,
+            allowed_effects=allowed,
+        )
+        made.open(f"{self.prefix}.token")
+        try:
+            if not made.token_exists():
+                made.create_token(0)
+            taken = made.take_token(10)
+            assert taken is not None
+            self.cycle = taken
+            yield made
+        finally:
+            made.close()
+
+    def take(self, link: Link, count: int) -> list[Delivery]:
+        """Receive this many dead letters."""
+        link.attach([one for one in link.discover() if self.prefix in one.destination.name], 100)
+        deliveries: list[Delivery] = []
+
+        def is_all() -> bool:
+            link.wait(0.2)
+            deliveries.extend(link.receive(count - len(deliveries)))
+            return len(deliveries) == count
+
+        eventually(is_all, what=f"{count} dead letters")
+        return deliveries
+
+    def send(self, link: Link, deliveries: list[Delivery]) -> None:
+        """Re-send dead letters to their origins, in one transaction."""
+        sends = [_redelivery(one) for one in deliveries]
+        self.cycle += 1
+        link.commit_cycle(deliveries, sends, self.cycle)
+
+    def live(self, link: Link, died_in: str, count: int, origin: Destination) -> None:
+        """Let all messages of a queue die and come back, three times.
+
+        Each time the route is free, the origin as expected and no side effect reported.
+        """
+        for death in range(1, DEATHS + 1):
+            assert self.harness.kill(f"{self.prefix}.{died_in}") == count, f"death {death}"
+            deliveries = self.take(link, count)
+            assert {one.provenance.origin for one in deliveries} == {origin}
+            assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
+            assert link.route_problem(origin) is None
+            assert link.resend_problem(origin) is None
+            self.send(link, deliveries)
+
+
+def _redelivery(delivery: Delivery) -> Resend:
+    provenance = delivery.provenance
+    assert provenance.origin is not None, provenance.problem
+    count = provenance.redelivery_count + 1
+    identity = provenance.redelivery_id or str(id(delivery))
+    return Resend(
+        destination=provenance.origin,
+        message=delivery.message,
+        is_final=False,
+        redelivery_id=identity,
+        redelivery_count=count,
+        redelivery_delay_ms=1000,
+    )
+
+
+@pytest.fixture(params=["amqp", "stomp"])
+def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Iterator[Origins]:
+    made = Origins(artemis, unique, request.param)
+    yield made
+    made.close()
+
+
+# ------------------------------------------------------------------ queues of an address
+
+
+@pytest.mark.parametrize("has_resources", [False, True], ids=("one-dlq", "auto-created-dlqs"))
+@pytest.mark.parametrize("died_in", ["a", "b"], ids=("own-name", "other-name"))
+@pytest.mark.parametrize("others", [(), ("b",), ("b", "c")], ids=("one", "two", "three"))
+def test_a_message_comes_back_to_the_anycast_queue_it_died_in(
+    origins: Origins, others: tuple[str, ...], died_in: str, *, has_resources: bool
+) -> None:
+    """Also at the third death, and where the broker makes a dead-letter queue per address."""
+    names = ("a", *others) if died_in == "a" else (died_in, *set(others) - {died_in})
+    if has_resources:
+        origins.auto_create_dead_letter_queues()
+    origins.queue(died_in, "a")
+    origins.put("a", 6 if died_in == "a" else 12)
+    if died_in != "a":
+        # Why: the broker has made the queue that is named like the address, and shared out.
+        origins.harness.ask("broker", "destroyQueue", f"{origins.prefix}.a", True)
+    for name in names[1:]:
+        origins.queue(name, "a")
+    origin = queue(f"{origins.prefix}.a")
+    if died_in != "a":
+        origin = queue(f"{origin.name}::{origins.prefix}.{died_in}")
+    with origins.link() as link:
+        origins.live(link, died_in, 6, origin)
+    assert origins.depths(*names) == dict.fromkeys(names, 0) | {died_in: 6}
+
+
+def test_a_second_queue_is_noticed_while_the_link_is_open(origins: Origins) -> None:
+    """The name that redeliveries are sent to changes with the bindings."""
+    origins.queue("a")
+    origins.put("a", 4)
+    origin = queue(f"{origins.prefix}.a")
+    with origins.link() as link:
+        origins.live(link, "a", 4, origin)
+        origins.queue("b", "a")
+        eventually(lambda: has_noticed(link, origin), what="the new binding is known")
+        assert origins.harness.kill(origin.name) == 4
+        origins.send(link, origins.take(link, 4))
+    assert origins.depths("a", "b") == {"a": 4, "b": 0}
+
+
+def has_noticed(link: Link, origin: Destination) -> bool:
+    """Let the link hear what changed, and tell whether it would send to the queue by name."""
+    link.queues_changed()
+    assert link.route_problem(origin) is None
+    assert link._routes is not None
+    return link._routes.target(origin) == f"{origin.name}::{origin.name}"
+
+
+# ------------------------------------------------------------------ subscriptions
+
+
+@pytest.mark.parametrize("has_resources", [False, True], ids=("one-dlq", "auto-created-dlqs"))
+@pytest.mark.parametrize("is_durable", [True, False], ids=("durable", "non-durable"))
+def test_a_message_comes_back_to_its_subscription_alone(
+    origins: Origins, *, is_durable: bool, has_resources: bool
+) -> None:
+    """Two subscriptions, shared or not, and an anycast queue of the same address get nothing."""
+    if has_resources:
+        origins.auto_create_dead_letter_queues()
+    origins.queue("one", "t", is_anycast=False, durable=is_durable)
+    origins.put("t", 3, to_topic=True)
+    origins.queue("two", "t", is_anycast=False, durable=is_durable)
+    origins.queue("t")
+    with origins.link() as link:
+        origins.live(link, "one", 3, topic(f"{origins.prefix}.t::{origins.prefix}.one"))
+    assert origins.depths("one", "two", "t") == {"one": 3, "two": 0, "t": 0}
+
+
+@pytest.mark.parametrize("shared", ["durable", "non-durable"])
+def test_a_shared_subscription_of_jms_gets_its_messages_back_alone(
+    origins: Origins, shared: str
+) -> None:
+    """Two consumers share one subscription and fail; the other subscription sees nothing of it."""
+    origins.settings("#", maxDeliveryAttempts=1)
+    name, other = f"{origins.prefix}.s", f"{origins.prefix}.other"
+    address = f"{origins.prefix}.t"
+    # Why the backslash: so the client writes a dot in the name of a subscription.
+    died_in, others = (
+        ("" if shared == "durable" else "nonDurable.") + one.replace(".", "\\.")
+        for one in (name, other)
+    )
+    peer = JmsPeer.of(origins.broker, "core")
+    with ExitStack() as stack, origins.link() as link:
+
+        def start(subscription: str, failures: int) -> FlakyConsumer:
+            return stack.enter_context(
+                peer.start_flaky_consumer(
+                    f"topic://{address}",
+                    failures=failures,
+                    subscription=subscription,
+                    shared=shared,
+                )
+            )
+
+        failing, healthy = [start(name, -1), start(name, -1)], start(other, 0)
+        for one in (died_in, others):
+            eventually(lambda one=one: origins.harness.exists(one), what=f"{one} is subscribed")
+        sent = peer.produce(f"topic://{address}", "Text", count=4, **PLAIN)
+        for death in range(1, DEATHS + 1):
+            deliveries = origins.take(link, len(sent))
+            origin = topic(f"{address}::{died_in}")
+            assert {one.provenance.origin for one in deliveries} == {origin}
+            assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
+            assert link.route_problem(origin) is None
+            assert link.resend_problem(origin) is None
+            origins.send(link, deliveries)
+        eventually(
+            lambda: sum(len(one.events("failed")) for one in failing) == 4 * (1 + DEATHS),
+            what="all come back to the subscription",
+        )
+        [last] = peer.produce(f"topic://{address}", "Text", **PLAIN)
+        healthy.wait_for(lambda events: any(one.id == last.test_id for one in events))
+        seen = [one.id for one in healthy.events("succeeding")]
+        assert seen == [one.test_id for one in (*sent, last)]
+
+
+# ------------------------------------------------------------------ diverts
+
+TRANSFORMER = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTransformer"
+COPYING: Mapping[str, Mapping[str, object]] = {
+    "plain": {},
+    "filter": {"filter-string": "colour = 'red'"},
+    "filter-with-or": {"filter-string": f"colour = 'red' OR {EXCLUDING}"},
+    "routing-name-of-the-queue": {"routing-name": "@PREFIX@.a"},
+    "transformer": {
+        "transformer-configuration": {"class-name": TRANSFORMER, "properties": {"extra": "1"}}
+    },
+}
+
+
+def make_divert(origins: Origins, case: Mapping[str, object]) -> None:
+    """Make a queue `a` whose messages a divert copies to a queue `copy`."""
+    text = json.dumps(case).replace("@PREFIX@", origins.prefix)
+    origins.queue("a")
+    origins.queue("copy")
+    origins.divert("d", "a", "copy", **json.loads(text))
+
+
+@pytest.mark.parametrize("case", COPYING.values(), ids=COPYING)
+def test_a_divert_that_would_copy_a_redelivery_is_reported(
+    origins: Origins, case: Mapping[str, object]
+) -> None:
+    """With the line that takes redeliveries out of the copies, the present filter in it."""
+    make_divert(origins, case)
+    origin = queue(f"{origins.prefix}.a")
+    had = case.get("filter-string")
+    wanted = f"({had}) AND {EXCLUDING}" if had else EXCLUDING
+    with origins.link() as link:
+        assert link.route_problem(origin) is None
+        assert link.resend_problem(origin) == (
+            f"the divert {origins.prefix}.d would copy the redelivery once more; write "
+            f'<divert name="{origins.prefix}.d"><filter string="{wanted}"/></divert>, '
+            "or allow it by redelivery: {allow: [divert]}"
+        )
+
+
+@pytest.mark.parametrize("has_second_queue", [False, True], ids=("one", "two"))
+def test_an_allowed_divert_copies_each_redelivery(
+    origins: Origins, *, has_second_queue: bool
+) -> None:
+    """Measured: by plain name and by qualified name."""
+    make_divert(origins, {})
+    if has_second_queue:
+        origins.queue("b", "a")
+    origins.put(f"a::{origins.prefix}.a", 2)
+    with origins.link(ResendEffect.DIVERT) as link:
+        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    assert origins.depths("a", "copy") == {"a": 2, "copy": 2 + 2 * DEATHS}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [EXCLUDING, f"colour = 'red' AND {EXCLUDING}", f"({EXCLUDING}) and (colour = 'red' or a = 1)"],
+)
+@pytest.mark.parametrize("is_exclusive", [False, True], ids=("copies", "exclusive"))
+def test_a_divert_whose_filter_excludes_redeliveries_is_left_alone(
+    origins: Origins, selector: str, *, is_exclusive: bool
+) -> None:
+    """The messages come back, and the divert gets none of them."""
+    origins.queue("a")
+    origins.queue("copy")
+    origins.put("a", 2, colour="red", a="1")
+    origins.divert("d", "a", "copy", exclusive=is_exclusive, filter_string=selector)
+    with origins.link() as link:
+        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    assert origins.depths("a", "copy") == {"a": 2, "copy": 0}
+
+
+def test_an_exclusive_divert_would_take_a_redelivery_away(origins: Origins) -> None:
+    """The message was in the queue before the divert was made; measured where it is allowed."""
+    origins.queue("a")
+    origins.queue("copy")
+    origins.put("a", 2)
+    origins.divert("d", "a", "copy", exclusive=True)
+    origin = queue(f"{origins.prefix}.a")
+    with origins.link() as link:
+        reason = link.resend_problem(origin)
+    assert reason is not None
+    assert "exclusive" in reason
+    assert EXCLUDING in reason
+    with origins.link(ResendEffect.DIVERT) as link:
+        assert origins.harness.kill(origin.name) == 2
+        deliveries = origins.take(link, 2)
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    assert origins.depths("a", "copy") == {"a": 0, "copy": 2}
+
+
+def test_an_exclusive_divert_with_a_filter_leaves_what_got_past_it(origins: Origins) -> None:
+    """A message that the filter did not match comes back to its queue."""
+    origins.queue("a")
+    origins.queue("copy")
+    origins.divert("d", "a", "copy", exclusive=True, filter_string="colour = 'red'")
+    origins.put("a", 2, colour="blue")
+    with origins.link() as link:
+        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    assert origins.depths("a", "copy") == {"a": 2, "copy": 0}
+
+
+@pytest.mark.parametrize("is_exclusive", [False, True], ids=("copies", "exclusive"))
+def test_what_died_in_the_target_of_a_divert_goes_back_there_only(
+    origins: Origins, *, is_exclusive: bool
+) -> None:
+    """The copy has an origin of its own; the divert does not see it again."""
+    origins.queue("a")
+    origins.queue("copy")
+    origins.divert("d", "a", "copy", exclusive=is_exclusive)
+    origins.put("a", 2)
+    with origins.link() as link:
+        origins.live(link, "copy", 2, queue(f"{origins.prefix}.copy"))
+    assert origins.depths("a", "copy") == {"a": 0 if is_exclusive else 2, "copy": 2}
+
+
+def test_a_divert_with_a_wildcard_is_found(origins: Origins) -> None:
+    """Its address covers that of the origin."""
+    origins.queue("w.eu")
+    origins.queue("copy")
+    origins.divert("d", "w.#", "copy")
+    with origins.link() as link:
+        assert "d would copy" in str(link.resend_problem(queue(f"{origins.prefix}.w.eu")))
+        assert link.resend_problem(queue(f"{origins.prefix}.copy")) is None
+
+
+def test_a_divert_of_a_topic_is_found(origins: Origins) -> None:
+    """A redelivery to one subscription is copied as well."""
+    origins.queue("one", "t", is_anycast=False)
+    origins.queue("copy")
+    origins.divert("d", "t", "copy")
+    with origins.link() as link:
+        origin = topic(f"{origins.prefix}.t::{origins.prefix}.one")
+        assert "d would copy" in str(link.resend_problem(origin))
+
+
+def test_a_mended_divert_is_noticed_while_the_link_is_open(origins: Origins) -> None:
+    """The broker tells nobody that a filter has changed; it is asked again."""
+    make_divert(origins, {})
+    origin = queue(f"{origins.prefix}.a")
+    with origins.link() as link:
+        assert link.resend_problem(origin) is not None
+        mend_divert(origins)
+        eventually(lambda: link.resend_problem(origin) is None, what="the mended filter is known")
+
+
+def mend_divert(origins: Origins) -> None:
+    """Write the filter that takes redeliveries out of the copies."""
+    mended = {
+        "name": f"{origins.prefix}.d",
+        "forwarding-address": f"{origins.prefix}.copy",
+        "filter-string": EXCLUDING,
+    }
+    assert origins.harness.ask("broker", "updateDivert", json.dumps(mended)).is_ok
+
+
+def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_path: Path) -> None:
+    """Nothing is sent; log, list and show have the line; a retry is checked again."""
+    make_divert(origins, {})
+    origins.put("a")
+    assert origins.harness.kill(f"{origins.prefix}.a") == 1
+    broker = origins.broker
+    url = broker.amqp_url if origins.wire == "amqp" else broker.stomp_url
+    sets = ["intake.backlog=process", f"intake.queues={origins.prefix}.DLQ"]
+    line = f'<filter string="{EXCLUDING}"/>'
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
+        sidecar.start()
+        [parked] = eventually(lambda: listed(sidecar, "parked"), what="it is parked")
+        assert line in parked["reason"]
+        assert line in sidecar.run_command("show", str(parked["id"]))
+        assert any(one["event"] == "parked" for one in sidecar.log_lines())
+
+        sidecar.run_command("retry", str(parked["id"]))
+        parkings = eventually(
+            lambda: [one for one in sidecar.log_lines() if one["event"] == "parked"][1:],
+            what="it is parked again",
+        )
+        assert len(parkings) == 1
+        assert origins.depths("a", "copy") == {"a": 0, "copy": 1}
+
+        mend_divert(origins)
+        # Why again and again: what the broker said of the divert is kept for some seconds.
+        eventually(lambda: retried(sidecar, origins), what="it is back in its queue")
+        assert sidecar.stop() == 0
+    assert origins.depths("a", "copy") == {"a": 1, "copy": 1}
+
+
+def listed(sidecar: SidecarProcess, state: str) -> list[dict[str, Any]]:
+    """Return the messages of a state."""
+    return list(sidecar.json_command("list", "--state", state)["rows"])
+
+
+def retried(sidecar: SidecarProcess, origins: Origins) -> bool:
+    """Retry what is parked; tell whether it has come back."""
+    for one in listed(sidecar, "parked"):
+        sidecar.run_command("retry", str(one["id"]))
+    return origins.depths("a") == {"a": 1}
+
+
+# ------------------------------------------------------------------ special queues
+
+
+def test_a_last_value_queue_would_lose_the_newer_message(origins: Origins) -> None:
+    """Measured where it is allowed: the redelivery takes the place of the newer one."""
+    origins.queue("a", last_value=True)
+    origins.put("a", _AMQ_LVQ_NAME="k", age="old")
+    assert origins.harness.kill(f"{origins.prefix}.a") == 1
+    origins.put("a", _AMQ_LVQ_NAME="k", age="new")
+    origin = queue(f"{origins.prefix}.a")
+    with origins.link() as link:
+        assert "replace a newer message" in str(link.resend_problem(origin))
+    with origins.link(ResendEffect.LAST_VALUE) as link:
+        deliveries = origins.take(link, 1)
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    eventually(lambda: origins.depths("a") == {"a": 1})
+    [left] = origins.harness.drain(origin.name)
+    assert left.properties["age"] == "old"
+
+
+def test_a_ring_queue_would_lose_the_oldest_message(origins: Origins) -> None:
+    """Measured where it is allowed: one in, one out."""
+    origins.queue("a", ring_size=2)
+    origins.put("a", 1)
+    assert origins.harness.kill(f"{origins.prefix}.a") == 1
+    origins.put("a", number="1")
+    origins.put("a", number="2")
+    origin = queue(f"{origins.prefix}.a")
+    with origins.link() as link:
+        assert "ring queue of 2 messages" in str(link.resend_problem(origin))
+    with origins.link(ResendEffect.RING) as link:
+        deliveries = origins.take(link, 1)
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    eventually(lambda: origins.depths("a") == {"a": 2})
+    left = [one.properties.get("number") for one in origins.harness.drain(origin.name)]
+    assert left == [2, None]
+
+
+def test_a_non_destructive_queue_would_show_a_message_again(origins: Origins) -> None:
+    """Measured where it is allowed: who has consumed the message before it died gets it again."""
+    origins.settings("a", defaultNonDestructive=True)
+    origins.put("a", testId="x")
+    origin = queue(f"{origins.prefix}.a")
+    reader = JmsPeer.of(origins.broker, "core")
+    assert [one.test_id for one in reader.consume(origin.name, count=1)] == ["x"]
+    assert origins.harness.kill(origin.name) == 1
+    with origins.link() as link:
+        assert "the queue is non-destructive" in str(link.resend_problem(origin))
+    with origins.link(ResendEffect.NON_DESTRUCTIVE) as link:
+        deliveries = origins.take(link, 1)
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    assert [one.test_id for one in reader.consume(origin.name, count=1)] == ["x"]
+    assert origins.depths("a") == {"a": 1}
+
+
+def test_a_queue_that_is_declared_non_destructive_is_not_shown(origins: Origins) -> None:
+    """The management tells of the setting only, not of `<queue non-destructive="true">`."""
+    origins.queue("a", non_destructive=True)
+    with origins.link() as link:
+        assert link.resend_problem(queue(f"{origins.prefix}.a")) is None
+
+
+def test_a_queue_that_is_purged_would_drop_a_redelivery(origins: Origins) -> None:
+    """Measured where it is allowed: nobody consumes, nothing is kept."""
+    origins.queue("a", purge_on_no_consumers=True)
+    origin = queue(f"{origins.prefix}.a")
+    with origins.link() as link:
+        assert "purge-on-no-consumers" in str(link.resend_problem(origin))
+
+
+def test_a_disabled_queue_is_waited_for(origins: Origins) -> None:
+    """The broker drops what is sent to it, so nothing is sent until it is enabled."""
+    name = origins.queue("a")
+    assert origins.harness.ask(f"queue.{name}", "disable").is_ok
+    with origins.link() as link:
+        assert "disabled" in str(link.route_problem(queue(name)))
+
+
+def test_the_settings_tell_of_a_queue_that_the_broker_would_make(origins: Origins) -> None:
+    """A last-value or ring queue that is gone would be made again."""
+    origins.settings("v", defaultLastValueQueue=True)
+    origins.settings("r", defaultRingSize=1)
+    with origins.link() as link:
+        assert "last-value" in str(link.resend_problem(queue(f"{origins.prefix}.v")))
+        assert "ring queue" in str(link.resend_problem(queue(f"{origins.prefix}.r")))
+        assert link.resend_problem(queue(f"{origins.prefix}.plain")) is None
+    with origins.link(ResendEffect.LAST_VALUE, ResendEffect.RING) as link:
+        for name in "vr":
+            assert link.resend_problem(queue(f"{origins.prefix}.{name}")) is None
+
+
+# ------------------------------------------------------------------ full addresses
+
+FULL_BYTES = 3_000
+
+
+def fill(origins: Origins, policy: str) -> Destination:
+    """Let two messages die in a queue and fill its address; return the queue."""
+    origins.settings(
+        "a", addressFullMessagePolicy=policy, maxSizeBytes=FULL_BYTES, pageSizeBytes=FULL_BYTES // 2
+    )
+    origins.queue("a")
+    origins.put("a", 2)
+    assert origins.harness.kill(f"{origins.prefix}.a") == 2
+    body = b"y" * FULL_BYTES
+    origins.harness.put(f"{origins.prefix}.a", body)
+    return queue(f"{origins.prefix}.a")
+
+
+def test_a_paged_address_takes_redeliveries(origins: Origins) -> None:
+    """They come behind what is in the pages."""
+    origin = fill(origins, "PAGE")
+    origins.put("a", 3)
+    with origins.link() as link:
+        deliveries = origins.take(link, 2)
+        assert link.route_problem(origin) is None
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    assert origins.depths("a") == {"a": 6}
+
+
+def test_an_address_that_drops_when_full_is_reported(origins: Origins) -> None:
+    """Measured where it is allowed: the broker commits, and both redeliveries are gone."""
+    origin = fill(origins, "DROP")
+    with origins.link() as link:
+        assert "address-full-policy is DROP" in str(link.resend_problem(origin))
+    with origins.link(ResendEffect.DROP) as link:
+        deliveries = origins.take(link, 2)
+        assert link.resend_problem(origin) is None
+        origins.send(link, deliveries)
+    assert origins.depths("a") == {"a": 1}
+
+
+def test_an_address_without_a_limit_drops_when_the_whole_broker_is_full(unique: str) -> None:
+    """`global-max-size` counts, which every broker has: by default half of its heap."""
+    with ArtemisBroker(core="<global-max-size>50000</global-max-size>") as broker:
+        origins = Origins(broker, unique, "amqp")
+        try:
+            origins.settings("a", addressFullMessagePolicy="DROP")
+            origins.queue("a")
+            for _ in range(60):
+                origins.harness.put(f"{unique}.a", b"y" * 5_000)
+            assert 0 < origins.depths("a")["a"] < 60
+        finally:
+            origins.close()
+
+
+@pytest.mark.parametrize("policy", ["FAIL", "BLOCK"])
+def test_a_full_address_refuses_and_the_messages_stay(origins: Origins, policy: str) -> None:
+    """Once there is room they come back. Over STOMP the broker does not block, but takes them."""
+    origin = fill(origins, policy)
+    with origins.link() as link:
+        deliveries = origins.take(link, 2)
+        assert link.resend_problem(origin) is None
+        if (origins.wire, policy) == ("stomp", "BLOCK"):
+            assert sends(origins, link, deliveries)
+            assert origins.depths("a") == {"a": 3}
+            return
+        assert not sends(origins, link, deliveries)
+        assert len(origins.harness.drain(origin.name)) == 1
+        eventually(lambda: sends(origins, link, deliveries), what="room")
+    assert origins.depths("a") == {"a": 2}
+
+
+def sends(origins: Origins, link: Link, deliveries: list[Delivery]) -> bool:
+    """Try to re-send; return whether the broker took it."""
+    try:
+        origins.send(link, deliveries)
+    except SendsRefused:
+        origins.cycle -= 1
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ doctor
+
+
+def test_doctor_names_what_a_run_would_park(origins: Origins, tmp_path: Path) -> None:
+    """At all addresses, without any dead letter; what is allowed is a note."""
+    make_divert(origins, {})
+    origins.divert("w", "none.#", "copy")
+    origins.queue("last", last_value=True)
+    prefix, broker = origins.prefix, origins.broker
+    url = broker.amqp_url if origins.wire == "amqp" else broker.stomp_url
+
+    sets = [f"intake.queues={prefix}.DLQ", "redelivery.allow=[last-value]"]
+    verdict = run_doctor(url, tmp_path, *sets)
+
+    found = {
+        one["what"].partition(":")[0]: (one["severity"], one["subject"], one["mend"])
+        for one in verdict.of("origins")
+        if prefix in f"{one['subject']} {one['what']}"
+    }
+    assert found == {
+        f"the divert {prefix}.d would copy the redelivery once more": (
+            "warning",
+            f"{prefix}.a",
+            f'<divert name="{prefix}.d"><filter string="{EXCLUDING}"/></divert>',
+        ),
+        f"{prefix}.last is a last-value queue": ("note", f"{prefix}.last", ""),
+    }
+    assert not [one for one in verdict.problems if prefix in one["subject"]]

@@ -1,0 +1,209 @@
+"""Every page of the console in a real browser: widths, colours, keys, times; without a broker."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from proton import Message
+
+from amqsidecar.model.event import Resent
+from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import RowState
+from amqsidecar.operations.operate import Wish, begin
+from support.chromium import barriers, opened_page, running_chromium
+from support.console_site import running_console
+from support.console_store import dead, keep, open_store
+
+pytestmark = pytest.mark.browser
+
+Scheme = Literal["light", "dark"]
+
+WIDTHS: Final = (375, 390, 768, 900, 1100, 1280, 1440, 1920)
+PHONE: Final = {"width": 375, "height": 812}
+LONG: Final = f"queue://{'settlement.reconciliation.' * 4}retry_of_partner_bank"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console with something on every page."""
+    path = tmp_path_factory.mktemp("full") / "schedule.db"
+    store = open_store(path)
+    now_ms = store._clock.now_ms()
+    causes = ["connection refused", "card over limit", None]
+    rows = [
+        dead(
+            n,
+            causes[n % 3],
+            now_ms - n * 60_000,
+            message=bytes(Message(body=f'{{"order": {n}}}', properties={"order": n}).encode()),
+        )
+        for n in range(1, 70)
+    ]
+    rows += [
+        dead(n, "exhausted " * 40, now_ms - 60_000, destination=LONG, state=RowState.EXHAUSTED)
+        for n in range(70, 75)
+    ]
+    sent = Resent(
+        at_ms=now_ms, destination="queue://orders.payments", redelivery_count=1, lateness_ms=1
+    )
+    keep(store, rows, [sent] * 30)
+    look = Observation(destination=sent.destination, at_ms=now_ms, depth=1_234_567)
+    store.add_observations([look])
+    begin(store, Wish(action=Action.HOLD, selection=Selection(), actor="cli:anna"), now_ms)
+    store.close()
+    with running_console(path) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console of a sidecar that has seen nothing."""
+    path = tmp_path_factory.mktemp("empty") / "schedule.db"
+    open_store(path).close()
+    with running_console(path) as address:
+        yield address
+
+
+ANY_STORE: Final = ("/", "/groups", "/messages", "/plots", "/operations", "/act/retry", "/policies")
+PAGES: Final = (
+    *ANY_STORE,
+    *("/messages?cause=card&older=1m", "/messages/one?id=5", "/messages/edit?id=5"),
+    *("/operations/1", "/act/discard?id=7", "/act/cancel", "/messages/one?id=72"),
+    "/groups/one?destination=orders&group=card%20over%20limit",
+)
+
+
+@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
+def test_no_page_keeps_anybody_out(
+    full: str, browser: Browser, scheme: Scheme, rules: tuple[str, ...]
+) -> None:
+    found = []
+    with opened_page(browser, full, color_scheme=scheme) as page:
+        for address in PAGES:
+            page.goto(address)
+            for summary in page.locator("summary").all():
+                summary.click()
+            found += barriers(page, *rules)
+    assert found == []
+
+
+TABLES_OUTSIDE_CARDS: Final = """[...document.querySelectorAll("table.rows")].some(
+    table => table.offsetWidth > table.parentElement.clientWidth)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("store", "pages"), [("full", PAGES), ("empty", ANY_STORE)])
+def test_no_page_is_wider_than_its_window(
+    browser: Browser,
+    request: pytest.FixtureRequest,
+    store: str,
+    pages: tuple[str, ...],
+    scheme: Scheme,
+) -> None:
+    found = []
+    with opened_page(browser, request.getfixturevalue(store), color_scheme=scheme) as page:
+        for address in pages:
+            page.goto(address)
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 800})
+                if page.evaluate("document.documentElement.scrollWidth") > width:
+                    found.append((address, width))
+                if page.evaluate(TABLES_OUTSIDE_CARDS):
+                    found.append((address, width, "a table is wider than its card"))
+    assert found == []
+
+
+@pytest.mark.parametrize("store", ["full", "empty"])
+def test_the_first_screen_is_three_screens_of_a_phone_at_most(
+    browser: Browser, request: pytest.FixtureRequest, store: str
+) -> None:
+    with opened_page(browser, request.getfixturevalue(store), viewport=PHONE) as page:
+        page.goto("/")
+        height = page.evaluate("document.documentElement.scrollHeight")
+        assert height <= 3 * PHONE["height"]
+
+
+def test_keys_move_through_rows_choose_them_and_lead_to_what_an_action_would_do(
+    full: str, browser: Browser
+) -> None:
+    with opened_page(browser, full) as page:
+        press = page.keyboard.press
+        page.goto("/messages")
+        links = page.locator("table.rows tbody th a")
+        for key, row in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
+            press(key)
+            expect(links.nth(row)).to_be_focused()
+        press("x")
+        press("j")
+        press("x")
+        expect(page.locator("input[name=id]:checked")).to_have_count(2)
+        press("h")
+        expect(page.locator("h1")).to_have_text("Hold: what it would do")
+        assert page.url.count("id=") == 2
+        page.go_back()
+        press("/")
+        field = page.get_by_label("Destination", exact=True)
+        expect(field).to_be_focused()
+        page.keyboard.type("jxrhk?g")
+        expect(field).to_have_value("jxrhk?g")
+        page.goto("/messages/one?id=5")
+        press("r")
+        expect(page.locator("h1")).to_have_text("Retry: what it would do")
+        press("c")
+        expect(page.get_by_role("button", name="Retry 1 message")).to_be_focused()
+        press("g")
+        press("g")
+        expect(page.locator("h1")).to_have_text("Groups")
+        press("j")
+        press("o")
+        expect(page.locator("h1")).not_to_have_text("Groups")
+        press("?")
+        shown = page.get_by_role("dialog")
+        expect(shown.get_by_text("Next and previous row")).to_be_visible()
+        press("h")
+        expect(shown).to_be_visible()
+
+
+def test_times_stand_in_the_zone_of_the_browser_too(full: str, browser: Browser) -> None:
+    with opened_page(browser, full, timezone_id="Asia/Tokyo") as page:
+        page.goto("/messages/one?id=5")
+        taken = page.locator("main time.clock").first
+        at = taken.get_attribute("datetime")
+        local = page.evaluate("at => new Date(at).toLocaleTimeString('sv-SE')", at)
+        expect(taken).to_contain_text(f" UTC ({local} here)")
+        page.goto("/messages")
+        assert local_zone_titles(page) == {True}
+        page.goto("/act/retry?id=5")
+        tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
+        page.get_by_label("Not before").fill(f"{tomorrow}T08:00")
+        chosen = page.get_by_label("Zone of this time")
+        assert chosen.evaluate("field => field.selectedOptions[0].text") == "Asia/Tokyo"
+        page.get_by_role("button", name="Retry 1 message").click()
+        begins = page.locator("dt", has_text="Not before").locator("+ dd time")
+        day_before = tomorrow - timedelta(days=1)
+        expect(begins).to_have_attribute("datetime", f"{day_before}T23:00:00.000Z")
+
+
+def local_zone_titles(page: Page) -> set[bool]:
+    times = page.locator("td time").all()
+    return {(one.get_attribute("title") or "").endswith(" Asia/Tokyo") for one in times}
+
+
+def test_without_scripts_everything_is_read_and_done(full: str, browser: Browser) -> None:
+    with opened_page(browser, full, java_script_enabled=False) as page:
+        page.goto("/groups")
+        page.get_by_role("link", name="card over limit").click()
+        page.get_by_role("link", name="Retry…").click()
+        expect(page.get_by_text("would be changed")).to_be_visible()
+        page.get_by_role("button", name="Retry 23 messages").click()
+        expect(page.locator("h1")).to_contain_text("Retry")
+        expect(page.get_by_role("button", name="Copy as command")).to_be_hidden()

@@ -1,0 +1,519 @@
+"""What doctor says of real brokers, and that it leaves what it looks at as it was."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.destination import queue
+from support.broker_xml import STOCK_ADDRESSES, artemis_xml, classic_xml
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.doctor_run import Verdict, run_doctor
+from support.jms_peer import JmsPeer
+from support.link_openwire import OpenWireHarness
+from support.maven import CLASSIC_5, CLASSIC_6
+from support.openwire_wire import WireMessage
+from support.ports import free_port
+from support.sidecar_process import COMMAND, SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def classic_5() -> Iterator[Broker]:
+    """A broker of our own: others leave dead letters and settings in theirs."""
+    with ClassicBroker(CLASSIC_5) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def classic_6() -> Iterator[Broker]:
+    with ClassicBroker(CLASSIC_6) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def artemis() -> Iterator[Broker]:
+    with ArtemisBroker() as started:
+        yield started
+
+
+POLICY = {
+    "artemis": """
+address_settings:
+  - match: "#"
+    dead_letter_address: "DLQ"
+    max_delivery_attempts: 5
+    redelivery_delay_ms: 1000
+""",
+    "classic": """
+plugins:
+  - redelivery:
+      entries:
+        - {queue: "test_a_doctor.>", maximum_redeliveries: 3, initial_redelivery_delay_ms: 1000}
+""",
+}
+
+
+def best_url(broker: Broker) -> str:
+    return broker.amqp_url if broker.kind == "artemis" else broker.openwire_url
+
+
+def peer_of(broker: Broker) -> JmsPeer:
+    return JmsPeer.of(broker, "qpid" if broker.kind == "artemis" else "openwire")
+
+
+def die(broker: Broker, queue: str, count: int = 1) -> None:
+    """Leave dead letters of a queue."""
+    peer = peer_of(broker)
+    peer.produce(queue, "Text", count=count, test_id=queue)
+    if broker.kind == "artemis":
+        peer.fail(queue, "reject", messages=count, deliveries=1, max_redeliveries=9)
+    else:
+        peer.fail(queue, messages=count, deliveries=1)
+
+
+def own_queues(broker: Broker) -> list[str]:
+    """Return what doctors have left in a broker, by the broker's own word."""
+    if broker.kind == "artemis":
+        link = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
+        link.open(None)
+        names = link.trials().addresses()
+    else:
+        link = OpenWireLink(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test")
+        link.open(None)
+        link.trials().expand([queue(">")])
+        names = tuple(link._queues._names)
+        assert "ActiveMQ.DLQ" in names
+    link.close()
+    return [name for name in names if name.startswith("amqsidecar.token.doctor")]
+
+
+def test_a_stock_broker_is_fit(broker: Broker, tmp_path: Path) -> None:
+    """Over its recommended wire: nothing is a problem, everything was looked at."""
+    verdict = run_doctor(best_url(broker), tmp_path)
+    assert verdict.problems == []
+    assert verdict.code == 0
+    for check in ("broker", "permissions", "transactions", "loops", "clock", "final queues"):
+        assert [one["severity"] for one in verdict.of(check)] == ["ok"], check
+    assert broker.version in verdict.of("broker")[0]["what"]
+
+
+def test_dead_letters_are_as_before_and_nothing_is_left(
+    broker: Broker, tmp_path: Path, unique: str
+) -> None:
+    """Order, redelivered flag, delivery count, headers, properties, bodies: as if not looked at."""
+    die(broker, unique, count=3)
+    dead_letter_queue = "DLQ" if broker.kind == "artemis" else "ActiveMQ.DLQ"
+    peer = peer_of(broker)
+    before = peer.browse(dead_letter_queue)
+    verdict = run_doctor(best_url(broker), tmp_path, "intake.backlog_threshold=1")
+    after = peer.browse(dead_letter_queue)
+    taken = peer.consume(
+        dead_letter_queue, count=3, selector=f"testId LIKE '{unique}-%'", transacted=True
+    )
+
+    assert verdict.problems == []
+    [backlog] = verdict.of("backlog")
+    assert backlog["severity"] == "warning"
+    assert backlog["mend"] == "intake: {backlog: process}"
+    assert {"check": "origins", "severity": "ok", "subject": f"queue://{unique}"}.items() <= {
+        key: value
+        for one in verdict.of("origins")
+        if unique in one["subject"]
+        for key, value in one.items()
+    }.items()
+    assert len(before) >= 3
+    assert len(before) == len(after)
+    for one, other in zip(before, after, strict=True):
+        assert one.differences(other, without_headers=()) == []
+        assert one.delivery_count == other.delivery_count
+    seen = [one for one in before if (one.test_id or "").startswith(f"{unique}-")]
+    for one, other in zip(seen, taken, strict=True):
+        assert one.differences(other, without_headers=()) == []
+        assert one.delivery_count == other.delivery_count
+    for name in (unique, f"{dead_letter_queue}.exhausted"):
+        assert peer.browse(name) == []
+    assert not {*own_queues(broker)} - {"amqsidecar.token.doctor-stomp-admin"}
+
+
+@pytest.mark.parametrize("broker", ["classic_6", "artemis"], indirect=True)
+def test_a_doctor_does_not_disturb_a_running_sidecar(
+    broker: Broker, tmp_path: Path, unique: str
+) -> None:
+    """The sidecar's link stays up, and what dies meanwhile is taken and comes back."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY[broker.kind], encoding="utf-8")
+    queue_name = f"test_a_doctor.{unique}"
+    with SidecarProcess(tmp_path, best_url(broker), policy=policy).start() as sidecar:
+        verdict = run_doctor(best_url(broker), tmp_path, policy=policy)
+        die(broker, queue_name)
+        [back] = peer_of(broker).consume(queue_name, count=1)
+        assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
+        assert sidecar.metric("amqsidecar_link_up") == 1
+
+    assert verdict.problems == []
+    assert back.value("amqsidecarRedeliveryCount") == 1
+
+
+def test_address_settings_are_refused_on_classic(classic_6: Broker, tmp_path: Path) -> None:
+    """By doctor, and by a run before it takes anything: where none acts, messages would be gone."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY["artemis"], encoding="utf-8")
+    verdict = run_doctor(best_url(classic_6), tmp_path, policy=policy)
+    words = SidecarProcess(tmp_path, best_url(classic_6), policy=policy).run_refused(expect=78)
+
+    assert verdict.code == 78
+    assert [one["check"] for one in verdict.problems] == ["policy"]
+    assert "policy.source: holds address settings of Artemis" in words
+
+
+def test_messages_that_break_stomp_break_no_examination(
+    classic_6: Broker, tmp_path: Path, unique: str
+) -> None:
+    """A run puts them aside, each by a link of its own, and goes on."""
+    peer = peer_of(classic_6)
+    peer.produce(unique, "Text", count=2)
+    peer.produce(unique, "Text", count=3, sample_properties=False, text="plain")
+    peer.fail(unique, messages=5, deliveries=1)
+    with closing(OpenWireHarness(classic_6, unique)) as openwire:
+        openwire.send([WireMessage(compressed=True)])
+        try:
+            verdict = run_doctor(classic_6.stomp_url, tmp_path)
+        finally:
+            assert len(openwire.drain_raw("ActiveMQ.DLQ")) == 6
+    assert (verdict.code, verdict.problems) == (0, [])
+    assert "transactions" in {one["check"] for one in verdict.findings}, "all of it was examined"
+    left = {one["what"].partition(":")[0] for one in verdict.of("fidelity", "warning")}
+    assert left >= {
+        "3 dead letters are not taken (not_carried)",
+        "3 dead letters are not taken (group)",
+    }
+
+
+def left(verdict: Verdict) -> set[tuple[str, str]]:
+    """Return how many dead letters are told to be left, with the reason, by doctor."""
+    told = [re.match(r"(\d+) dead letters? .*\((\w+)\)", one["what"]) for one in verdict.findings]
+    return {(one[1], one[2]) for one in told if one is not None}
+
+
+ZERO = "a run would leave 0 of the dead letters that wait now"
+
+
+def test_what_a_run_would_leave_is_counted_on_artemis(
+    artemis: Broker, tmp_path: Path, unique: str
+) -> None:
+    """By the types that the management lists; a run over STOMP leaves as many."""
+    peer = JmsPeer.of(artemis, "core")
+    peer.produce(unique, ["Text", "Map", "Stream", "Object"], sample_properties=False)
+    peer.fail(unique, messages=4, deliveries=10)
+    eventually(lambda: len(peer.browse("DLQ")) == 4)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY["artemis"].replace("1000", "3600000"), encoding="utf-8")
+    verdicts = [
+        run_doctor(url, tmp_path, policy=policy) for url in (artemis.stomp_url, artemis.amqp_url)
+    ]
+    with SidecarProcess(tmp_path, artemis.stomp_url, policy=policy).start() as sidecar:
+        eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 4)
+    assert len(peer.consume("DLQ", count=4)) == 4
+
+    assert [left(verdict) for verdict in verdicts] == [
+        {("3", "body_type"), ("1", "property_types")},
+        {("2", "perhaps_not_convertible")},
+    ]
+    emptied = run_doctor(artemis.amqp_url, tmp_path, policy=policy)
+    assert ZERO in [one["what"] for one in emptied.of("fidelity", "ok")]
+
+
+def test_what_a_run_would_leave_is_counted_on_classic(
+    classic_6: ClassicBroker, tmp_path: Path, unique: str
+) -> None:
+    """Over AMQP by looking at each, over OpenWire it is nothing."""
+    peer = peer_of(classic_6)
+    peer.produce(unique, ["Text", "Message"])
+    peer.fail(unique, messages=2, deliveries=1)
+    named = ("intake.queues=[ActiveMQ.DLQ]", f"intake.origin={{ActiveMQ.DLQ: {unique}}}")
+    mapped = run_doctor(classic_6.amqp_jms_url, tmp_path, *named)
+    native = run_doctor(classic_6.amqp_url, tmp_path, *named, "intake.producers=amqp")
+    whole = run_doctor(classic_6.openwire_url, tmp_path)
+    assert len(peer.consume("ActiveMQ.DLQ", count=2)) == 2
+
+    assert [verdict.problems for verdict in (mapped, native, whole)] == [[], [], []]
+    assert left(mapped) == {("1", "body_type")}
+    assert left(native) == {("2", "not_amqp_made")}
+    assert left(whole) == set()
+    assert ZERO in [one["what"] for one in whole.of("fidelity", "ok")]
+
+
+def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
+    """Exit code 69, and nothing on standard output."""
+    done = subprocess.run(
+        [*COMMAND, "doctor", "--set", f"broker.url=openwire://127.0.0.1:{free_port()}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 69
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "can't be reached" in done.stderr
+
+
+SETTINGS = {
+    "#": {"dead-letter-address": "DLQ", "max-size-bytes": "-1"},
+    "DLQ": {"expiry-delay": "3600000", "redelivery-delay": "500"},
+    "amqsidecar.token.#": {"expiry-delay": "3600000"},
+    "gone.#": {"dead-letter-address": "Nowhere"},
+    "full.#": {"max-size-bytes": "1000000", "address-full-policy": "DROP"},
+    "kept.#": {"dead-letter-address": ""},
+    "purged.#": {"dead-letter-address": "Purged"},
+    "Purged": {"max-delivery-attempts": "-1"},
+    "bare.#": {"dead-letter-address": "Bare"},
+    "Bare": {"max-delivery-attempts": "-1", "dead-letter-address": ""},
+}
+ADDRESSES = STOCK_ADDRESSES + "".join(
+    f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>'
+    for name in ("gone.a", "full.a", "kept.a", "purged.a", "bare.a", "Bare")
+)
+PURGED = '<queue name="Purged" purge-on-no-consumers="{}"/>'
+ADDRESSES += f'<address name="Purged"><anycast>{PURGED.format("true")}</anycast></address>'
+
+
+class SetArtemis(ArtemisBroker):
+    """Artemis with address settings that can be mended."""
+
+    def __init__(self) -> None:
+        self.settings = {match: dict(values) for match, values in SETTINGS.items()}
+        self.addresses = ADDRESSES
+        super().__init__()
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.write()
+
+    def write(self) -> None:
+        settings = "".join(
+            f'<address-setting match="{match}">'
+            + "".join(f"<{name}>{value}</{name}>" for name, value in values.items())
+            + "</address-setting>"
+            for match, values in self.settings.items()
+        )
+        text = artemis_xml(address_settings=settings, addresses=self.addresses)
+        self.config_path.write_text(self._filled(text), encoding="utf-8")
+
+    def mend(self, line: str) -> None:
+        """Put a line of doctor's where it says."""
+        found = re.fullmatch(r'<address-setting match="(.*?)">(.*)</address-setting>', line)
+        if "purge" in line:
+            self.addresses = self.addresses.replace(PURGED.format("true"), line)
+            return
+        if found is None:
+            self.addresses += line
+            return
+        for name, value in re.findall(r"<([\w-]+)>(.*?)</\1>", found[2]):
+            self.settings.setdefault(found[1], {})[name] = value
+
+
+def test_settings_of_artemis_that_lose_messages_are_named_with_the_line_that_mends_them(
+    tmp_path: Path,
+) -> None:
+    """Each line is put where it says; then the broker is fit."""
+    with SetArtemis() as broker:
+        die(broker, "kept.b")
+        peer_of(broker).produce("full.a", "Text")
+        before = run_doctor(broker.amqp_url, tmp_path)
+        for one in before.findings:
+            if one["mend"] and one["severity"] in ("problem", "warning"):
+                broker.mend(one["mend"])
+        broker.write()
+        broker.restart()
+        after = run_doctor(broker.amqp_url, tmp_path)
+
+    said = {(one["subject"], one["mend"]) for one in before.problems}
+    assert said == {
+        (
+            "DLQ",
+            '<address-setting match="DLQ"><expiry-delay>-1</expiry-delay></address-setting>',
+        ),
+        (
+            "Nowhere",
+            '<address name="Nowhere"><anycast><queue name="Nowhere"/></anycast></address>',
+        ),
+        ("queue://Purged", PURGED.format("false")),
+        *(
+            (one["subject"], one["mend"])
+            for one in before.of("token queue", "problem")
+            if 'match="amqsidecar.token.#"><expiry-delay>-1' in one["mend"]
+        ),
+    }
+    assert before.code == 78
+    assert [(one["subject"], one["mend"]) for one in before.of("origins", "warning")] == [
+        (
+            "full.a",
+            '<address-setting match="full.a"><address-full-policy>PAGE</address-full-policy>'
+            "</address-setting>",
+        )
+    ]
+    assert after.of("origins", "warning") == []
+    assert len(before.of("token queue", "problem")) == 1
+    [kept] = [one for one in before.of("dead letters", "warning") if "kept.a" in one["subject"]]
+    assert "destroys" in kept["what"]
+    [bare] = [one for one in before.of("dead letters", "warning") if one["subject"] == "Bare"]
+    assert "StreamMessage" in bare["what"]
+    assert bare["mend"] == (
+        '<address-setting match="Bare"><dead-letter-address>Bare</dead-letter-address>'
+        "</address-setting>"
+    )
+    assert after.problems == []
+    # Only now is it an address, and is asked for.
+    assert [one["subject"] for one in after.of("dead letters", "warning")] == ["Nowhere"]
+    assert after.code == 0
+
+
+STRATEGIES = """
+    <policyEntry queue="quick.>"><deadLetterStrategy>
+      <discarding/>
+    </deadLetterStrategy></policyEntry>
+    <policyEntry queue="orders.>"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DLQ." expiration="60000"/>
+    </deadLetterStrategy></policyEntry>
+"""
+REDELIVERY = """
+    <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+      <redeliveryPolicy queue="orders" maximumRedeliveries="1"/>
+      <redeliveryPolicy queue="odd*name.x.exhausted" maximumRedeliveries="1"/>
+    </redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+"""
+
+
+def test_rules_of_classic_that_lose_messages_and_loops_are_named(
+    classic_6: ClassicBroker, tmp_path: Path
+) -> None:
+    """Discarding and expiring strategies, and queues that are read as well as written."""
+    policy = tmp_path / "activemq.xml"
+    text = classic_xml(destination_policy=STRATEGIES, plugins=REDELIVERY)
+    policy.write_text(text, encoding="utf-8")
+    verdict = run_doctor(
+        classic_6.openwire_url,
+        tmp_path,
+        "intake.queues=[orders, DLQ.a.exhausted]",
+        policy=policy,
+    )
+    assert verdict.code == 78
+    assert {(one["check"], one["subject"], one["mend"]) for one in verdict.problems} == {
+        ("dead letters", 'queue="orders.>"', 'expiration="0"'),
+        ("loops", "queue://orders", "intake: {queues: [DLQ]}  # dead-letter queues only"),
+        ("loops", "DLQ.a.exhausted", "intake: {queues: [DLQ]}  # dead-letter queues only"),
+    }
+    [discarding] = [one for one in verdict.findings if one["subject"] == 'queue="quick.>"']
+    assert discarding["severity"] == "warning"
+    assert "redeliveryPlugin" in verdict.of("policy", "note")[0]["what"]
+
+
+STAMPS = '<timeStampingBrokerPlugin zeroExpirationOverride="3600000"/>'
+
+
+def test_a_classic_that_lets_the_token_expire_is_found_and_mended(tmp_path: Path) -> None:
+    """The plug-in that gives every message an expiration, and the line that stops it."""
+    with ClassicBroker(CLASSIC_5, plugins=STAMPS) as broker:
+        before = run_doctor(broker.openwire_url, tmp_path)
+        [problem] = before.problems
+        text = broker.config_path.read_text(encoding="utf-8")
+        broker.config_path.write_text(text.replace(STAMPS, problem["mend"]), encoding="utf-8")
+        broker.restart()
+        after = run_doctor(broker.openwire_url, tmp_path)
+
+    assert (before.code, problem["check"]) == (78, "token queue")
+    assert (after.code, after.of("token queue")[0]["severity"]) == (0, "ok")
+
+
+def test_every_wire_of_a_stock_classic_is_judged(classic_5: ClassicBroker, tmp_path: Path) -> None:
+    """STOMP and AMQP with what they can't do; openwire:// is the line that mends it."""
+    by_wire = {
+        name: run_doctor(url, tmp_path, "intake.queues=[ActiveMQ.DLQ, DLQ.>]")
+        for name, url in {
+            "stomp": classic_5.stomp_url,
+            "amqp": classic_5.amqp_url,
+            "amqp-jms": classic_5.amqp_jms_url,
+        }.items()
+    }
+    for verdict in by_wire.values():
+        [fidelity] = verdict.of("fidelity", "warning")
+        assert fidelity["mend"] == "broker: {url: openwire://127.0.0.1:61616}"
+    assert (by_wire["stomp"].code, by_wire["stomp"].problems) == (0, [])
+    for name in ("amqp", "amqp-jms"):
+        origins = by_wire[name].of("origins", "problem")
+        assert [one["mend"] for one in origins] == [
+            "intake: {origin: {ActiveMQ.DLQ: ORIGIN}}",
+            "intake: {origin: {DLQ.>: ORIGIN}}",
+        ]
+        assert "queue://DLQ.>" in [one["subject"] for one in by_wire[name].of("permissions")]
+        assert by_wire[name].code == 78
+    [connector] = by_wire["amqp"].of("broker", "problem")
+    assert "transport.transformer=jms" in connector["mend"]
+    assert by_wire["amqp-jms"].of("broker", "problem") == []
+
+
+def test_stomp_to_a_stock_artemis_is_judged(artemis: ArtemisBroker, tmp_path: Path) -> None:
+    """All is tried, and nothing is left."""
+    verdict = run_doctor(artemis.stomp_url, tmp_path)
+    assert (verdict.code, verdict.problems) == (0, [])
+    assert verdict.of("fidelity", "warning")[0]["mend"] == "broker: {url: amqp://127.0.0.1:5672}"
+    assert [one["severity"] for one in verdict.of("transactions")] == ["warning", "ok"]
+    assert [one["subject"] for one in verdict.of("dead letters", "warning")] == ["DLQ"]
+    for check in ("permissions", "final queues", "token queue", "clock"):
+        assert [one["severity"] for one in verdict.of(check)] == ["ok"], check
+    assert own_queues(artemis) == []
+
+
+def test_the_broker_that_answers_is_examined(artemis: ArtemisBroker, tmp_path: Path) -> None:
+    """Of several URLs; the others are told."""
+    away = f"amqp://admin:admin@127.0.0.1:{free_port()}"
+    verdict = run_doctor(f"[{away}, {artemis.amqp_url}]", tmp_path)
+    assert verdict.code == 0
+    assert [one["severity"] for one in verdict.of("broker")] == ["note", "ok"]
+
+
+def test_a_schedule_in_postgresql_is_looked_at(
+    artemis: ArtemisBroker, tmp_path: Path, postgres_url: str
+) -> None:
+    """The server of the tests writes in a way that loses messages."""
+    verdict = run_doctor(artemis.amqp_url, tmp_path, f"store.url={postgres_url}")
+    assert verdict.code == 78
+    [problem] = verdict.problems
+    assert (problem["check"], problem["subject"]) == ("schedule", postgres_url)
+    assert "fsync" in problem["what"]
+    assert "fsync = on" in problem["mend"]
+
+
+def test_as_text_each_line_to_be_copied_stands_alone(
+    artemis: ArtemisBroker, tmp_path: Path
+) -> None:
+    sets = (
+        f"broker.url={artemis.amqp_url}",
+        f"store.url=sqlite:///{tmp_path / 'schedule.db'}",
+        "store.accept_orphans=true",
+    )
+    done = subprocess.run(
+        [*COMMAND, "doctor", *(part for one in sets for part in ("--set", one))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert (
+        '<address-setting match="DLQ"><max-delivery-attempts>-1</max-delivery-attempts>'
+        "</address-setting>"
+    ) in lines
+    assert lines[-1].startswith("fit: 0 problems, ")
+    assert done.stderr == ""

@@ -1,0 +1,311 @@
+"""Everything has exhausted: from the first look to proven success, and taken back through kills."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from amqsidecar.engine import crash_points
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
+from support.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers import ArtemisBroker, Broker, ClassicBroker
+from support.chromium import opened_page, running_chromium
+from support.jms_peer import JmsPeer
+from support.purge import purge
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.broker
+
+ALL, OURS = 5_000, 300
+KILLED = 400
+CLASSIC_POLICY = """\
+plugins:
+  - redelivery:
+      default_entry:
+        maximum_redeliveries: 1
+        initial_redelivery_delay_ms: 100
+"""
+ARTEMIS_POLICY = """\
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+    max_delivery_attempts: 2
+    redelivery_delay_ms: 100
+"""
+# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
+ARTEMIS_SETTINGS = """
+<address-setting match="DLQ">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+<address-setting match="DLQ.exhausted">
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+"""
+KEEP = "redelivery.exhausted=keep"
+
+
+class Site:
+    """Two queues whose messages all fail until none is redelivered any more."""
+
+    def __init__(self, broker: Broker, folder: Path, unique: str) -> None:
+        is_artemis = isinstance(broker, ArtemisBroker)
+        self.peer = JmsPeer.of(broker, "qpid" if is_artemis else "openwire")
+        self.how = "reject" if is_artemis else "rollback"
+        self.ours, self.others = f"{unique}.orders", f"{unique}.bills"
+        self.final = "DLQ.exhausted" if is_artemis else "ActiveMQ.DLQ.exhausted"
+        policy = folder / "policy.yaml"
+        policy.write_text(ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY, encoding="utf-8")
+        url = broker.amqp_url if is_artemis else broker.openwire_url
+        sets = ["intake.backlog=process", "broker.idle_timeout_s=2"]
+        self.sidecar = SidecarProcess(folder, url, policy=policy, sets=sets)
+
+    def exhaust(self, queue: str, count: int) -> None:
+        """Let messages die until they have used up their redeliveries."""
+        self.peer.fill(queue, count, size=100, test_id=f"{queue}-")
+        before = self.exhausted(queue)
+        with self.peer.start_flaky_consumer(queue, failures=-1, how=self.how):
+            eventually(
+                lambda: self.exhausted(queue) == before + count,
+                within_s=180,
+                what=f"all of {queue} has exhausted",
+            )
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.sidecar.json_command("status")
+        return found
+
+    def exhausted(self, queue: str, *, in_queue: bool | None = None) -> int:
+        return sum(
+            one["count"]
+            for one in self.status()["exhausted"]
+            if one["destination"] == f"queue://{queue}" and in_queue in (None, one["is_in_queue"])
+        )
+
+    def keep(self) -> None:
+        """From now on exhausted messages stay in the schedule."""
+        self.sidecar.options.append(KEEP)
+
+
+on_either_in_proof = pytest.mark.parametrize(
+    "broker", [pytest.param("classic", marks=pytest.mark.proof), "artemis"], indirect=True
+)
+
+
+@pytest.fixture(scope="module", params=["classic", "artemis"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker of our own, so that nobody else's messages are in its final queue."""
+    with (
+        ClassicBroker()
+        if request.param == "classic"
+        else ArtemisBroker(address_settings=STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS)
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def site(broker: Broker, tmp_path: Path, unique: str) -> Iterator[Site]:
+    site = Site(broker, tmp_path, unique)
+    with site.sidecar:
+        yield site
+    # Why: the next test's sidecar would know them for its own once it has put them back.
+    if site.peer.browse(site.final):
+        purge(broker, site.final)
+
+
+@on_either_in_proof
+def test_paged_at_three_300_of_5000_after_everything_has_exhausted(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.sidecar.start()
+    site.exhaust(site.others, ALL - OURS)
+    site.exhaust(site.ours, OURS)
+    order = [one.test_id for one in site.peer.browse(site.final)]
+    began_s, commands = time.monotonic(), 0
+
+    def command(*words: str) -> str:
+        nonlocal commands
+        commands += 1
+        return site.sidecar.run_command(*words)
+
+    # What a person sees first: how many of which destination, where, since when.
+    said = command("status")
+    assert f"{OURS} of queue://{site.ours} in queue://{site.final}, the first since" in said
+    assert f"{ALL - OURS} of queue://{site.others} in queue://{site.final}" in said
+    chosen = ("--state", "exhausted", "--destination", site.ours)
+    preview = json.loads(command("retry", *chosen, "--dry-run", "--output", "json"))
+    assert preview["count"] == OURS
+    assert any("lie in their final dead-letter queue" in note for note in preview["notes"])
+    # One command, and 300 of them live again; the service was never stopped.
+    command("retry", *chosen, "--yes", "--reason", "OPS-1207: mended")
+    eventually(
+        lambda: site.exhausted(site.ours) == 0 and site.status()["total"] == ALL - OURS,
+        within_s=120,
+        what="all that was chosen is sent",
+    )
+    consumed = site.peer.consume(site.ours, count=OURS)
+    told = json.loads(command("operation show", "1", "--output", "json"))
+    with capsys.disabled():
+        spent_s = time.monotonic() - began_s
+        print(f"\n300 of 5,000: {commands} commands, {spent_s:.1f} s, {site.final}")
+    assert told["operation"]["changed"] == OURS
+    assert len({one.test_id for one in consumed}) == OURS
+    assert site.peer.consume(site.ours, wait_ms=300) == []
+    eventually(
+        lambda: site.exhausted(site.others, in_queue=True) == ALL - OURS,
+        within_s=60,
+        what="what nobody chose is in its final queue",
+    )
+    assert site.exhausted(site.ours) == 0
+    kept = [one for one in order if one.startswith(site.others)]
+    assert [one.test_id for one in site.peer.browse(site.final)][: len(kept)] == kept
+    history = site.sidecar.run_command("show", str(consumed[0].value("amqsidecarRedeliveryId")))
+    assert "life 2 begins: to queue" in history
+    assert "because: OPS-1207: mended" in history
+
+
+def test_what_others_took_out_of_the_final_queue_is_missed(site: Site) -> None:
+    site.sidecar.start()
+    site.exhaust(site.ours, 20)
+    taken = {one.test_id for one in site.peer.consume(site.final, count=8)}
+    site.sidecar.run_command("retry", "--state", "exhausted", "--yes")
+    eventually(lambda: site.status()["total"] == 0, within_s=60, what="all is sent or missed")
+    lives = {one.test_id for one in site.peer.consume(site.ours, count=12)}
+    assert len(lives | taken) == 20
+    log = site.sidecar.log()
+    assert "exhausted_gone" in log
+    assert site.peer.browse(site.final) == []
+
+
+def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) -> None:
+    site.sidecar.start()
+    site.exhaust(site.ours, KILLED)
+    assert site.sidecar.stop() == 0
+    site.keep()
+    kill_everywhere(site)
+    eventually(
+        lambda: site.exhausted(site.ours, in_queue=False) == KILLED,
+        within_s=60,
+        what="all is taken back",
+    )
+    assert site.status()["total"] == KILLED
+    site.sidecar.run_command("retry", "--state", "exhausted", "--yes")
+    consumed = site.peer.consume(site.ours, count=KILLED)
+    assert len({one.test_id for one in consumed}) == KILLED
+    assert site.peer.consume(site.ours, wait_ms=300) == []
+    assert site.peer.browse(site.final) == []
+
+
+def test_killed_while_named_ones_are_taken_back_none_is_lost_or_doubled(site: Site) -> None:
+    site.sidecar.start()
+    site.exhaust(site.others, OURS)
+    site.exhaust(site.ours, 2 * KILLED)
+    assert site.sidecar.stop() == 0
+    site.sidecar.run_command("retry", "--state", "exhausted", "--destination", site.ours, "--yes")
+    kill_everywhere(site)
+    consumed = site.peer.consume(site.ours, count=2 * KILLED)
+    assert len({one.test_id for one in consumed}) == 2 * KILLED
+    assert site.peer.consume(site.ours, wait_ms=300) == []
+    eventually(
+        lambda: site.exhausted(site.others, in_queue=True) == OURS == site.status()["total"],
+        within_s=60,
+        what="what nobody chose is in its final queue",
+    )
+    left = site.peer.consume(site.final, count=OURS)
+    assert len({one.test_id for one in left}) == OURS
+    assert site.peer.consume(site.final, wait_ms=300) == []
+
+
+def kill_everywhere(site: Site) -> None:
+    """Kill the sidecar at each crash point, the first and the third time, then let it live."""
+    site.sidecar.options.append("cycle.max_messages=20")
+    for name in crash_points.NAMES:
+        for hits in (1, 3):
+            site.sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
+            assert site.sidecar.process is not None
+            assert site.sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, site.sidecar.log()[
+                -4000:
+            ]
+    site.sidecar.start()
+
+
+class Person:
+    """Somebody at the console, whose clicks and keys are counted."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.clicks = self.keys = 0
+        self.began_s = time.monotonic()
+
+    def click(self, place: Locator) -> None:
+        self.clicks += 1
+        place.click()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.keys += 1
+            self.page.keyboard.press(key)
+
+    def write(self, field: str, text: str) -> None:
+        self.click(self.page.get_by_label(field))
+        self.press("Control+a", *text)
+
+    def told(self) -> str:
+        seconds = time.monotonic() - self.began_s
+        return f"{self.clicks} clicks, {self.keys} keys, {seconds:.0f} seconds"
+
+
+@on_either_in_proof
+@pytest.mark.browser
+def test_paged_at_three_300_of_5000_at_the_console(site: Site, broker: Broker) -> None:
+    site.keep()
+    # Why: no window of a few seconds may go by without a look.
+    site.sidecar.options.append("outcomes.interval_s=1")
+    site.sidecar.start()
+    site.exhaust(site.others, ALL - OURS)
+    site.exhaust(site.ours, OURS)
+    [started] = [line for line in site.sidecar.log_lines() if line.get("event") == "started"]
+    with (
+        running_chromium() as browser,
+        opened_page(browser, f"http://{started['http']}") as page,
+    ):
+        page.goto("/")
+        person = Person(page)
+        heading = page.get_by_role("heading", name=f"{ALL:,} exhausted messages wait for a person")
+        expect(heading).to_be_visible()
+        person.click(page.get_by_role("link", name=f"{OURS} of queue://{site.ours}"))
+        expect(page.get_by_role("link", name="Retry…")).to_be_visible()
+        person.press("r")
+        expect(page.get_by_text(f"{OURS} messages would be changed")).to_be_visible()
+        expect(page.locator("#targets")).to_contain_text(f"They go to queue://{site.ours}.")
+        person.write("A message may come back for", "5")
+        person.write("Reason or ticket", "OPS-1207")
+        person.press("Tab", "Enter")
+        live = page.locator("#live")
+        expect(live.locator(".badge").first).to_have_text("running")
+        with site.peer.start_flaky_consumer(site.ours, how=site.how) as consumer:
+            expect(live.locator(".badge").first).to_have_text("done")
+            tiles = live.locator(".tiles div")
+            still = tiles.filter(has_text="re-sent").locator("dd")
+            expect(still).to_have_text("0")
+            expect(tiles.filter(has_text="came back").locator("dd")).to_have_text("0")
+            counts = {
+                kind: int(tiles.filter(has_text=kind).locator("dd").inner_text())
+                for kind in ("consumed", "unknown")
+            }
+            assert sum(counts.values()) == OURS
+            # A stock Classic without its statistics plugin does not tell what was consumed.
+            assert (counts["consumed"] > 0) == isinstance(broker, ArtemisBroker)
+            assert len(set(consumer.wait_for_successes(OURS))) == OURS
+        person.press("g", "o")
+        heading = page.get_by_role("heading", name=f"{ALL - OURS:,} exhausted messages wait")
+        expect(heading).to_be_visible()
+        expect(page.get_by_role("link", name=f"of queue://{site.ours}")).to_have_count(0)
+    print(f"{type(broker).__name__}: {counts}, {person.told()}")

@@ -1,0 +1,265 @@
+"""Gates before a real broker: paced, probed, outside its window; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.broker import PROPERTY_REDELIVERY_ID, Delivery, IntakeQueue
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.load import load_config
+from amqsidecar.messages.kept_message import group_of
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import Resent
+from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.wiring.links import LinkMaker
+from support.brokers import ArtemisBroker
+from support.jms_message import JmsMessage
+from support.jms_peer import JmsPeer
+from support.link_stomp_artemis import StompArtemisHarness
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICY = Path(__file__).parents[1] / "policies" / "artemis.yaml"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker() as started:
+        yield started
+
+
+def sidecar_with(folder: Path, broker: ArtemisBroker, gates: str) -> SidecarProcess:
+    return sidecar_at(folder, broker.amqp_url, POLICY, gates)
+
+
+def sidecar_at(folder: Path, url: str, policy: Path, gates: str) -> SidecarProcess:
+    sets = ["intake.backlog=process", f"policy.gates={gates}"]
+    return SidecarProcess(folder, url, policy=policy, sets=sets)
+
+
+def stage(
+    request: pytest.FixtureRequest, folder: Path, name: str, gates: str
+) -> tuple[JmsPeer, str, SidecarProcess]:
+    """Return a consumer at a broker, how it fails for good, and a sidecar with gates."""
+    broker = request.getfixturevalue("broker" if name == "artemis" else name)
+    if name == "artemis":
+        return JmsPeer.of(broker, "qpid"), "reject", sidecar_with(folder, broker, gates)
+    url, policy = broker.openwire_url, POLICY.with_name("redelivery.yaml")
+    return JmsPeer.of(broker, "openwire"), "rollback", sidecar_at(folder, url, policy, gates)
+
+
+def die(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
+    peer.produce(queue, ["Text"], count=count)
+    fail(peer, queue, count, how)
+
+
+def fail(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
+    peer.fail(queue, how, messages=count, deliveries=1, quiet_ms=0)
+
+
+def rows_of(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:
+    return sidecar.json_command("list", "--destination", queue)["rows"]
+
+
+def waiting_for(sidecar: SidecarProcess, queue: str, reason: str, count: int) -> None:
+    def is_so() -> bool:
+        rows = rows_of(sidecar, queue)
+        return [reason in (row["reason"] or "") for row in rows] == [True] * count
+
+    eventually(is_so, what=f"{count} rows of {queue} wait: {reason}")
+
+
+def resent_ms(folder: Path, messages: Sequence[JmsMessage]) -> list[list[int]]:
+    """Return when each message was re-sent, by the history; the sidecar has ended."""
+    store = SqliteStore(folder / "schedule.db", clock=SystemClock())
+    store.open()
+    names = [str(message.value(PROPERTY_REDELIVERY_ID)) for message in messages]
+    told = [[e.at_ms for e in store.history(one) if isinstance(e, Resent)] for one in names]
+    store.close()
+    assert len(set(names)) == len(messages)
+    return told
+
+
+def test_a_pace_is_kept_and_all_arrive(broker: ArtemisBroker, tmp_path: Path, unique: str) -> None:
+    queue, peer = f"e2e.back.{unique}", JmsPeer.of(broker, "qpid")
+    gates = '[{"pace": {"entries": [{"queue": "e2e.back.>", "messages": 3, "per_ms": 1000}]}}]'
+    with sidecar_with(tmp_path, broker, gates) as sidecar:
+        sidecar.start()
+        die(peer, queue, 12)
+        arrived = peer.consume(queue, count=12)
+        assert sidecar.metric('amqsidecar_gate_waits_total{gate="pace"}') >= 9
+        assert sidecar.stop() == 0
+    assert len({message.test_id for message in arrived}) == 12
+    times = sorted(at_ms for [at_ms] in resent_ms(tmp_path, arrived))
+    for first in range(12):
+        for last in range(first, 12):
+            assert (last - first + 1) * 1_000 <= 3 * (1_000 + times[last] - times[first])
+
+
+def test_a_breaker_opens_probes_and_closes(
+    broker: ArtemisBroker, tmp_path: Path, unique: str
+) -> None:
+    queue, peer = f"e2e.back.{unique}", JmsPeer.of(broker, "qpid")
+    gates = (
+        # Why four: it must not open before the last one was re-sent.
+        '[{"breaker": {"default_entry": {"least": 4, "probe": 1, "wait_ms": 6000,'
+        ' "verdict_ms": 1000}}}]'
+    )
+    with sidecar_with(tmp_path, broker, gates) as sidecar:
+        sidecar.start()
+        die(peer, queue, 4)
+        fail(peer, queue, 4)
+        waiting_for(sidecar, queue, "breaker: open", 4)
+        arrived = peer.consume(queue, count=4)
+        assert sidecar.metric("amqsidecar_destinations_blocked_total") == 1
+        assert sidecar.stop() == 0
+    (first, *probe), *others = sorted(resent_ms(tmp_path, arrived), key=lambda times: times[1])
+    assert probe[0] - first >= 6_000
+    assert all(later - probe[0] >= 1_000 for _, later in others)
+
+
+@pytest.mark.parametrize("name", ["artemis", "classic_5", "classic_6"])
+def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
+) -> None:
+    """The first one dies three times before it gets through."""
+    queue, verdict_ms = f"e2e.back.{unique}", 8_000
+    gates = f'[{{"order": {{"default_entry": {{"verdict_ms": {verdict_ms}}}}}}}]'
+    peer, how, sidecar = stage(request, tmp_path, name, gates)
+    with sidecar:
+        sidecar.start()
+        kinds: list[dict[str, Any]] = [{"kind": "grouped"}, {"kind": "single"}]
+        peer.produce(queue, ["Text"], count=5, test_id="g", group="g", properties=kinds[0])
+        peer.produce(queue, ["Text"], count=3, test_id="s", group=None, properties=kinds[1])
+        fail(peer, queue, 8, how)
+        peer.consume(queue, count=3, selector="kind = 'single'")
+
+        def is_named() -> bool:
+            reasons = [row["reason"] or "" for row in rows_of(sidecar, queue)]
+            return sum("of its group goes first" in one for one in reasons) == 4
+
+        # Why before: what takes longer than the verdict to fail lets the next one go.
+        with ThreadPoolExecutor(1) as pool:
+            failing = pool.submit(peer.fail, queue, how, messages=1, deliveries=2, quiet_ms=0)
+            eventually(is_named, what="four wait for the first")
+            failing.result()
+        assert sidecar.stop() == 0
+        sidecar.start()
+        arrived = peer.consume(queue, count=5, wait_ms=90_000)
+        assert sidecar.stop() == 0
+    assert [str(message.test_id)[-1] for message in arrived] == list("01234")
+    (*_, last), *others = resent_ms(tmp_path, arrived)
+    assert len(_) == 2
+    for [at_ms] in others:
+        assert at_ms - last >= verdict_ms
+        last = at_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "provider"),
+    [
+        ("artemis", "amqp_url", "core"),
+        ("artemis", "amqp_url", "openwire"),
+        ("artemis", "amqp_url", "qpid"),
+        ("classic_5", "openwire_url", "openwire"),
+        ("classic_5", "openwire_url", "qpid-jms"),
+        ("classic_5", "amqp_jms_url", "openwire"),
+        ("classic_5", "amqp_url", "qpid"),
+    ],
+)
+def test_the_group_is_read_over_openwire_and_amqp(
+    request: pytest.FixtureRequest, unique: str, name: str, url: str, provider: str
+) -> None:
+    stock = request.getfixturevalue(name)
+    JmsPeer.of(stock, provider).produce(unique, "Text", sample_properties=False, group="grün")
+    sets = [f"broker.url={getattr(stock, url)}", f"intake.queues=[{unique}]"]
+    if url == "amqp_url" and name == "classic_5":
+        sets.append("intake.producers=amqp")
+    with closing(LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)) as link:
+        link.open(f"amqsidecar.token.{unique}")
+        link.attach([IntakeQueue(queue(unique), origin=queue("orders"))], 10)
+        found: list[Delivery] = []
+
+        def is_there() -> bool:
+            link.wait(0.1)
+            found.extend(link.receive(10))
+            return len(found) == 1
+
+        eventually(is_there, what="the message")
+        assert group_of(link.description.encoding, found[0].message) == "grün"
+
+
+def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: str) -> None:
+    harness = StompArtemisHarness(broker, unique)
+    with closing(harness), closing(harness.make_link(unique)) as link:
+        core, name = JmsPeer.of(broker, "core"), f"{harness.prefix}.orders"
+        harness.put(name, b"of STOMP", JMSXGroupID="grün")
+        # Why not by name: the client would number it, and a number is what STOMP loses.
+        in_group = {"JMSXGroupID": "grün"}
+        plain: dict[str, Any] = {"sample_properties": False, "group": None, "text": "of core"}
+        core.produce(name, "Text", properties=in_group, **plain)
+        harness.kill(name)
+        link.open(f"{unique}.token")
+        link.create_token(1)
+        assert link.take_token(10) == 1
+        link.attach([harness.intake()], 10)
+        found: list[Delivery] = []
+
+        def are_there() -> bool:
+            link.wait(0.1)
+            arrived = link.receive(10)
+            if arrived:
+                # Why: what is in hand keeps what STOMP did not make from being asked for.
+                link.commit_cycle(arrived, [], 2 + len(found))
+            found.extend(arrived)
+            return len(found) == 2
+
+        eventually(are_there, what="the messages")
+        groups = [group_of(link.description.encoding, one.message) for one in found]
+        assert groups == ["grün", "grün"]
+
+
+@pytest.mark.parametrize("name", ["artemis", "classic_5"])
+def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
+) -> None:
+    """And waits for them again when it dies again."""
+    queue = f"e2e.back.{unique}"
+    gates = (
+        '[{"breaker": {"default_entry": {"least": 3, "wait_ms": 86400000}}},'
+        ' {"windows": {"default_entry": {"windows": [{"opens": "0 0 29 2 *"}]}}}]'
+    )
+    peer, how, sidecar = stage(request, tmp_path, name, gates)
+
+    def retry(*chosen: str) -> None:
+        sidecar.run_command("retry", *chosen, "--yes")
+
+    with sidecar:
+        sidecar.start()
+        die(peer, queue, 3, how)
+        waiting_for(sidecar, queue, "outside its window until", 3)
+        retry("--destination", queue)
+        fail(peer, queue, 3, how)
+        waiting_for(sidecar, queue, "breaker: open", 3)
+        [told] = sidecar.json_command("status")["gates"]
+        assert (told["destination"], told["gate"], told["count"]) == (
+            f"queue://{queue}",
+            "breaker",
+            3,
+        )
+        retry(str(rows_of(sidecar, queue)[0]["id"]))
+        arrived = peer.consume(queue, count=1)
+        waiting_for(sidecar, queue, "breaker: open", 2)
+        retry("--destination", queue)
+        arrived += peer.consume(queue, count=2)
+        assert sidecar.stop() == 0
+    assert len({message.test_id for message in arrived}) == 3

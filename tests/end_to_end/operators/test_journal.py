@@ -1,0 +1,275 @@
+"""The journal of a real service is its store's history, whoever is killed and however often."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from amqsidecar.engine.crash_points import JOURNAL_NAMES
+from amqsidecar.journals.folder import LocalFolder
+from amqsidecar.stores.packing import unpack_events
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
+from support.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers import ArtemisBroker
+from support.jms_peer import FlakyConsumer, JmsPeer
+from support.journal_rows import rows_in
+from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
+from support.sidecar_process import COMMAND, SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+POLICY = """\
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+    max_delivery_attempts: 4
+    redelivery_delay_ms: 100
+"""
+# Why: small cycles and segments, so that a run has many.
+OPTIONS = (
+    "cycle.max_messages=10",
+    "intake.backlog=process",
+    "journal.segment_events=20",
+    "journal.segment_s=1",
+)
+# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
+ARTEMIS_SETTINGS = """
+<address-setting match="DLQ">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <max-delivery-attempts>-1</max-delivery-attempts>
+</address-setting>
+"""
+BATCH = 30
+# How often the messages of a batch fail, batch after batch; -1: always.
+FAILURES = (1, 2, -1)
+RANDOM = "random"
+KILLS = (*JOURNAL_NAMES, *JOURNAL_NAMES[1:3], "stored", "committed", RANDOM, RANDOM, RANDOM)
+MOST_BATCHES = 100
+BLOCKS = "SELECT packing, body FROM {}event_block"
+DISK_BYTES = 8 * 2**20
+NOBODY_ELSE_SEES = ("unshare", "--map-root-user", "--mount")
+ON_A_SMALL_DISK = (
+    *(*NOBODY_ELSE_SEES, "sh", "-c"),
+    f'mount -t tmpfs -o size={DISK_BYTES} tmpfs "$0" && exec "$@"',
+)
+
+Rows = Counter[tuple[Any, ...]]
+
+
+class Stage:
+    """Applications whose messages die, and how a sidecar with a journal is run."""
+
+    def __init__(self, broker: ArtemisBroker, queue: str, folder: Path) -> None:
+        self.broker = broker
+        self.folder = folder
+        self.journal = folder / "journal"
+        self.queue = queue
+        self.peer = JmsPeer.of(broker, "qpid")
+        self.failures = cycle(FAILURES)
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(POLICY, encoding="utf-8")
+
+    def sidecar(self, name: str, *sets: str) -> SidecarProcess:
+        folder = self.folder / name
+        folder.mkdir()
+        options = (*OPTIONS, f"journal.path={self.journal}", *sets)
+        return SidecarProcess(folder, self.broker.amqp_url, policy=self.policy, sets=options)
+
+    def produce(self) -> None:
+        self.peer.produce(
+            self.queue, ["Text"], count=BATCH, properties={"failures": next(self.failures)}
+        )
+
+    def consume(self) -> FlakyConsumer:
+        return self.peer.start_flaky_consumer(
+            self.queue, failures_property="failures", how="reject"
+        )
+
+    def settle(self, sidecar: SidecarProcess) -> None:
+        """Wait until nothing is on its way any more and all is in the journal."""
+
+        def is_quiet() -> bool:
+            return (
+                self.peer.browse(self.queue) == []
+                and self.peer.browse("DLQ") == []
+                and sidecar.unsent() == 0
+            )
+
+        eventually(is_quiet, every_s=0.3, what="all is sent")
+        wait_written(sidecar)
+
+    def rows(self) -> Rows:
+        return rows_of(rows_in(LocalFolder(self.journal, "test", lambda: None)))
+
+
+def wait_written(sidecar: SidecarProcess) -> None:
+    """Wait until all is in the journal."""
+
+    def is_written() -> bool:
+        remarks = sidecar.json_command("journal verify")["remarks"]
+        return not any("not written yet" in remark for remark in remarks)
+
+    eventually(is_written, every_s=0.3, what="all is written")
+
+
+def rows_of(rows: Iterable[dict[str, Any]]) -> Rows:
+    return Counter(
+        (row["type"], row["at"], row["row_id"], row["redelivery_id"], row["cycle"]) for row in rows
+    )
+
+
+def history_of(blocks: Iterable[tuple[int, bytes]]) -> Rows:
+    """Return all events of a store, as its tables hold them."""
+    events = [event for block in blocks for event in unpack_events(*block)]
+    return rows_of(
+        {
+            "type": event.__struct_config__.tag,
+            "at": event.at_ms,
+            "row_id": event.id,
+            "redelivery_id": event.redelivery_id,
+            "cycle": getattr(event, "cycle", None),
+        }
+        for event in events
+    )
+
+
+def sqlite_history(sidecar: SidecarProcess) -> Rows:
+    with sqlite3.connect(f"file:{sidecar.folder / 'schedule.db'}?mode=ro", uri=True) as store:
+        return history_of(store.execute(BLOCKS.format("")).fetchall())
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker(address_settings=STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def stage(broker: ArtemisBroker, unique: str, tmp_path: Path) -> Stage:
+    return Stage(broker, unique, tmp_path)
+
+
+def kill(stage: Stage, sidecar: SidecarProcess, name: str, chance: random.Random) -> None:
+    """Start the sidecar and send it messages until it dies at a place, or kill it at any."""
+    if name == RANDOM:
+        sidecar.start()
+        stage.produce()
+        with pytest.raises(subprocess.TimeoutExpired):
+            sidecar.process.wait(chance.uniform(0.2, 1.5))  # type: ignore[union-attr]
+        sidecar.kill()
+        return
+    place = f"{name}:{chance.randint(1, 2)}"
+    sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: place})
+    process = sidecar.process
+    assert process is not None
+    for _ in range(MOST_BATCHES):
+        stage.produce()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(2)
+            break
+    assert process.poll() == -signal.SIGKILL, sidecar.log()[-4000:]
+
+
+def test_a_sidecar_that_is_killed_again_and_again_writes_each_event_once(stage: Stage) -> None:
+    """Then its journal is compacted, and that is killed, too."""
+    chance = random.Random()
+    names = list(KILLS)
+    chance.shuffle(names)
+    with stage.sidecar("one") as sidecar, stage.consume():
+        for name in names:
+            kill(stage, sidecar, name, chance)
+        sidecar.start()
+        stage.settle(sidecar)
+        assert sidecar.stop() == 0
+    history = sqlite_history(sidecar)
+    assert stage.rows() == history
+    found = sidecar.json_command("journal verify")
+    assert (found["faults"], found["compared"]) == ([], history.total())
+    assert found["streams"][0]["last"] > len(KILLS)
+
+    for _ in range(3):
+        command = [*COMMAND, "journal", "compact", *sidecar._sets()]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            try:
+                process.wait(chance.uniform(0.5, 1.5))
+            except subprocess.TimeoutExpired:
+                process.kill()
+        assert stage.rows() == history
+    sidecar.json_command("journal compact")
+    assert stage.rows() == history
+    found = sidecar.json_command("journal verify")
+    assert (found["faults"], found["compared"]) == ([], history.total())
+    assert found["streams"][0]["files"] < found["streams"][0]["last"]
+
+
+@pytest.mark.postgres
+def test_two_sidecars_drain_one_store_and_one_of_them_dies(stage: Stage, postgres_url: str) -> None:
+    sets = (f"store.url={postgres_url}", "store.lease_s=2")
+    chance = random.Random()
+    with (
+        stage.sidecar("one", *sets) as one,
+        stage.sidecar("two", *sets) as two,
+        stage.consume(),
+    ):
+        two.start()
+        for name in ("segment_planned", "segment_hidden", "segment_there", RANDOM):
+            kill(stage, one, name, chance)
+        one.start()
+        stage.produce()
+        stage.settle(two)
+        for sidecar in (one, two):
+            assert sidecar.stop() == 0
+    with psycopg.connect(postgres_url) as connection:
+        history = history_of(connection.execute(BLOCKS.format("amqsidecar.")).fetchall())
+    assert stage.rows() == history
+    found = two.json_command("journal verify")
+    assert (found["faults"], found["compared"]) == ([], history.total())
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(stage: Stage) -> None:
+    """The disk is one that only the sidecar sees; it has room again when its ballast is gone."""
+    tried = subprocess.run([*NOBODY_ELSE_SEES, "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("this machine lets no user mount a disk in a namespace of his own")
+    stage.journal.mkdir()
+    with stage.sidecar("one") as sidecar, stage.consume():
+        sidecar.program = (*ON_A_SMALL_DISK, str(stage.journal), *COMMAND)
+        sidecar.start()
+        sidecar.program = COMMAND
+        assert sidecar.process is not None
+        seen = Path(f"/proc/{sidecar.process.pid}/root{stage.journal}")
+        ballast = seen / "ballast"
+        with pytest.raises(OSError, match="No space left"):
+            ballast.write_bytes(bytes(2 * DISK_BYTES))
+        stage.produce()
+        eventually(
+            lambda: sidecar.metric("amqsidecar_journal_failures_total") > 1,
+            what="writing fails again",
+        )
+        assert "No space left on device" in sidecar.log()
+        assert sidecar.metric("amqsidecar_journal_lag_seconds") > 0
+        assert sidecar.get("/readyz")[0] == 200
+        ballast.unlink()
+        stage.produce()
+        eventually(
+            lambda: sidecar.metric("amqsidecar_journal_segments_total") > 0,
+            what="it is written again",
+        )
+        stage.journal = seen
+        eventually(lambda: stage.peer.browse(stage.queue) == [], what="all is consumed")
+        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
+        eventually(lambda: stage.rows() == sqlite_history(sidecar), what="all is written")
+        path = ("--path", str(seen))
+        found = sidecar.json_command("journal verify", "--store", *path)
+        assert (found["faults"], found["remarks"]) == ([], [])
+        assert sidecar.stop() == 0

@@ -1,0 +1,148 @@
+"""Who is not yet known to be a broker can't make us keep much of what it sends."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.openwire.connection import (
+    GREETING_BYTES_MAX,
+    OpenWireConnection,
+    Waker,
+)
+from amqsidecar.brokers.stomp.connection import StompConnection
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.stomp_frame import OTHER_BYTES_MAX, FrameReader
+
+SENT_MAX = 12 * 2**20
+"""What the buffers of two sockets may hold besides what we have read."""
+
+GREETING = codec.wire_format_info(inactivity_ms=0, frame_bytes_max=100 * 2**20)
+PIECE = b"x" * 65_536
+LISTEN = b""
+
+
+@contextmanager
+def peer(*said: bytes, times: int = 4_096) -> Iterator[tuple[Endpoint, Callable[[], int]]]:
+    """Say this to whoever connects, the last again and again; yields how much went out."""
+    sent = [0]
+
+    def talk() -> None:
+        connected, _ = server.accept()
+        with connected:
+            connected.recv(65_536)
+            try:
+                for one in (*said[:-1], *[said[-1]] * times):
+                    if one == LISTEN:
+                        connected.recv(65_536)
+                    connected.sendall(one)
+                    sent[0] += len(one)
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=talk)
+        thread.start()
+
+        def ended() -> int:
+            thread.join(30)
+            return sent[0]
+
+        yield Endpoint("127.0.0.1", server.getsockname()[1], connect_timeout_s=30), ended
+
+
+def wait_for_ever(connection: StompConnection | OpenWireConnection) -> None:
+    while True:
+        connection.wait(10)
+
+
+def log_in(connection: OpenWireConnection) -> None:
+    connection.open()
+    connection.call(codec.CONNECTION_INFO, b"")
+
+
+def stay(connection: OpenWireConnection) -> None:
+    log_in(connection)
+    wait_for_ever(connection)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (b"CONNECTED\nversion:1.2\ncontent-length:2147483647\n\n", PIECE),
+        (b"ERROR\nmessage:no\n\n", PIECE),
+        (b"ERROR\nmessage:", PIECE),
+        (b"ERROR\nmessage:no\n\nx\0" * 1_000,),
+        (b"MESSAGE\ncontent-length:2147483647\n\n", PIECE),
+    ],
+    ids=["content-length", "endless ERROR", "endless head", "many ERRORs", "MESSAGE"],
+)
+def test_over_stomp_nothing_large_comes_before_the_greeting(said: tuple[bytes, ...]) -> None:
+    with peer(*said) as (endpoint, sent):
+        connection = StompConnection(endpoint, SystemClock())
+        with pytest.raises((BrokerRefused, LinkLost)):
+            connection.open()
+        assert len(connection._arrived) <= 10_000
+        assert sent() < SENT_MAX
+
+
+def test_over_stomp_errors_without_an_end_end_the_connection() -> None:
+    greeting = b"CONNECTED\nversion:1.2\n\n\0"
+    error = b"ERROR\nmessage:%b\n\n%b\0" % (b"m" * 500_000, b"x" * 500_000)
+    with peer(greeting, error, times=60) as (endpoint, sent):
+        connection = StompConnection(endpoint, SystemClock())
+        connection.open()
+        with pytest.raises(LinkLost):
+            wait_for_ever(connection)
+        kept = (*connection.errors, *connection._arrived)
+        assert sum(len(one.head) + len(one.body) for one in kept) < 30 * 2**20
+        connection.close()
+        assert sent() > 0
+
+
+def test_only_a_message_of_who_let_us_in_may_be_large() -> None:
+    head = b"%b\ncontent-length:%d\n\n"
+    reader = FrameReader()
+    assert not reader.feed(head % (b"MESSAGE", 10 * OTHER_BYTES_MAX))
+    assert reader.problem is None
+    for command in (b"ERROR", b"RECEIPT"):
+        reader = FrameReader()
+        reader.feed(head % (command, OTHER_BYTES_MAX))
+        assert reader.problem == f"a frame that is no message has more than {OTHER_BYTES_MAX} bytes"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (struct.pack(">I", 2**31 - 1) + b"\x01", PIECE),
+        (GREETING + struct.pack(">I", GREETING_BYTES_MAX + 1) + b"\x15", PIECE),
+    ],
+    ids=["before the greeting", "before the log-in"],
+)
+def test_over_openwire_nothing_large_comes_before_we_are_let_in(said: tuple[bytes, ...]) -> None:
+    with peer(*said) as (endpoint, sent):
+        waker = Waker()
+        connection = OpenWireConnection(endpoint, SystemClock(), waker)
+        with pytest.raises((BrokerRefused, LinkLost), match="announced a frame of"):
+            log_in(connection)
+        connection.close()
+        waker.close()
+        assert sent() < SENT_MAX
+
+
+def test_over_openwire_no_frame_is_larger_than_the_brokers_limit() -> None:
+    let_in = codec.SIZE.pack(9) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)[:8]
+    too_large = struct.pack(">I", 102 * 2**20) + bytes([codec.MESSAGE_DISPATCH])
+    with peer(GREETING, LISTEN, let_in, too_large, PIECE) as (endpoint, sent):
+        waker = Waker()
+        connection = OpenWireConnection(endpoint, SystemClock(), waker)
+        with pytest.raises(LinkLost, match="announced a frame of 106954752 bytes"):
+            stay(connection)
+        waker.close()
+        assert sent() < SENT_MAX

@@ -1,0 +1,1028 @@
+"""The command: exit codes, what goes where, JSON shapes; over a real store in a file."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from msgspec.structs import replace
+
+import amqsidecar.wiring.app
+from amqsidecar import __version__
+from amqsidecar.cli import main, printing
+from amqsidecar.cli.operate import actor
+from amqsidecar.cli.operate import commands as act_commands
+from amqsidecar.cli.options import duration_ms
+from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
+from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
+from amqsidecar.model import operation
+from amqsidecar.model.event import AnyEvent, Received, Returned
+from amqsidecar.model.failure import group_number
+from amqsidecar.model.operation import Operation
+from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
+from amqsidecar.operations import preview, words
+from amqsidecar.operations.timeline import DESCRIPTIONS
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.schedule_rows import scheduled, taken_row, took
+
+FAR_MS = 4_000_000_000_000
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+@dataclass
+class Cli:
+    """Runs commands in this process on one store."""
+
+    path: Path
+    capsys: pytest.CaptureFixture[str]
+    rows: dict[int, object] = field(default_factory=dict)
+
+    def __call__(self, *arguments: str, url: str | None = None) -> Result:
+        where = f"store.url={url or f'sqlite://{self.path}'}"
+        code = main.run_command_line([*arguments, "--set", where])
+        captured = self.capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    def states(self) -> dict[int, str]:
+        rows = self("list", "--output", "json").json["rows"]
+        return {row["id"]: row["state"] for row in rows}
+
+
+@pytest.fixture
+def empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """A store without rows."""
+    path = tmp_path / "schedule.db"
+    store = SqliteStore(path, clock=SystemClock(), instance_name="test")
+    store.open()
+    store.close()
+    return Cli(path, capsys)
+
+
+@pytest.fixture
+def cli(empty: Cli) -> Cli:
+    """Rows 1 and 2 wait, 3 is held, 4 is parked, 5 waits elsewhere and is overdue."""
+    rows = [
+        taken_row(1, due_at_ms=FAR_MS, cause="java.lang.Exception: [db] down"),
+        taken_row(2, due_at_ms=FAR_MS, cause="timeout"),
+        taken_row(3, state=RowState.HELD, rule="backlog"),
+        taken_row(4, state=RowState.PARKED, rule="no origin"),
+        taken_row(5, due_at_ms=1_000, destination="queue://bills", received_at_ms=FAR_MS),
+    ]
+    store = SqliteStore(empty.path, clock=SystemClock(), instance_name="test")
+    store.open()
+    store.allocate_ids(len(rows))
+    with store.transaction() as tx:
+        events = [event for row in rows for event in (took(row), scheduled(row))]
+        tx.record_cycle(1, rows, [], events)
+    with store.transaction() as tx:
+        tx.finish_cycle(1)
+    store.close()
+    return empty
+
+
+def fail_with(error: Exception) -> Callable[[Config], int]:
+    def run_service(_config: Config) -> int:
+        raise error
+
+    return run_service
+
+
+# --- exit codes -------------------------------------------------------------------------------
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(["--version"]) == 0
+    assert capsys.readouterr().out == f"amqsidecar {__version__}\n"
+
+
+# They take no configuration: groups of commands, what needs none, and what writes one.
+OTHERS = ("access", "demo", "init", "journal", "operation", "pipeline")
+
+
+@pytest.mark.parametrize("command", [name for name in main.COMMANDS if name not in OTHERS])
+def test_every_command_has_help_and_the_common_options(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run_command_line([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--config" in text
+    assert "--set" in text
+    assert ("--output" in text) == (command != "run")
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command}" in text for command in main.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["list", "--nonsense"],
+        ["list", "--limit", "0"],
+        ["list", "--state", "dead"],
+        ["list", "--older-than", "3"],
+        ["list", "--destination", "queue://"],
+        ["show"],
+        ["status", "--output", "xml"],
+        ["retry"],
+        ["retry", "1", "--all"],
+        ["retry", "1", "--cause", "x"],
+        ["hold", "--all", "--cause", "x"],
+        ["cancel", "--cause", ""],
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" or not arguments
+    assert "Usage: amqsidecar" in captured.err + captured.out
+
+
+def test_a_wrong_configuration_is_78_with_every_problem(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["status", "--set", "log.level=loud", "--set", "log.fromat=json"]
+    assert main.run_command_line(arguments) == 78
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--set log.level: log.level: expected debug" in captured.err
+    assert "did you mean `log.format`?" in captured.err
+
+
+def test_a_missing_file_is_78(cli: Cli) -> None:
+    result = cli("status", "--config", "/none.yaml")
+    assert result.code == 78
+    assert "/none.yaml: can't be read" in result.err
+
+
+def test_run_needs_a_broker_and_its_files(tmp_path: Path, cli: Cli) -> None:
+    result = cli("run")
+    assert result.code == 78
+    assert "broker.url: is not set" in result.err
+    result = cli("run", "--set", f"policy.source={tmp_path}/none.xml")
+    assert result.code == 78
+    assert "none.xml can't be read" in result.err
+
+
+def test_run_gives_the_code_of_the_service(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        amqsidecar.wiring.app, "run_service", lambda config: seen.append(config) or 0
+    )
+    assert cli("run", "--set", "broker.url=amqp://h").code == 0
+    assert str(seen[0].broker.url[0]) == "amqp://h:5672"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BrokerRefused("wrong password"), 69),
+        (LinkLost("gone"), 69),
+        (StoreUnavailable("disk full"), 69),
+        (SchemaMismatch("version 9"), 69),
+        (ValueError("oops"), 70),
+        (AssertionError("oops"), 70),
+    ],
+)
+def test_an_error_has_its_exit_code_and_a_short_message(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    monkeypatch.setattr(amqsidecar.wiring.app, "run_service", fail_with(error))
+    result = cli("run", "--set", "broker.url=amqp://h")
+    assert result.code == code
+    assert result.out == ""
+    assert str(error) in result.err.splitlines()[-1]
+    assert ("Traceback" in result.err) == (code == 70)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["list"], ["show", "1"], ["retry", "1"], ["hold", "--all", "--yes"]]
+)
+def test_looking_at_a_store_that_is_not_there_does_not_create_it(
+    empty: Cli, tmp_path: Path, arguments: list[str]
+) -> None:
+    result = empty(*arguments, url=f"sqlite://{tmp_path}/none.db")
+    assert result.code == 69
+    assert "does not exist" in result.err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_the_installed_program_runs_and_starts_light() -> None:
+    code = (
+        "import sys; from amqsidecar.cli.main import run_command_line\n"
+        "code = run_command_line(['--version'])\n"
+        "heavy = {'pydantic', 'rich', 'structlog', 'prometheus_client', 'lxml', 'apscheduler',"
+        " 'sqlite3', 'proton'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"amqsidecar {__version__}\n"), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "amqsidecar", "nonsense"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such command 'nonsense'" in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
+    program = f"{sys.executable} -m amqsidecar list --set store.url=sqlite://{cli.path}"
+    script = f"set -o pipefail; {program} | true"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("amqsidecar redr", {"redrive"}),
+        ("amqsidecar operation p", {"pause"}),
+        ("amqsidecar list --output ", {"text", "table", "json"}),
+        ("amqsidecar list --st", {"--state"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_their_values(
+    line: str,
+    expected: set[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("_AMQSIDECAR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    assert main.run_command_line([]) == 0
+    assert set(capsys.readouterr().out.split()) == expected
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def test_a_note_is_left_on_a_group_and_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ann")
+    [group, *_] = cli("groups", "--output", "json").json
+    assert group["note"] is None
+    place = ["--destination", group["destination"], "--cause-group", group["cause_group"]]
+    assert cli("note", *place).err == "no notes on this group\n"
+    assert cli("note", "first", *place).code == 0
+    done = cli("note", "second\nline", *place)
+    assert re.fullmatch(
+        r"[-0-9]+ [:.0-9]+Z  cli:ann: second.line\n[-0-9]+ [:.0-9]+Z  cli:ann: first\n", done.out
+    ), done.out
+    found = cli("note", *place, "--output", "json").json
+    assert [note["text"] for note in found] == ["second\nline", "first"]
+    assert cli("groups", "--output", "json").json[0]["note"] == found[0]
+    assert cli("note", "x", *place[:3], "never seen").code == main.EXIT_FAILED
+    assert cli("note", " ", *place).code == main.EXIT_USAGE
+    done = cli("note", *place, "--owner", "bob", "--snooze", "8h").out
+    assert "\nowner: bob\nsnoozed until 2" in done
+    done = cli("note", "still broken", *place, "--snooze", "0s").out
+    assert done.endswith("\nowner: bob\n")
+    found = cli("note", *place, "--output", "json").json
+    numbered = [*place[:3], str(group["number"])]
+    assert cli("note", *numbered, "--output", "json").json == found
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["list"], ["groups"], ["operations"], ["show", "1"]]
+)
+def test_what_goes_into_a_pipe_is_plain_and_a_table_is_text(
+    cli: Cli, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text, table = cli(*command), cli(*command, "--output", "table")
+    assert (table.code, table.out) == (0, text.out)
+    assert "\x1b" not in table.out + table.err
+
+
+def test_status_as_json(cli: Cli) -> None:
+    found = cli("status", "--output", "json").json
+    assert found.pop("store_size_bytes") > 0
+    assert found.pop("oldest_overdue_seconds") > 1_000_000
+    assert found == {
+        "instance": "test",
+        "cycle": 1,
+        "unfinished_cycle": None,
+        "total": 5,
+        "waiting": [
+            {"destination": "queue://orders", "state": "waiting", "count": 2},
+            {"destination": "queue://bills", "state": "waiting", "count": 1},
+            {"destination": "queue://orders", "state": "held", "count": 1},
+            {"destination": "queue://orders", "state": "parked", "count": 1},
+        ],
+        "next_due_at_ms": 1000,
+        "room": {"is_enough": True, "reason": ""},
+        "backlog": {},
+        "instances": [],
+        "gates": [],
+        "exhausted": [],
+        "missing": [],
+    }
+
+
+def test_status_as_text(cli: Cli) -> None:
+    result = cli("status")
+    assert result.code == 0
+    assert "messages     5" in result.out
+    assert "next due     overdue" in result.out
+    assert "queue://orders  waiting  2" in result.out
+    assert "\x1b" not in result.out
+
+
+def test_status_tells_a_cycle_and_a_backlog(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    with store.transaction() as tx:
+        tx.record_cycle(2, [taken_row(6)], [], [])
+    with store.transaction() as tx:
+        tx.set_hold("queue://DLQ", 12)
+    store.close()
+    found = cli("status", "--output", "json").json
+    assert found["unfinished_cycle"] == {"cycle": 2, "taken_count": 1, "sent_count": 0}
+    assert found["backlog"] == {"queue://DLQ": 12}
+    text = cli("status").out
+    assert "cycle 2 runs now or was interrupted: 1 taken, 0 sent" in text
+    assert "the next 12 dead letters of queue://DLQ will be held" in text
+
+
+def test_status_tells_what_gates_let_wait_until_when(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    far_ms = 4_102_444_800_000
+    with store.transaction() as tx:
+        waiting = RowFilter(destination="queue://orders", state=RowState.WAITING)
+        one, other = (row.id for row in store.list_rows(waiting, 2))
+        tx.postpone([one], far_ms, "closed", "windows")
+    assert re.search(r"in \d+d \d+h \(windows\) +1 +queue://orders", cli("list").out)
+    assert (
+        "gate         1 due for queue://orders wait for windows until 2100-01-01 00:00"
+        in cli("status").out
+    )
+    with store.transaction() as tx:
+        tx.postpone([other], far_ms + 60_000, "closed", "windows")
+    store.close()
+    assert cli("status", "--output", "json").json["gates"] == [
+        {
+            "destination": "queue://orders",
+            "gate": "windows",
+            "count": 2,
+            "next_due_at_ms": far_ms,
+            "last_due_at_ms": far_ms + 60_000,
+        }
+    ]
+    assert "until 2100-01-01 00:00:00.000Z to 2100-01-01 00:01:00.000Z (in " in cli("status").out
+
+
+def test_an_empty_schedule_is_told(empty: Cli) -> None:
+    assert "messages     0" in empty("status").out
+    result = empty("list")
+    assert (result.out, result.err) == ("", "nothing waits\n")
+    assert empty("list", "--output", "json").json == {"rows": [], "next_after": None}
+
+
+def test_list_as_json(cli: Cli) -> None:
+    found = cli("list", "--limit", "1", "--output", "json").json
+    assert found["next_after"] == 1
+    assert found["rows"] == [
+        {
+            "id": 1,
+            "state": "waiting",
+            "due_at_ms": FAR_MS,
+            "destination": "queue://orders",
+            "is_final": False,
+            "source": "queue://DLQ",
+            "redelivery_id": "test-000000000001",
+            "redelivery_count": 1,
+            "delay_ms": 500,
+            "rule": "policy.yaml:3",
+            "cause": "java.lang.Exception: [db] down",
+            "message_id": "ID:1",
+            "received_at_ms": 500,
+            "encoding": "amqp/1.0",
+            "size_bytes": 9,
+            "reason": None,
+            "in_flight": False,
+            "cause_group": "",
+            "gate": None,
+            "final_queue": None,
+            "recall": "none",
+            "recall_operation": 0,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], [1, 2, 3, 4, 5]),
+        (["--destination", "bills"], [5]),
+        (["--destination", "queue://orders"], [1, 2, 3, 4]),
+        (["--destination", "topic://orders"], []),
+        (["--state", "held"], [3]),
+        (["--cause", "[db]"], [1]),
+        (["--older-than", "1h"], [1, 2, 3, 4]),
+        (["--after", "3"], [4, 5]),
+        (["--after", "3", "--limit", "1"], [4]),
+        (["--destination", "orders", "--state", "waiting", "--cause", "time"], [2]),
+    ],
+)
+def test_list_filters(cli: Cli, arguments: list[str], expected: list[int]) -> None:
+    rows = cli("list", *arguments, "--output", "json").json["rows"]
+    assert [row["id"] for row in rows] == expected
+
+
+def test_list_as_text_says_how_to_go_on(cli: Cli) -> None:
+    result = cli("list", "--limit", "2")
+    assert "java.lang.Exception: [db] down" in result.out
+    assert "there is more: --after 2" in result.err
+    assert cli("list", "--after", "99").err == "no more\n"
+
+
+@pytest.mark.parametrize("reference", ["1", "test-000000000001"])
+def test_show_as_json_has_the_row_and_the_history(cli: Cli, reference: str) -> None:
+    found = cli("show", reference, "--output", "json").json
+    assert found["redelivery_id"] == "test-000000000001"
+    assert [row["id"] for row in found["rows"]] == [1]
+    assert [event["type"] for event in found["history"]] == ["received", "scheduled"]
+    assert found["history"][0]["cause"] == "java.lang.Exception: [db] down"
+
+
+def test_show_as_text_is_a_timeline(cli: Cli) -> None:
+    text = cli("show", "1").out
+    assert "1970-01-01 00:00:00.500Z  received" in text
+    assert "from queue://DLQ, java.lang.Exception: [db] down" in text
+    assert "to queue://orders in 500ms, count 1: policy.yaml:3" in text
+
+
+def test_the_bytes_of_a_message_are_saved_and_nothing_is_written_over(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "message.bin"
+    assert cli("show", "2", "--save", str(path)).code == 0
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    assert path.read_bytes() == store.message(2)
+    assert path.stat().st_mode & 0o777 == 0o600
+    store.close()
+    again = cli("show", "1", "--save", str(path))
+    assert (again.code, "File exists" in again.err) == (2, True)
+    gone = cli("show", "99", "--save", f"{path}.2")
+    assert (gone.code, "waits no longer" in gone.err) == (2, True)
+    assert not Path(f"{path}.2").exists()
+
+
+def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    with store.transaction() as tx:
+        tx.remove([5])
+    store.close()
+    found = cli("show", "test-000000000005", "--output", "json").json
+    assert found["rows"] == []
+    assert len(found["history"]) == 2
+    assert "waits          no longer" in cli("show", "test-000000000005").out
+
+
+def test_a_message_tells_the_number_of_its_group(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    row_id = store.allocate_ids(1)
+    with store.transaction() as tx:
+        tx.record_cycle(2, [taken_row(row_id, cause_group="late")], [], [])
+    with store.transaction() as tx:
+        tx.finish_cycle(2)
+    store.close()
+    destination = cli("show", str(row_id), "--output", "json").json["rows"][0]["destination"]
+    assert f"group          {group_number(destination, 'late')}\n" in cli("show", str(row_id)).out
+
+
+def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    uid = store.open().uid
+    name = first_redelivery_id(uid, 77)
+    with store.transaction() as tx:
+        tx.record([Received(at_ms=1, id=77, redelivery_id=name, source="queue://DLQ")])
+    store.close()
+    assert cli("show", "77", "--output", "json").json["redelivery_id"] == name
+
+
+def test_nothing_known_is_told(cli: Cli) -> None:
+    result = cli("show", "99")
+    assert (result.code, result.out) == (1, "")
+    assert "nothing is known of 99" in result.err
+    assert cli("show", "nobody", "--output", "json").json is None
+
+
+def test_every_event_can_be_told() -> None:
+    assert {*DESCRIPTIONS, Received, Returned} == set(AnyEvent.__args__)
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changed", "states"),
+    [
+        (["retry", "3", "test-000000000004"], 2, {3: "waiting", 4: "waiting"}),
+        (["retry", "--state", "parked", "--yes"], 1, {3: "held", 4: "waiting"}),
+        (["retry", "--all", "--yes"], 5, {3: "waiting", 4: "waiting"}),
+        (["hold", "--destination", "orders", "--yes"], 2, {1: "held", 2: "held", 5: "waiting"}),
+        (["hold", "3"], 0, {3: "held"}),
+        (["release", "--all", "--yes"], 1, {3: "waiting", 4: "parked"}),
+        (["cancel", "--cause", "timeout", "--yes"], 1, {2: "waiting"}),
+    ],
+)
+def test_an_action_changes_what_it_names(
+    cli: Cli, arguments: list[str], changed: int, states: dict[int, str]
+) -> None:
+    result = cli(*arguments, "--output", "json")
+    assert result.code == (0 if changed else 1)
+    assert result.json["action"] == arguments[0]
+    assert result.json["changed"] == changed
+    assert cli.states().items() >= states.items()
+
+
+def test_giving_up_goes_to_the_final_queue(cli: Cli) -> None:
+    suffix = ("--set", "redelivery.final_suffix=.given-up")
+    assert cli("give-up", "1", "--yes", *suffix).code == 0
+    (row,) = cli("show", "1", "--output", "json").json["rows"]
+    found = row["destination"], row["final_queue"], row["is_final"]
+    assert found == ("queue://orders", "queue://DLQ.given-up", True)
+    result = cli("give-up", "1", "--yes")
+    assert (result.code, result.out) == (0, "give-up: 0 messages\n")
+    assert "1 more were left as they are" in result.err
+
+
+def test_an_action_is_an_event_with_the_actor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
+    cli("hold", "1")
+    history = cli("show", "1", "--output", "json").json["history"]
+    assert history[-1]["type"] == "held"
+    assert history[-1]["actor"] == "cli:ada"
+
+
+def test_the_actor_may_have_no_name(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise OSError("no user")
+
+    monkeypatch.setattr(actor.getpass, "getuser", nobody)
+    cli("hold", "1")
+    assert cli("show", "1", "--output", "json").json["history"][-1]["actor"] == "cli:unknown"
+
+
+def test_what_matches_nothing_ends_with_1_and_says_what_is_near(cli: Cli) -> None:
+    result = cli("retry", "--cause", "nobody", "--yes")
+    assert (result.code, result.out) == (1, "retry: 0 messages\n")
+    assert "nothing matched; 5 messages wait" in result.err
+    result = cli("list", "--destination", "order")
+    assert result.code == 1
+    assert "nothing waits for queue://order, but for 'queue://orders'" in result.err
+    result = cli("retry", "99", "nobody")
+    assert (result.code, result.out) == (1, "")
+    assert "99: does not wait (any more)\nnobody: does not wait" in result.err
+
+
+def test_a_filter_asks_first_and_a_script_must_say_yes(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    result = cli("give-up", "--all")
+    assert result.code == 2
+    assert "this would give-up 5 messages, to their final dead-letter queue" in result.err
+    assert "say --yes if it shall" in result.err
+    for action in ("give-up", "cancel", "discard"):
+        assert cli(action, "1").code == 2, action
+    assert not any(row["is_final"] for row in cli("list", "--output", "json").json["rows"])
+
+
+@pytest.mark.parametrize(("answer", "held"), [(True, 3), (False, 0)])
+def test_an_answer_decides(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: bool, held: int
+) -> None:
+    asked = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        act_commands.typer, "confirm", lambda text, err: asked.append(text) or answer
+    )
+    result = cli("hold", "--all")
+    assert result.code == 0
+    assert asked == ["hold 3 messages?"]
+    assert result.out == f"hold: {held} messages\n"
+    assert ("nothing was done" in result.err) != answer
+
+
+def test_nothing_is_done_to_far_more_than_a_person_said_yes_to(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others die while the person thinks."""
+
+    def think(_text: str, err: bool) -> bool:
+        store = SqliteStore(cli.path, clock=SystemClock())
+        store.open()
+        rows = [taken_row(number) for number in range(6, 26)]
+        store.allocate_ids(len(rows))
+        with store.transaction() as tx:
+            tx.record_cycle(2, rows, [], [])
+        with store.transaction() as tx:
+            tx.finish_cycle(2)
+        store.close()
+        return True
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(act_commands.typer, "confirm", think)
+    result = cli("discard", "--destination", "orders")
+    assert result.code == 2
+    assert "this would change 24 messages, not 4; look again" in result.err
+    assert len(cli.states()) == 25
+
+
+def test_what_is_to_begin_later_is_left_to_the_service(cli: Cli) -> None:
+    result = cli("retry", "--all", "--yes", "--at", "06:00", "--output", "json")
+    assert result.code == 0
+    begins = datetime.fromtimestamp(result.json["operation"]["pace"]["begin_at_ms"] / 1000, UTC)
+    ahead = begins - datetime.now(UTC)
+    assert (begins.hour, begins.minute) == (6, 0)
+    assert timedelta() < ahead <= timedelta(days=1)
+    assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
+    assert "within 30 days" in cli("retry", "--all", "--yes", "--at", "2999-01-01").err
+    assert "--at" in cli("retry", "--all", "--yes", "--at", "soon").err
+
+
+def test_other_operations_that_run_are_told_of(cli: Cli) -> None:
+    cli("retry", "--all", "--yes", "--detach")
+    assert "operation 1 (retry by cli:" in cli("hold", "--all", "--yes").err
+
+
+def test_what_was_only_counted_in_part_is_no_expectation(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preview, "ROWS_MAX", 1)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(act_commands.typer, "confirm", lambda _text, err: True)
+    assert cli("hold", "--cause", "o").out == "hold: 2 messages\n"
+    [begun] = cli("operations", "--output", "json").json["operations"]
+    assert begun["expected"] is None
+
+
+def test_millions_are_not_counted_for_who_did_not_ask(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting by cause looks at every row; by destination and state it costs nothing."""
+    counted: list[object] = []
+    count_rows = SqliteStore.count_rows
+
+    def noted(store: SqliteStore, row_filter: Any) -> int:
+        counted.append(row_filter)
+        return count_rows(store, row_filter)
+
+    monkeypatch.setattr(SqliteStore, "count_rows", noted)
+    assert cli("give-up", "--cause", "timeout", "--yes").out == "give-up: 1 messages\n"
+    assert counted == []
+    assert "nothing matched" in cli("cancel", "--cause", "none", "--yes").err
+    cli("hold", "--all", "--yes")
+    assert len(counted) == 1
+
+
+def test_no_answer_is_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def abort(_text: str, err: bool) -> bool:
+        raise act_commands.typer.Abort
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(act_commands.typer, "confirm", abort)
+    result = cli("hold", "--all")
+    assert (result.code, result.out) == (0, "hold: 0 messages\n")
+
+
+def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C lets the step end in which it comes, and cancels the rest."""
+    monkeypatch.setattr(operation, "STEP_MAX", 2)
+    step_operation = SqliteStore.step_operation
+
+    def interrupted(store: SqliteStore, *arguments: Any, **named: Any) -> Operation:
+        signal.raise_signal(signal.SIGINT)
+        return step_operation(store, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "step_operation", interrupted)
+        first = cli("cancel", "--all", "--yes")
+    assert (first.code, first.out) == (130, "give-up: 2 messages\n")
+    assert "the same command does the rest" in first.err
+
+    second = cli("cancel", "--all", "--yes")
+
+    assert (second.code, second.out) == (0, "give-up: 3 messages\n")
+    states = [one["state"] for one in cli("operations", "--output", "json").json["operations"]]
+    assert states == ["done", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (partial(operation.stopped, reason="3 of 5 came back"), "stopped by itself: 3 of 5 came"),
+        (
+            partial(operation.paused, actor="cli:ben", reason="lunch"),
+            "was paused by cli:ben: lunch",
+        ),
+        (partial(operation.cancelled, actor="cli:ben", reason=""), "was cancelled by cli:ben"),
+    ],
+)
+@pytest.mark.parametrize("pace", [[], ["--pace", "1000"]])
+def test_a_command_whose_operation_ends_early_says_why_and_how_to_go_on(
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Operation, int], Operation],
+    why: str,
+    pace: list[str],
+) -> None:
+    def ended(store: SqliteStore, number: int, *_arguments: Any, **_named: Any) -> Operation:
+        return store.change_operation(number, lambda one: change(one, now_ms=1))
+
+    monkeypatch.setattr(SqliteStore, "step_operation", ended)
+    result = cli("retry", "--all", "--yes", *pace, "--output", "json")
+    assert result.code == 69
+    assert f"operation 1 {why}" in result.err
+    assert "interrupted" not in result.err
+    assert ("amqsidecar operation resume 1" in result.err) == ("cancelled" not in why)
+
+
+def test_ctrl_c_when_all_is_done_already_is_no_fault(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service may have gone on where the command was slow."""
+    monkeypatch.setattr(operation, "STEP_MAX", 2)
+
+    def finished(store: SqliteStore, number: int, *_arguments: Any, **_named: Any) -> Operation:
+        signal.raise_signal(signal.SIGINT)
+        before = store.operation(number)
+        store.change_operation(number, lambda one: operation.finished(replace(one, matched=5), 1))
+        return before
+
+    monkeypatch.setattr(SqliteStore, "step_operation", finished)
+    result = cli("cancel", "--all", "--yes")
+    assert (result.code, "interrupted" in result.err) == (0, False)
+
+
+def test_a_second_ctrl_c_says_that_the_operation_is_not_over(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(*_arguments: Any, **_named: Any) -> Operation:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it ends the program")
+
+    monkeypatch.setattr(SqliteStore, "step_operation", impatient)
+    # Why: a shell that starts the tests in the background lets them ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = cli("cancel", "--all", "--yes")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.code == 130
+    assert "operation 1 is not over" in result.err
+    assert "amqsidecar operation cancel 1" in result.err
+
+
+def test_redirect_sends_elsewhere_and_needs_to_know_where(cli: Cli) -> None:
+    assert cli("redirect", "1").code == 2
+    assert cli("redirect", "1", "--to", "queue://").code == 2
+    assert cli("redirect", "1", "4", "--to", "elsewhere").out == "redirect: 2 messages\n"
+    rows = cli("list", "--destination", "elsewhere", "--output", "json").json["rows"]
+    assert [(row["id"], row["state"], row["redelivery_count"]) for row in rows] == [
+        (1, "waiting", 1),
+        (4, "waiting", 1),
+    ]
+    history = cli("show", "1", "--output", "json").json["history"]
+    assert (history[-1]["type"], history[-1]["destination"]) == ("redirected", "queue://elsewhere")
+
+
+def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
+    assert cli("discard", "--state", "parked", "--yes").out == "discard: 1 messages\n"
+    assert sorted(cli.states()) == [1, 2, 3, 5]
+    last = cli("show", "test-000000000004", "--output", "json").json["history"][-1]
+    assert (last["type"], last["actor"]) == ("discarded", "cli:ada")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--source", "DLQ"], 5),
+        (["--source", "queue://other"], 0),
+        (["--newer-than", "1h"], 1),
+        (["--count-at-least", "1"], 5),
+        (["--count-at-least", "2"], 0),
+        (["--attempt", "1"], 5),
+        (["--attempt", "0"], 0),
+        (["--property", "tenant=ACME"], 0),
+        (["--destination", "orders", "--state", "held"], 1),
+    ],
+)
+def test_looking_and_acting_take_the_same_filters(
+    cli: Cli, arguments: list[str], count: int
+) -> None:
+    before = cli("list", "--output", "json").json
+    assert len(cli("list", *arguments, "--output", "json").json["rows"]) == count
+    if "--property" not in arguments:
+        found = cli("status", *arguments, "--output", "json").json
+        assert found["total"] == sum(part["count"] for part in found["waiting"]) == count
+    found = cli("retry", *arguments, "--dry-run", "--output", "json").json
+    assert (found["count"], found["is_whole"]) == (count, True)
+    assert sum(part["count"] for part in found["parts"]) == count
+    assert cli("list", "--output", "json").json == before
+    assert cli("operations", "--output", "json").json["operations"] == []
+
+
+def test_a_dry_run_says_what_would_be_left_and_what_nobody_knows(cli: Cli) -> None:
+    cli("give-up", "1", "--yes")
+    result = cli("give-up", "--all", "--dry-run")
+    assert "give-up: 4 messages\n" in result.out
+    assert "left as they are  1: goes to its final dead-letter queue already" in result.out
+    result = cli("retry", "--destination", "orders", "--dry-run")
+    assert "such as           test-000000000004" in result.out
+    assert "shows only when it is sent" in result.err
+
+
+def test_a_careful_retry_is_left_to_the_service_and_watched(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor.getpass, "getuser", lambda: "ada")
+    result = cli(
+        *("retry", "--all", "--yes", "--careful", "--pace", "5", "--window", "30s"),
+        *("--reason", "mended", "--detach", "--output", "json"),
+    )
+    assert result.code == 0
+    begun = result.json
+    assert begun["operation"]["pace"] == {
+        "probe": 50,
+        "per_second": 5.0,
+        "ramp": True,
+        "stop_share": 0.1,
+        "window_ms": 30_000,
+        "begin_at_ms": None,
+    }
+    assert begun["doing"] == "it waits for a running service to carry it out"
+    assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
+
+    assert cli("operation", "pause", "1", "--reason", "lunch").code == 0
+    assert "state      paused: lunch (by cli:ada)" in cli("operation", "show", "1").out
+    again = cli("operation", "pause", "1")
+    assert (again.code, "operation 1 is paused" in again.err) == (0, False)
+    assert cli("operation", "resume", "1").code == 0
+    assert cli("operation", "cancel", "1", "--output", "json").json["operation"]["state"] == (
+        "cancelled"
+    )
+    over = cli("operation", "resume", "1")
+    assert (over.code, "operation 1 is cancelled" in over.err) == (2, True)
+    assert cli("operation", "show", "2").code == 2
+    assert "retry   cli:ada  cancelled  0" in cli("operations").out
+
+
+def test_a_paced_retry_is_carried_out_by_the_command(cli: Cli) -> None:
+    done = cli("retry", "--all", "--yes", "--pace", "1000", "--output", "json")
+    assert (done.json["operation"]["state"], done.json["operation"]["changed"]) == ("done", 5)
+    assert done.json["outcomes"]["not_sent"] == 5
+    assert "operation 1" in done.err
+    found = cli("operation", "show", "1", "--members", "all", "--output", "json").json
+    assert [member["redelivery_id"] for member in found["members"]] == [
+        f"test-{number:012d}" for number in range(1, 6)
+    ]
+    assert "not sent" in cli("operation", "show", "1", "--members", "all").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["hold", "--all", "--probe", "3"],
+        ["cancel", "--all", "--careful"],
+        ["retry", "--all", "--pace", "0"],
+        ["retry", "--all", "--stop-share", "2"],
+        ["retry", "--all", "--window", "0s"],
+        ["retry", "--property", "tenant"],
+        ["retry", "--all", "--reason", "x" * 501],
+    ],
+)
+def test_care_that_makes_no_sense_is_refused(cli: Cli, arguments: list[str]) -> None:
+    assert cli(*arguments, "--yes").code == 2
+    assert cli("operations", "--output", "json").json["operations"] == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--careful"], ["--dry-run"], ["--cause-group", "x"], ["--cause", "x"], ["--property", "a=b"]],
+)
+def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> None:
+    process = ("--set", "intake.backlog=process")
+    if option[0] not in ("--careful", "--dry-run"):
+        result = cli("list", *option, *process, url="broker:")
+        assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
+    result = cli("retry", "--destination", "orders", *option, *process, url="broker:")
+    assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
+    result = cli("discard", "--destination", "orders", *process, url="broker:")
+    assert (result.code, "can't discard it: retry it or give it up" in result.err) == (2, True)
+    result = cli("operations", *process, url="broker:")
+    assert (result.code, "knows no operations" in result.err) == (69, True)
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90_000), ("2h", 7_200_000), ("3d", 259_200_000)]
+)
+def test_an_age_has_a_unit(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+def test_a_time_that_is_too_short_is_refused() -> None:
+    assert duration_ms("1s", "--horizon", least_ms=1) == 1000
+    with pytest.raises(typer.BadParameter, match="at least 1 ms, found '0s'"):
+        duration_ms("0s", "--horizon", least_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [(0, "0ms"), (999, "999ms"), (60_000, "1m"), (3_723_000, "1h 2m"), (90_061_000, "1d 1h")],
+)
+def test_a_span_has_two_units_at_most(milliseconds: int, expected: str) -> None:
+    assert words.span(milliseconds) == expected
+
+
+@pytest.mark.parametrize(("total", "shown"), [(2_000, "1500/2000"), (None, "1500/?")])
+def test_progress_tells_how_much_is_done_and_how_fast(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    total: int | None,
+    shown: str,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with printing.progress_bar("retry", total) as advance:
+        advance(1_000)
+        advance(500)
+    told = capsys.readouterr().err
+    assert shown in told
+    assert re.search(r"[1-9][\d,]*/s", told)
+
+
+def test_a_time_beyond_the_calendar_is_printed_as_it_is() -> None:
+    assert words.clock_time(2**62) == f"{2**62} ms"
+
+
+def test_a_table_on_a_terminal_keeps_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    printing.print_table(("cause",), [("[db] down",)])
+    assert "[db] down" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(5, "5 B"), (1536, "1.5 KiB"), (5 * 1024**4, "5.0 TiB")]
+)
+def test_a_size_has_a_unit(count: int, expected: str) -> None:
+    assert words.size(count) == expected
+
+
+def test_a_job_without_its_libraries_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "amqsidecar.pipeline.causes.causes", None)
+    job = ["pipeline", "causes", "--events", "journal", "--output-folder", "out"]
+    assert main.run_command_line(job) == 78
+    error = capsys.readouterr().err
+    assert 'amqsidecar pipeline: needs more libraries: pip install "amqsidecar[pipeline]"' in error
+    assert main.run_command_line(["pipeline", "causes", "--help"]) == 0

@@ -1,0 +1,94 @@
+"""`run --check`: what would end a start is said, all at once, and nobody is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.cli import main
+from amqsidecar.wiring.check import FILES as FILES_OF_A_START
+
+FILES = {"empty": "", "odd": "anna\n"}
+WRONG = {
+    "rules": ("policy.rules", "{plugins: [{redelivery: {no_such: 1}}]}"),
+    "a gate": ("policy.gates", "[{pace: {default_entry: {messages: -1}}}]"),
+    "a gate of no package": ("policy.gates", "[{lunch: {}}]"),
+    "an empty password": ("broker.password_file", "empty"),
+    "a certificate": ("broker.tls.ca_file", "empty"),
+    "a database's password": ("store.password_file", "empty"),
+    "who may come in": ("http.users_file", "odd"),
+    "a short key": ("http.session_key_file", "odd"),
+    "a journal of an unknown kind": ("journal.path", "nosuch://bucket/journal"),
+}
+
+
+def check(folder: Path, *settings: tuple[str, str], awaits: bool = False) -> int:
+    """Return the exit code of the check of these options; a value may be one of `FILES`."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    arguments = ["run", "--check", "--set", "broker.url=amqps://a@nobody.invalid"]
+    arguments += ["--await-files"] if awaits else []
+    for key, value in (("store.url", f"sqlite://{folder}/no/such/schedule.db"), *settings):
+        arguments += ["--set", f"{key}={folder / value if value in FILES else value}"]
+    return main.run_command_line(arguments)
+
+
+def test_what_is_right_is_so_without_broker_and_store(tmp_path: Path) -> None:
+    gates = ("policy.gates", "[{pace: {default_entry: {messages: 5}}}]")
+    assert check(tmp_path, gates) == main.EXIT_DONE
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_would_end_a_start_is_said(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, value = WRONG[name]
+    more = [("store.url", "postgresql://a@nobody.invalid/r")] if key.startswith("store.") else []
+    assert check(tmp_path, *more, (key, value)) == main.EXIT_CONFIG
+    assert key in capsys.readouterr().err
+
+
+def test_a_broker_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command_line(["run", "--check"]) == main.EXIT_CONFIG
+    assert "broker.url" in capsys.readouterr().err
+
+
+def test_all_is_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tmp_path, WRONG["a gate"], WRONG["a certificate"]) == main.EXIT_CONFIG
+    said = capsys.readouterr().err
+    assert "policy.gates" in said
+    assert "broker.tls.ca_file" in said
+
+
+@pytest.mark.parametrize("key", sorted(FILES_OF_A_START))
+def test_a_file_that_may_come_later_is_named_and_the_rest_is_checked(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = (key, str(tmp_path / "absent"))
+    assert check(tmp_path, *together(key), absent) == main.EXIT_CONFIG
+    assert check(tmp_path, *together(key), absent, awaits=True) == main.EXIT_DONE
+    assert f"{key}: {tmp_path / 'absent'} does not exist yet" in capsys.readouterr().out
+    assert check(tmp_path, *together(key), absent, WRONG["rules"], awaits=True) == main.EXIT_CONFIG
+    assert "policy.rules" in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_is_checked_also_when_others_are_awaited(tmp_path: Path) -> None:
+    absent = ("broker.password_file", str(tmp_path / "absent"))
+    wrong = WRONG["a certificate"]
+    assert check(tmp_path, absent, wrong, awaits=True) == main.EXIT_CONFIG
+
+
+def together(key: str) -> list[tuple[str, str]]:
+    """Return the options without which that of a file is not looked at."""
+    if key == "store.password_file":
+        return [("store.url", "postgresql://a@nobody.invalid/r")]
+    if key == "broker.tls.key_file":
+        return [("broker.tls.cert_file", "certificate")]
+    if key == "http.oidc.client_secret_file":
+        provider = {"issuer": "https://login.invalid", "client_id": "a"}
+        more = {"public_url": "https://redelivery.invalid", "operator_groups": "[ops]"}
+        return [
+            *((f"http.oidc.{name}", value) for name, value in provider.items()),
+            *((f"http.{name}", value) for name, value in more.items()),
+        ]
+    return []

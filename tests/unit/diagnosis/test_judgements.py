@@ -1,0 +1,383 @@
+"""Settings, rules, clocks and schedules are judged by what they do to messages."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue, Loss, SideEffect
+from amqsidecar.diagnosis.artemis_layout import (
+    dead_letter_findings,
+    effect_findings,
+    token_findings,
+    unasked_findings,
+)
+from amqsidecar.diagnosis.classic_layout import interceptor_findings
+from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
+from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
+from amqsidecar.diagnosis.judging import (
+    backlog_finding,
+    counting_findings,
+    kind_finding,
+    loop_findings,
+    unknown_origin_findings,
+)
+from amqsidecar.diagnosis.schedule import ScheduleFacts, place_problem, schedule_findings
+from amqsidecar.diagnosis.transactions import transaction_findings
+from amqsidecar.diagnosis.wires import version_finding, wire_findings
+from amqsidecar.engine.dead_letter_names import DeadLetterNames
+from amqsidecar.errors import CommitRefused, SendsRefused
+from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.outcome import Counters
+from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
+from amqsidecar.policy.classic_rules import (
+    ClassicRules,
+    DestinationInterceptors,
+    MirroredQueues,
+    VirtualTopic,
+)
+from amqsidecar.policy.rule_source import RuleSource
+
+STOCK = {"deadLetterAddress": "DLQ", "expiryAddress": "ExpiryQueue", "redeliveryDelay": 0}
+DLQ = (IntakeQueue(queue("DLQ")),)
+
+
+def severities(findings: Iterator[Finding] | tuple[Finding, ...]) -> list[tuple[str, str]]:
+    return [(one.subject, one.severity.value) for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "element"),
+    [
+        ("expiryDelay", 0, "<expiry-delay>-1<"),
+        ("maxExpiryDelay", 5, "<max-expiry-delay>-1<"),
+        ("minExpiryDelay", 5, "<min-expiry-delay>-1<"),
+        ("defaultRingSize", 10, "<default-ring-size>-1<"),
+        ("defaultLastValueQueue", True, "<default-last-value-queue>false<"),
+        ("defaultNonDestructive", True, "<default-non-destructive>false<"),
+        ("defaultPurgeOnNoConsumers", True, "<default-purge-on-no-consumers>false<"),
+    ],
+)
+def test_what_may_take_the_token_away_is_a_problem(key: str, value: Any, element: str) -> None:
+    [finding] = token_findings("amqsidecar.token.a", {**STOCK, key: value})
+    assert finding.severity is Severity.PROBLEM
+    assert element in finding.mend
+    assert 'match="amqsidecar.token.#"' in finding.mend
+
+
+def test_stock_settings_keep_the_token() -> None:
+    assert severities(token_findings("amqsidecar.token.a", STOCK)) == [("amqsidecar.token.a", "ok")]
+
+
+def test_what_acts_on_redeliveries_is_told_once_for_all_addresses() -> None:
+    """A warning, since a run parks such messages; a note where the operator allows it."""
+    effects = {
+        name: [
+            SideEffect(ResendEffect.DROP, "it drops", f"mend {name}"),
+            SideEffect(ResendEffect.RING, "it pushes out", "ring"),
+        ]
+        for name in ("orders", "invoices")
+    }
+    drop, ring = effect_findings(effects, [ResendEffect.RING])
+    assert (drop.severity, drop.subject) == (Severity.WARNING, "invoices, orders")
+    assert drop.mend == "mend orders"
+    assert (ring.severity, ring.mend) == (Severity.NOTE, "")
+
+
+def test_interceptors_that_nobody_told_of_are_named_as_unknown() -> None:
+    """No client can see them, so that silence would look like safety."""
+    for rules in (None, ClassicRules()):
+        [finding] = interceptor_findings(rules, ())
+        assert (finding.subject, finding.severity) == ("policy.source", Severity.NOTE)
+        assert finding.mend == "destination_interceptors: {}"
+    known = ClassicRules(interceptors=DestinationInterceptors())
+    assert list(interceptor_findings(known, ())) == []
+
+
+def test_a_virtual_topic_is_named_and_warned_of_where_its_dead_letters_hide_the_queue() -> None:
+    usual = VirtualTopic()
+    hidden = VirtualTopic(destinations=(topic("Same.>"),), set_original_destination=False)
+    rules = ClassicRules(interceptors=DestinationInterceptors(virtual_topics=(usual, hidden)))
+    first, second = interceptor_findings(rules, ())
+    assert (first.subject, first.severity) == ('topic="VirtualTopic.>"', Severity.OK)
+    assert "Consumer.*.TOPIC" in first.what
+    assert (second.subject, second.severity) == ('topic="Same.>"', Severity.NOTE)
+    assert second.mend == 'setOriginalDestination="true"'
+
+
+def test_a_mirror_is_a_warning_until_it_is_allowed() -> None:
+    rules = ClassicRules(interceptors=DestinationInterceptors(mirrored_queues=MirroredQueues()))
+    assert severities(interceptor_findings(rules, ())) == [('queue=">"', "warning")]
+    allowed = (ResendEffect.MIRROR,)
+    assert severities(interceptor_findings(rules, allowed)) == [('queue=">"', "note")]
+
+
+def layout(settings_of: Mapping[str, Mapping[str, Any]], *origins: str) -> list[tuple[str, str]]:
+    return severities(dead_letter_findings(settings_of, DLQ, origins))
+
+
+def test_a_dead_letter_address_without_limit_is_right() -> None:
+    unlimited = {**STOCK, "maxDeliveryAttempts": -1}
+    assert layout({"#": STOCK, "DLQ": unlimited}) == [("DLQ", "ok")]
+    assert layout({"#": STOCK, "DLQ": STOCK}) == [("DLQ", "warning")]
+    assert layout({"#": STOCK, "DLQ": {**unlimited, "redeliveryDelay": 5}}) == [("DLQ", "warning")]
+
+
+def test_messages_without_a_dead_letter_address_are_destroyed() -> None:
+    """A problem where dead letters are known, else what somebody may have wanted."""
+    unlimited = {**STOCK, "maxDeliveryAttempts": -1}
+    settings = {"#": STOCK, "DLQ": unlimited, "a": {}, "b": {"maxDeliveryAttempts": 0}}
+    assert layout(settings) == [("a", "warning"), ("DLQ", "ok")]
+    assert layout(settings, "a") == [("a", "problem"), ("DLQ", "ok")]
+    assert ("#", "problem") in layout({"#": {}})
+
+
+OWN = (
+    '<address-setting match="DLQ"><dead-letter-address>DLQ</dead-letter-address></address-setting>'
+)
+
+
+def test_a_dead_letter_address_without_one_of_its_own_loses_what_amqp_cannot_carry() -> None:
+    """A warning to who may manage and so avoids it."""
+    bare = {"maxDeliveryAttempts": -1}
+    [finding] = dead_letter_findings({"#": STOCK, "DLQ": bare}, DLQ, ())
+    assert (finding.severity, finding.subject, finding.mend) == (Severity.WARNING, "DLQ", OWN)
+    expired = (*DLQ, IntakeQueue(queue("ExpiryQueue"), expires=True))
+    settings = {"#": STOCK, "DLQ": {**STOCK, **bare}, "ExpiryQueue": bare}
+    found = dead_letter_findings(settings, expired, ())
+    assert severities(tuple(found)) == [("DLQ", "ok"), ("ExpiryQueue", "warning")]
+
+
+def test_who_may_not_manage_must_not_read_such_a_queue_over_amqp() -> None:
+    """The rules tell it, as far as they name it."""
+    own = AddressSettings(dead_letter_address="DLQ")
+    few = ArtemisRules(entries=(AddressSettingEntry(match="orders.#", settings=own),))
+    all_of_them = ArtemisRules(entries=(AddressSettingEntry(match="#", settings=own),))
+    [finding] = unasked_findings(few, ["DLQ"])
+    assert (finding.severity, finding.subject, finding.mend) == (Severity.PROBLEM, "DLQ", OWN)
+    assert [*unasked_findings(all_of_them, ["DLQ"])] == []
+
+
+def test_a_dead_letter_address_without_queue_drops_unless_queues_are_made() -> None:
+    lost = {"deadLetterAddress": "Nowhere"}
+    assert ("Nowhere", "problem") in layout({"#": lost})
+    makes = {**lost, "autoCreateDeadLetterResources": True}
+    assert ("Nowhere", "problem") not in layout({"#": makes})
+
+
+def test_the_brokers_own_addresses_are_not_judged() -> None:
+    assert layout({"#": STOCK, "activemq.notifications": {}, "amqsidecar.token.a": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "ahead_ms", "severity"),
+    [
+        (BrokerKind.CLASSIC, 999, Severity.OK),
+        (BrokerKind.CLASSIC, -1_000, Severity.WARNING),
+        (BrokerKind.CLASSIC, 10_000, Severity.PROBLEM),
+        (BrokerKind.CLASSIC, -10_000, Severity.PROBLEM),
+        # The broker counts times to live there, whatever our clock says.
+        (BrokerKind.ARTEMIS, 3_600_000, Severity.WARNING),
+    ],
+)
+def test_clocks_that_differ_make_messages_expire_on_classic(
+    kind: BrokerKind, ahead_ms: int, severity: Severity
+) -> None:
+    finding = clock_finding(kind, ahead_ms)
+    assert finding.severity is severity
+    assert ("ahead of" in finding.what) is (ahead_ms > 0 and severity is not Severity.OK)
+
+
+def test_a_clock_is_off_by_what_can_not_be_explained_by_waiting() -> None:
+    assert difference_ms(1_500, 1_000, 2_000) == 0
+    assert difference_ms(2_500, 1_000, 2_000) == 500
+    assert difference_ms(500, 1_000, 2_000) == -500
+
+
+def test_what_is_read_must_not_be_written() -> None:
+    origins = [queue("orders"), queue("bills")]
+    intake = [IntakeQueue(queue("DLQ.>")), IntakeQueue(queue("orders"))]
+    found = severities(
+        tuple(loop_findings(intake, BrokerKind.CLASSIC, None, origins, ".exhausted"))
+    )
+    assert found == [("queue://orders", "problem")]
+    final = [IntakeQueue(queue("DLQ.exhausted"))]
+    assert severities(tuple(loop_findings(final, BrokerKind.ARTEMIS, None, [], ".exhausted"))) == [
+        ("DLQ.exhausted", "problem")
+    ]
+
+
+def test_rules_of_the_other_product_are_a_problem() -> None:
+    assert [*kind_finding(BrokerKind.CLASSIC, ClassicRules())] == []
+    [finding] = kind_finding(BrokerKind.CLASSIC, ArtemisRules())
+    assert finding.severity is Severity.PROBLEM
+    assert finding.mend == "policy: {source: activemq.xml}"
+
+
+@pytest.mark.parametrize(
+    ("file", "severity"), [("activemq.xml", Severity.WARNING), ("policy.yaml", Severity.NOTE)]
+)
+def test_rules_of_classic_work_on_artemis(file: str, severity: Severity) -> None:
+    """The demo and the README do so."""
+    rules = ClassicRules(source=RuleSource(file))
+    [finding] = kind_finding(BrokerKind.ARTEMIS, rules)
+    assert finding.severity is severity
+    assert file in finding.what
+
+
+def test_a_queue_that_does_not_tell_its_origin_is_refused_over_amqp() -> None:
+    names = DeadLetterNames(None, {"DLQ.b": queue("b")})
+    intake = [IntakeQueue(queue("DLQ.a")), IntakeQueue(queue("DLQ.b"))]
+    [finding] = unknown_origin_findings(intake, names, None)
+    assert finding.mend == "intake: {origin: {DLQ.a: ORIGIN}}"
+
+
+@pytest.mark.parametrize(
+    ("count", "holds", "is_seen", "severity"),
+    [
+        (101, True, False, Severity.WARNING),
+        (100, True, False, Severity.NOTE),
+        (101, False, False, Severity.NOTE),
+        (101, True, True, Severity.NOTE),
+    ],
+)
+def test_a_backlog_that_would_be_held_is_told(
+    count: int, holds: bool, is_seen: bool, severity: Severity
+) -> None:
+    finding = backlog_finding(queue("DLQ"), count, holds=holds, threshold=100, is_seen=is_seen)
+    assert finding.severity is severity
+
+
+def test_rows_of_another_wire_can_not_be_sent() -> None:
+    facts = ScheduleFacts(total=3, encodings={"openwire/12": 2, "amqp/1.0": 1})
+    [finding] = schedule_findings("sqlite:///a", facts, "amqp/1.0")
+    assert finding.severity is Severity.PROBLEM
+    assert "2 messages" in finding.what
+    assert "openwire://" in finding.what
+    assert severities(tuple(schedule_findings("sqlite:///a", facts, ""))) == []
+
+
+def test_a_schedule_needs_a_folder(tmp_path: Path) -> None:
+    assert place_problem(tmp_path / "schedule.db") == ""
+    assert "does not exist" in place_problem(tmp_path / "missing" / "schedule.db")
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if not os.access(locked, os.W_OK):  # root may write everywhere
+        assert "may not write" in place_problem(locked / "schedule.db")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "severity"),
+    [
+        (BrokerKind.CLASSIC, "openwire+ssl", Severity.OK),
+        (BrokerKind.ARTEMIS, "amqps", Severity.OK),
+        (BrokerKind.CLASSIC, "amqps", Severity.WARNING),
+        (BrokerKind.ARTEMIS, "stomp+ssl", Severity.WARNING),
+    ],
+)
+def test_each_product_has_its_best_wire(kind: BrokerKind, scheme: str, severity: Severity) -> None:
+    [finding, *more] = wire_findings(kind, scheme, "host:1")
+    assert finding.severity is severity
+    assert [one.check for one in more] == [Check.TRANSACTIONS] * scheme.startswith("stomp")
+
+
+def test_what_may_be_lost_by_name_is_told_and_no_problem() -> None:
+    whole = [*wire_findings(BrokerKind.CLASSIC, "openwire", "host:1", [Loss.GROUP])]
+    stomp = [*wire_findings(BrokerKind.CLASSIC, "stomp", "host:1", [Loss.GROUP, Loss.BODY_TYPE])]
+    assert severities(tuple(whole)) == [("openwire://", "ok")]
+    assert severities(tuple(stomp)) == [("stomp://", "warning"), ("intake.allow_lossy", "warning")]
+    assert "allows body_type, group: " in stomp[1].what
+    assert "in another way than allowed" in stomp[0].what
+
+
+def test_the_other_product_than_expected_is_a_problem() -> None:
+    description = BrokerDescription(BrokerKind.CLASSIC, "5.17.0", "openwire/12")
+    [note] = version_finding(description, "host:1", None)
+    [problem] = version_finding(description, "host:1", BrokerKind.ARTEMIS)
+    assert (note.severity, problem.severity) == (Severity.NOTE, Severity.PROBLEM)
+
+
+def test_findings_are_told_by_check_and_the_worst_first() -> None:
+    def finding(check: Check, severity: Severity) -> Finding:
+        return Finding(check=check, severity=severity, subject="", what="")
+
+    clock = finding(Check.CLOCK, Severity.PROBLEM)
+    ok, warning = (finding(Check.BROKER, one) for one in (Severity.OK, Severity.WARNING))
+    assert in_order([clock, ok, warning, ok]) == (warning, ok, clock)
+    assert has_problem([ok, clock])
+    assert not has_problem([ok, warning])
+
+
+class TokenLink:
+    """A link to a broker with one token queue, whose transactions can be made not to hold."""
+
+    def __init__(self, queue_of: list[int], *, commits: bool = True, keeps: bool = True) -> None:
+        self._queue = queue_of
+        self._commits = commits
+        self._keeps = keeps
+
+    def trials(self) -> "TokenLink":
+        return self
+
+    def remove(self, destination: Destination) -> str | None:
+        self._queue.clear()
+        return None
+
+    def token_exists(self) -> bool:
+        return bool(self._queue)
+
+    def create_token(self, cycle: int) -> None:
+        self._queue.append(cycle)
+
+    def take_token(self, timeout_s: float) -> int | None:
+        return self._queue[-1] if self._queue else None
+
+    def commit_cycle(self, accepts: Any, sends: Any, token: int) -> None:
+        if sends:
+            if not self._keeps:
+                self._queue[:] = [token]
+            raise SendsRefused({0: "can't be taken apart"})
+        if not self._commits:
+            raise CommitRefused("no")
+        self._queue[:] = [token]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ({}, ""),
+        ({"commits": False}, "was not committed"),
+        ({"keeps": False}, "token 2 was committed, but the broker hands out 3"),
+    ],
+)
+def test_transactions_that_do_not_hold_are_found(behaviour: dict[str, bool], words: str) -> None:
+    held: list[int] = []
+
+    @contextmanager
+    def opened(token_queue: str | None) -> Iterator[Any]:
+        yield TokenLink(held, **behaviour)
+
+    findings = [*transaction_findings(opened, queue("t"), lambda _: None)]
+    [finding] = [one for one in findings if one.check is Check.TRANSACTIONS]
+    assert (finding.severity is Severity.PROBLEM) is bool(words)
+    assert words in finding.what
+
+
+@pytest.mark.parametrize(
+    ("counters", "severity", "mend"),
+    [
+        ({queue("DLQ"): Counters(depth=0)}, "warning", "<statisticsBrokerPlugin/>"),
+        ({queue("DLQ"): Counters(depth=0, acknowledged=0, removed=0)}, "ok", ""),
+    ],
+    ids=["a stock Classic", "with the plugin"],
+)
+def test_what_can_t_be_told_of_outcomes_is_a_warning(
+    counters: dict[Destination, Counters], severity: str, mend: str
+) -> None:
+    [found] = counting_findings(counters, "broker:61616")
+    assert (found.severity, found.mend) == (severity, mend)
+    assert list(counting_findings({}, "broker:61616")) == []

@@ -1,0 +1,463 @@
+"""What strangers write stays text on every page, and every page says what it means."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlencode, urljoin
+
+import httpx2
+import pytest
+from lxml import html
+from proton import Message
+
+from amqsidecar.http.console.shown import shown
+from amqsidecar.model.event import Resent, Returned
+from amqsidecar.model.note import GroupNote
+from amqsidecar.model.schedule import RowState
+from amqsidecar.operations.status import SidecarStatus
+from support.console_site import running_console
+from support.console_store import dead, keep, open_store
+from support.web_site import NO_TLS
+
+NOW_MS = 1_800_000_000_000
+
+SCRIPT = "<script>document.title='owned'</script>"
+ATTRIBUTE = "\" onmouseover=alert(1) x='y"
+TEMPLATE = "{{ 7*7 }}{% for x in y %}${7*7}"
+UNSEEN = "\u202egro.live\u2066\x1b[31m\x00\x08\u200b\ud83d\ufeff end"
+HOSTILE = f"{SCRIPT}{ATTRIBUTE}{TEMPLATE}</title></textarea></svg><!--]]>javascript:alert(1)"
+CAUSE = f"{HOSTILE} {UNSEEN}"
+PLACE = f"queue://pay{HOSTILE}"
+HUGE = f"{HOSTILE} " + "cause of many words " * 5_000
+
+
+@pytest.fixture(scope="module")
+def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("console") / "schedule.db"
+    store = open_store(path)
+    now_ms = store._clock.now_ms()
+    message = Message(
+        body=f'{{"a": "{SCRIPT}"}}',
+        subject=HOSTILE,
+        properties={HOSTILE: HOSTILE, "plain": "yes", "number": 4711},
+    ).encode()
+    fields = {"destination": PLACE, "source": f"queue://DLQ{HOSTILE}", "rule": HOSTILE}
+    fields |= {"message_id": HOSTILE, "message": bytes(message), "redelivery_id": "first"}
+    rows = [
+        dead(1, CAUSE, now_ms, **fields),
+        dead(2, HUGE, now_ms - 60_000, destination=PLACE, state=RowState.HELD),
+        dead(3, None, now_ms - 120_000, state=RowState.PARKED, due_at_ms=now_ms - 5_000),
+        dead(4, "late", now_ms - 180_000, destination=PLACE, due_at_ms=now_ms - 100_000),
+    ]
+    lives = {"at_ms": now_ms, "id": 1, "redelivery_id": "first"}
+    back = Returned(**lives, source=f"queue://D{HOSTILE}", origin=PLACE, cause=CAUSE)
+    sent = Resent(**lives, destination=PLACE, redelivery_count=1, lateness_ms=3)
+    keep(store, rows, [sent, back])
+    with store.transaction() as tx:
+        tx.postpone([1], now_ms + 3_600_000, CAUSE, f"pace{HOSTILE}")
+        tx.postpone([4], now_ms - 100_000, CAUSE, "windows")
+    for group in store.failure_groups(0, 9):
+        place = {"destination": group.destination, "cause_group": group.cause_group}
+        store.add_note(GroupNote(**place, at_ms=now_ms, author=HOSTILE, text=CAUSE))
+    store.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(store_path: Path) -> Iterator[httpx2.Client]:
+    with (
+        running_console(store_path) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        yield client
+
+
+def page_of(client: httpx2.Client, address: str, status: int = 200) -> html.HtmlElement:
+    """Return a page that has no markup but ours."""
+    answer = client.get(address)
+    assert answer.status_code == status, answer.text
+    return check(answer)
+
+
+def check(answer: httpx2.Response) -> html.HtmlElement:
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "'unsafe" not in answer.headers["content-security-policy"]
+    page = html.document_fromstring(answer.content)
+    scripts = [(one.get("src") or "").partition("?")[0] for one in page.iter("script")]
+    assert scripts == ["/static/htmx.min.js", "/static/console.js"]
+    for element in page.iter(html.etree.Element):
+        assert OUR_TAGS.fullmatch(element.tag), html.tostring(element)[:200]
+        for name, value in element.attrib.items():
+            assert not name.startswith("on"), (element.tag, name)
+            assert name != "style", element.tag
+            if name in ("href", "src", "action", "formaction", "hx-get"):
+                assert re.match(r"[/?#]", value), (name, value)
+    assert page.xpath("//comment()") == []
+    text = page.text_content()
+    assert shown(text) == text
+    return page
+
+
+OUR_TAGS = re.compile(
+    "html|head|meta|title|link|script|body|a|header|nav|ul|ol|li|div|span|form|input|button|main|"
+    "footer|dialog|h1|h2|h3|p|dl|dt|dd|section|strong|em|table|caption|thead|tbody|tr|th|td|bdi|"
+    "time|kbd|code|details|summary|pre|label|select|option|textarea|fieldset|legend|progress|"
+    "svg|desc|line|text|rect|polyline"
+)
+
+
+def crawl(client: httpx2.Client) -> dict[str, html.HtmlElement]:
+    """Return every page that links lead to, one of each kind of address."""
+    found: dict[str, html.HtmlElement] = {}
+    waiting, kinds = ["/"], set[str]()
+    while waiting:
+        address = waiting.pop()
+        kind = re.sub(r"=[^&]*", "=", address)
+        if (
+            kind in kinds
+            or "/download" in address
+            or ".csv" in address
+            or address.startswith("/static/")
+        ):
+            continue
+        kinds.add(kind)
+        found[address] = page_of(client, address)
+        for link in found[address].iter("a"):
+            target = urljoin(address, link.get("href").partition("#")[0])
+            waiting.append(target)
+    return found
+
+
+def test_what_gates_let_wait_is_told_where_people_look(client: httpx2.Client) -> None:
+    overview = page_of(client, "/").get_element_by_id("gates").text_content()
+    assert f"1 due for {PLACE} waits for the gate pace{HOSTILE}, until " in overview
+    message = page_of(client, "/messages/one?id=1").text_content()
+    assert f"It was due, and the gate pace{HOSTILE} lets it wait until then" in message
+    # Its time has come since: it is overdue, and no gate is the reason.
+    assert "the gate windows" not in page_of(client, "/messages/one?id=4").text_content()
+    asked = page_of(client, "/act/retry?id=1").text_content()
+    assert "1 message waits for gates, and goes past them now." in asked
+
+
+def test_nothing_that_strangers_write_is_markup_on_any_page(client: httpx2.Client) -> None:
+    pages = crawl(client)
+    kinds = {address.partition("?")[0] for address in pages}
+    actions = {f"/act/{one}" for one in ("retry", "hold", "release", "redirect", "cancel")}
+    assert kinds >= {
+        *("/", "/groups", "/groups/one", "/messages", "/messages/one", "/messages/edit"),
+        *("/operations", "/plots", "/act/discard"),
+        *actions,
+    }
+    said = "\n".join(
+        text for page in pages.values() for text in (page.text_content(), *page.xpath("//@title"))
+    )
+    assert SCRIPT in said
+    assert TEMPLATE in said
+    assert "‹U+202E›" in said
+
+
+def test_a_refresh_brings_the_numbers_without_the_plots(client: httpx2.Client) -> None:
+    whole = page_of(client, "/")
+    refresh = check(client.get("/", headers={"HX-Request": "true"}))
+    assert (len(whole.xpath("//svg")), len(refresh.xpath("//svg"))) == (2, 0)
+    assert "Dying now" in refresh.get_element_by_id("live").text_content()
+
+
+def test_a_form_gives_back_what_it_was_given(client: httpx2.Client) -> None:
+    page = page_of(client, f"/messages?{urlencode({'destination': PLACE, 'cause': HOSTILE})}")
+    assert page.get_element_by_id("f-destination").value == PLACE
+    assert page.get_element_by_id("f-cause").value == HOSTILE
+    page = page_of(client, "/messages/edit?id=1")
+    assert fields_of(page)["text"] == f'{{"a": "{SCRIPT}"}}'
+
+
+def fields_of(page: html.HtmlElement) -> dict[str, str]:
+    """Return what a browser would send of the form that changes something."""
+    [form] = [one for one in page.forms if one.method == "POST"]
+    # Why: browsers leave out a line end at the begin of a text area.
+    return {name: value.removeprefix("\n") for name, value in form.form_values()}
+
+
+def confirm(client: httpx2.Client, page: html.HtmlElement, **fields: str) -> httpx2.Response:
+    [form] = [one for one in page.forms if one.method == "POST"]
+    return client.post(form.action, data=fields_of(page) | fields)
+
+
+def test_a_note_is_kept_with_the_group_and_shown_on_the_first_screen(
+    client: httpx2.Client,
+) -> None:
+    address = page_of(client, "/groups").xpath("//a[contains(., 'late')]/@href")[0]
+    [form] = page_of(client, address).xpath("//form[.//textarea[@name='note']]")
+    fields = dict(form.form_values())
+    refused = client.post(form.action, data={**fields, "note": " "})
+    assert refused.status_code == 422
+    assert "a note needs a text" in check(refused).text_content()
+    kept = client.post(form.action, data={**fields, "note": "JIRA-5\r\n<b>on it"})
+    assert (kept.status_code, kept.headers["location"]) == (303, f"{address}#notes")
+    [notes] = page_of(client, address).xpath("//section[@aria-labelledby='notes']")
+    assert "JIRA-5\n<b>on it" in notes.text_content()
+    assert "console:local" in notes.text_content()
+    assert "JIRA-5" in page_of(client, "/").get_element_by_id("live").text_content()
+
+
+def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://a")])
+    store.close()
+    address = "/groups/one?destination=a&group=boom"
+    with (
+        running_console(path) as site,
+        httpx2.Client(base_url=site, timeout=30, verify=NO_TLS) as client,
+    ):
+        page = page_of(client, address)
+        main = page.get_element_by_id("main").text_content()
+        places = [
+            main.index(words)
+            for words in (
+                "1 message died in the last hour",
+                "They go by themselves",
+                "Retry…",
+                "by minute and cause",
+                "Messages of this group",
+                "For the next one who looks",
+            )
+        ]
+        assert places == sorted(places)
+        [form] = page.xpath("//form[.//textarea[@name='note']]")
+        fields = dict(form.form_values())
+        wrong = client.post(form.action, data={**fields, "note": "x", "snooze": "7"})
+        assert wrong.status_code == 400
+        kept = client.post(form.action, data={**fields, "owner": "ann", "snooze": "3600"})
+        assert kept.status_code == 303
+        main = page_of(client, address).get_element_by_id("main").text_content()
+        assert main.index("owner ann") < main.index("Messages of this group")
+        first = page_of(client, "/").get_element_by_id("live").text_content()
+        assert "1 snoozed group" in first
+        assert "Nothing is open of what died in the last 24 hours." in first
+
+
+def test_an_action_is_looked_at_and_then_confirmed(client: httpx2.Client) -> None:
+    query = urlencode({"destination": PLACE, "state": "held"})
+    page = page_of(client, f"/act/release?{query}")
+    assert "1 message" in page.text_content()
+    command = page.get_element_by_id("command").text_content()
+    assert command.startswith("amqsidecar release --destination 'queue://pay<script>")
+    answer = confirm(client, page, reason=HOSTILE)
+    assert answer.status_code == 303
+    page = page_of(client, answer.headers["location"])
+    assert HOSTILE in page.text_content()
+    assert "running" in page.text_content()
+    answer = confirm(client, page)
+    page = page_of(client, answer.headers["location"])
+    assert "paused" in page.text_content()
+    listed = page_of(client, "/operations").text_content()
+    assert f"“{HOSTILE}”" in listed
+    assert "success" not in (listed + page.text_content()).lower()
+
+
+def test_what_can_not_be_undone_is_confirmed_twice(client: httpx2.Client) -> None:
+    page = page_of(client, "/act/discard?id=3")
+    answer = confirm(client, page)
+    assert answer.status_code == 422
+    assert "can't be undone" in check(answer).text_content()
+    assert confirm(client, page, sure="yes").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"probe": "many"}, "probe: expected a number"),
+        ({"stop": "101"}, "from 0 to 1"),
+        ({"begin": "at six"}, "begin: expected a time"),
+        ({"begin": "2999-01-01T06:00"}, "begins within 30 days"),
+        ({"reason": "x" * 501}, "at most 500 characters"),
+    ],
+)
+def test_a_form_with_a_mistake_says_which_and_does_nothing(
+    client: httpx2.Client, fields: dict[str, str], said: str
+) -> None:
+    operations = "//a[starts-with(@href, '/operations/')]/text()"
+    before = page_of(client, "/operations").xpath(operations)
+    answer = confirm(client, page_of(client, "/act/retry?id=1"), **fields)
+    assert answer.status_code == 422
+    assert said in check(answer).text_content()
+    assert page_of(client, "/operations").xpath(operations) == before
+
+
+def test_a_time_of_begin_is_in_the_zone_that_stands_beside_it(client: httpx2.Client) -> None:
+    page = page_of(client, "/act/retry?id=1")
+    # Why a mistake beside it: the page comes back, and the zone is UTC then.
+    fields = {"begin": "2026-11-01T08:00", "zone": "120", "probe": "many"}
+    again = check(confirm(client, page, **fields))
+    [field] = again.xpath("//input[@name='begin']")
+    assert (field.get("type"), field.get("value")) == ("datetime-local", "2026-11-01T06:00")
+    assert again.xpath("//select[@name='zone']/option/@value") == ["0"]
+
+
+def test_what_has_changed_since_it_was_looked_at_is_looked_at_again(client: httpx2.Client) -> None:
+    page = page_of(client, "/act/retry?id=1")
+    answer = confirm(client, page, expected="400")
+    assert answer.status_code == 422
+    assert "not 400; look again" in check(answer).text_content()
+
+
+def test_a_change_without_its_token_is_refused(client: httpx2.Client) -> None:
+    assert client.post("/act/retry?id=1").status_code == 403
+
+
+def test_an_edit_is_looked_at_before_it_is_sent(client: httpx2.Client) -> None:
+    page = page_of(client, "/messages/edit?id=1")
+    typed = {"text": SCRIPT, "new-name-0": "ticket", "new-value-0": ATTRIBUTE, "step": "look"}
+    answer = confirm(client, page, **typed)
+    assert answer.status_code == 200, answer.text
+    page = check(answer)
+    assert "What it would be" in page.text_content()
+    assert page_of(client, "/messages/one?id=first").text_content().count("edited by") == 0
+    answer = confirm(client, page, step="send", reason="ticket 7")
+    assert answer.status_code == 303, answer.text
+    page = page_of(client, "/messages/one?id=first")
+    assert "edited by a person" in page.text_content()
+    assert ATTRIBUTE in page.text_content()
+    assert "As it was before console:local" in page.text_content()
+    original = client.get("/messages/download?id=first&original=0")
+    assert original.headers["content-disposition"].startswith("attachment")
+    assert SCRIPT.encode() in original.content
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/messages?older=soon", 400, "older: expected a number with a unit"),
+        ("/messages?state=dead", 400, "state: expected waiting, held, parked"),
+        ("/messages?after=x", 400, "after: expected"),
+        ("/messages?property=plain", 400, "property: expected name=value"),
+        ("/act/retry?attempt=x", 400, "attempt: expected a whole number"),
+        ("/act/frobnicate", 404, "no such action"),
+        (f"/messages/one?id={quote(SCRIPT)}", 404, "Nothing is known of the message"),
+        ("/groups/one?destination=a&group=b", 404, "Nothing died of this cause"),
+        ("/groups/one?destination=a", 404, "needs a destination and a cause"),
+        ("/operations/999999", 404, "no operation of this number"),
+        ("/operations/x", 404, "no operation of this number"),
+        ("/messages?destination=nowhere", 200, "No message matches"),
+        ("/act/hold?destination=nowhere", 200, "Only waiting messages can be held"),
+    ],
+)
+def test_an_address_that_leads_nowhere_says_so(
+    client: httpx2.Client, address: str, status: int, said: str
+) -> None:
+    assert said in page_of(client, address, status).text_content()
+
+
+def test_pages_lead_on_by_key(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    keep(store, [dead(n, f"cause {n % 2}", NOW_MS, due_at_ms=NOW_MS + n) for n in range(1, 121)])
+    store.close()
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        seen: list[str] = []
+        place: str | None = "/messages?order=due&cause=cause"
+        while place:
+            page = page_of(client, place)
+            seen += page.xpath("//input[@name='id']/@value")
+            place = next(iter(page.xpath("//a[text()='Go on']/@href")), None)
+    assert seen == [str(n) for n in range(1, 121)]
+
+
+def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    open_store(path).close()
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        pages = {place: page.text_content() for place, page in crawl(client).items()}
+    assert "Nothing died in the last hour." in pages["/"]
+    assert "When one is, it shows here" in pages["/groups"]
+    assert "Nothing waits." in pages["/messages"]
+    assert "No operation yet." in pages["/operations"]
+
+
+def test_without_a_schedule_there_is_one_clear_sentence() -> None:
+    with (
+        running_console(None) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        assert "keeps no schedule of its own" in page_of(client, "/", 404).text_content()
+
+
+def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE something_else (a)")
+    database.close()
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        page = page_of(client, "/", 503)
+        assert "can't be read now" in page.text_content()
+
+
+def test_a_fault_is_a_page_that_says_what_to_do(tmp_path: Path) -> None:
+    def broken() -> SidecarStatus:
+        raise RuntimeError("secret")
+
+    with (
+        running_console(tmp_path / "schedule.db", wellness=broken) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        client.headers["Accept"] = "text/html"
+        page = page_of(client, "/", 500)
+        assert page.findtext(".//h1") == "A fault of amqsidecar"
+        assert "secret" not in page.text_content()
+
+
+def test_an_edit_of_what_somebody_else_edited_is_refused(client: httpx2.Client) -> None:
+    """Both opened the form; the second would undo the first's edit without having seen it."""
+    page = page_of(client, "/messages/edit?id=1")
+    assert confirm(client, page, text="the first", step="send").status_code == 303
+    for step in ("look", "send"):
+        answer = confirm(client, page, text="the second", step=step)
+        assert answer.status_code == 422
+        again = html.fromstring(answer.text)
+        assert "has changed since" in again.text_content()
+        assert fields_of(again)["text"] == "the first"
+    assert confirm(client, again, text="the third", step="send").status_code == 303
+
+
+def test_a_download_is_the_row_that_is_shown(tmp_path: Path) -> None:
+    """A message that died for several subscribers waits in as many rows; one may be edited."""
+    path, message = tmp_path / "schedule.db", bytes(Message(body="as it was").encode())
+    store = open_store(path)
+    rows = [dead(one, "boom", NOW_MS, redelivery_id="r", message=message) for one in (1, 2)]
+    keep(store, rows)
+    store.close()
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, verify=NO_TLS) as client,
+    ):
+        page = page_of(client, "/messages/edit?id=2")
+        assert confirm(client, page, text="edited", step="send").status_code == 303
+        for row_id, body in ((1, b"as it was"), (2, b"edited")):
+            shown = page_of(client, f"/messages/one?id={row_id}")
+            [link, *_] = shown.xpath("//a[text()='Download']/@href")
+            assert body in client.get(link).content
+
+
+def test_a_message_has_a_short_address(client: httpx2.Client) -> None:
+    answer = client.get("/messages/1", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/messages/one?id=1")
+    assert client.get("/messages/nobody%2F").status_code == 404
+
+
+@pytest.mark.parametrize("reference", ["9" * 20, "9" * 5_000])
+def test_a_number_beyond_all_numbers_is_no_message(client: httpx2.Client, reference: str) -> None:
+    for page in ("one", "edit", "download"):
+        assert client.get(f"/messages/{page}?id={reference}").status_code == 404

@@ -1,0 +1,217 @@
+"""What the console says besides pages: commands to copy, texts made visible, plots."""
+
+import shlex
+import subprocess
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+
+from amqsidecar.broker import ForeignToken
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.cli.operate import commands as act_commands
+from amqsidecar.cli.operate.options import Asked, read_pace, read_selection
+from amqsidecar.http.console.advice import known_of, next_steps
+from amqsidecar.http.console.command import command_of, shell_word
+from amqsidecar.http.console.described import describe_pace
+from amqsidecar.http.console.pages import headline
+from amqsidecar.http.console.shown import shown
+from amqsidecar.http.console.svg import Plotted, lines, nice_top, stacked_bars
+from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations.confidence import share
+from amqsidecar.operations.groups import Group, Trend
+from amqsidecar.operations.overview import (
+    DestinationRecovery,
+    Died,
+    Overview,
+    RecoveryVerdict,
+    Waiting,
+)
+from amqsidecar.operations.status import read_wellness
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+
+NOW_MS = 1_800_000_000_000
+HOSTILE = "x'; rm -rf ~ #`$(reboot)\"\n\x1b[2J\u202e\\"
+FILTERS = [
+    RowFilter(),
+    RowFilter(destination=f"queue://{HOSTILE}", cause_group=HOSTILE),
+    RowFilter(
+        state=RowState.HELD, redelivery_count=2, cause_contains="--yes", source="queue://DLQ.a b"
+    ),
+    RowFilter(received_from_ms=NOW_MS - 60_000, received_before_ms=NOW_MS - 5_000),
+    RowFilter(ids=(1, 22)),
+]
+
+
+@pytest.mark.parametrize("rows", FILTERS)
+@pytest.mark.parametrize("pace", [OperationPace(), CAREFUL, OperationPace(begin_at_ms=NOW_MS + 5)])
+def test_a_copied_command_asks_for_the_same(
+    rows: RowFilter, pace: OperationPace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = (("colour", HOSTILE),) if rows.destination else ()
+    selection = Selection(rows=rows, properties=properties)
+    command = command_of(Action.RETRY, selection, pace, None, HOSTILE, NOW_MS)
+    assert command is not None
+    assert shown(command) == command
+    assert "\n" not in command
+    # A shell takes it apart, and the command line understands it.
+    script = f"printf '%s\\0' {command}"
+    taken = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
+    words = taken.decode().split("\0")[:-1]
+    assert words[:2] == ["amqsidecar", "retry"]
+    asked: list[Asked] = []
+    monkeypatch.setattr(act_commands, "_act", lambda _name, given: asked.append(given))
+    assert run_command_line(words[1:]) == 0
+    [given] = asked
+    found = read_selection(given, NOW_MS)
+    assert (read_pace(given, NOW_MS), given.reason) == (pace, HOSTILE)
+    assert tuple(map(int, given.ids or ())) == (rows.ids or ())
+    if not rows.ids:
+        assert found == selection
+
+
+def test_what_no_option_says_is_no_command() -> None:
+    everything = Selection(rows=RowFilter(due_before_ms=3))
+    assert command_of(Action.RETRY, everything, OperationPace(), None, "", NOW_MS) is None
+    parked = Selection(rows=RowFilter(state=RowState.PARKED))
+    assert command_of(Action.HOLD, parked, OperationPace(), None, "", NOW_MS) is None
+    held = Selection(rows=RowFilter(state=RowState.HELD))
+    found = command_of(Action.RELEASE, held, OperationPace(), None, "", NOW_MS)
+    assert found == "amqsidecar release --all"
+
+
+def test_a_plain_word_stays_plain() -> None:
+    assert shell_word("orders.pay") == "orders.pay"
+    assert shlex.split(shell_word("it's")) == ["it's"]
+
+
+def test_a_pace_is_said_in_words() -> None:
+    assert describe_pace(OperationPace()) == "All at once."
+    said = describe_pace(CAREFUL)
+    assert said.startswith("50 first, then a look whether they come back; then twice as many")
+    assert said.endswith("more than 10 % come back. A message may come back for 1m.")
+
+
+@pytest.mark.parametrize("highest", [0, 1, 4, 5, 9, 11, 99, 101, 312, 4_001, 10**9])
+def test_an_axis_ends_not_below_what_it_shows_nor_far_above(highest: int) -> None:
+    top = nice_top(highest)
+    assert top % 4 == 0
+    assert highest <= top <= max(4, 2.5 * highest)
+
+
+@pytest.mark.parametrize("draw", [stacked_bars, lines])
+def test_a_plot_tells_who_can_not_see_it_and_holds_no_markup_of_strangers(draw: object) -> None:
+    plotted = Plotted(
+        key="deaths",
+        title="Deaths <b>",
+        description="12 </svg><script>",
+        axis="hour",
+        labels=["00:00", "01:00"],
+        names=["<script>\u202e", "other"],
+        counts=[[3, 0], [4, 5]],
+    )
+    root = ET.fromstring(str(draw(plotted)))  # type: ignore[operator]
+    tags = {element.tag for element in root.iter()}
+    assert tags <= {"svg", "title", "desc", "line", "text", "rect", "polyline"}
+    said = {element.get("id"): element.text for element in root if element.get("id")}
+    assert said == {"deaths-title": "Deaths <b>", "deaths-description": "12 </svg><script>"}
+    assert root.get("aria-labelledby") == "deaths-title deaths-description"
+    assert not any("style" in element.attrib for element in root.iter())
+    if draw is stacked_bars:
+        heights = [float(bar.attrib["height"]) for bar in root.iter("rect")]
+        assert heights[0] * 4 == pytest.approx(heights[1] * 3, abs=1)
+        assert "<script>‹U+202E›: 3" in (root.find("rect/title").text or "")  # type: ignore[union-attr]
+
+
+def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
+    """A link that is down takes no dead letters: that is no good news."""
+    numbers = dict.fromkeys(("total", "overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
+    waiting = Waiting(next_due_at_ms=None, by_destination=[], gates=[], **numbers)
+    seen = Overview(
+        at_ms=NOW_MS,
+        died=Died(messages=0, deaths=0, causes=0, new=0),
+        groups=[],
+        solved=[],
+        snoozed=[],
+        waiting=waiting,
+        recoveries=[],
+        exhausted=[],
+        missing=[],
+    )
+    assert headline(seen) == "Nothing died in the last hour."
+    blind = msgspec.structs.replace(seen, wellness=read_wellness(Health(), Metrics()))
+    assert headline(blind).endswith("but this sidecar needs a person.")
+
+
+def test_the_first_screen_says_what_can_t_be_told_and_which_schedule_is_alone() -> None:
+    health, metrics = Health(), Metrics()
+    health.link_up()
+    health.store_ok()
+    assert read_wellness(health, metrics).is_well
+    metrics.set_outcomes_counted(False)
+    told = read_wellness(health, metrics)
+    assert (told.is_well, "<statisticsBrokerPlugin/>" in told.outcomes_doubt) == (True, True)
+    health.foreign_tokens([ForeignToken(instance="old", sent_at_ms=0, is_held=False)])
+    told = read_wellness(health, metrics)
+    assert (told.is_well, told.orphans) == (
+        False,
+        ["amqsidecar.token.old (last cycle 1970-01-01 00:00:00Z)"],
+    )
+
+
+def group(**counts: int) -> Group:
+    none = dict.fromkeys(
+        ("recent", "recent_messages", "day_before", "waiting", "held", "parked", "exhausted"), 0
+    )
+    return Group(
+        number=1,
+        destination="queue://orders",
+        cause_group="x",
+        trend=Trend.NEW,
+        first_at_ms=1,
+        last_at_ms=2,
+        total=1,
+        example_id="m-1",
+        note=None,
+        **(none | counts),
+    )
+
+
+def recovery(part: int, whole: int, verdict: RecoveryVerdict) -> DestinationRecovery:
+    shared = share(part, whole)
+    return DestinationRecovery(destination="queue://orders", came_back=shared, verdict=verdict)
+
+
+def test_a_group_begins_with_what_is_known_of_it() -> None:
+    found = group(recent=9730, recent_messages=5000, waiting=12, exhausted=300)
+    assert known_of(found, recovery(24, 119, RecoveryVerdict.PARTLY)) == [
+        "5,000 messages died in the last hour, 9,730 times.",
+        "Now: 300 exhausted, 12 waiting for the next try.",
+        "Of 119 re-sent to its destination in 24 hours, 24 came back.",
+    ]
+    assert known_of(group(), None) == ["Nothing died of it in the last hour."]
+
+
+@pytest.mark.parametrize(
+    ("counts", "found", "first"),
+    [
+        ({"exhausted": 3, "waiting": 1}, None, "The exhausted ones wait for a person"),
+        ({"parked": 3}, None, "The parked ones can't be sent"),
+        ({"waiting": 3}, recovery(29, 30, RecoveryVerdict.FAILS), "Most re-sends come back: hold"),
+        (
+            {"waiting": 3},
+            recovery(0, 30, RecoveryVerdict.LIES),
+            "What was re-sent lies in its queue",
+        ),
+        ({"waiting": 3, "recent": 3}, None, "They go by themselves; hold them if"),
+        ({"waiting": 3}, None, "Nothing to do"),
+        ({"held": 3}, None, "The held ones go when a person"),
+    ],
+)
+def test_a_group_says_what_to_do_next(
+    counts: dict[str, int], found: DestinationRecovery | None, first: str
+) -> None:
+    assert next_steps(group(**counts), found)[0].startswith(first)
+    assert next_steps(group(recent=5), None) == []

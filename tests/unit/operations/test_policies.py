@@ -1,0 +1,226 @@
+"""Policies as they act, and what other rules would change, from the counts of a real store."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+from msgspec import UNSET
+from ruamel.yaml import YAML
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.engine.gates import GatesAt, no_gates
+from amqsidecar.errors import ConfigError
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import Received, Returned
+from amqsidecar.operations.active_rules import (
+    LIVE,
+    NO_BROKER,
+    NOT_READ,
+    LiveSettings,
+    Policies,
+    Rules,
+    policies_of,
+)
+from amqsidecar.operations.policies import (
+    RULES_BYTES_MAX,
+    effect_of,
+    policy_view,
+)
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings
+from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
+from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.load import load_policy
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.schedule_rows import taken_row
+
+CHART_SCHEMA = Path(__file__).parents[3] / "helm/amqsidecar/values.schema.json"
+
+NOW_MS = 1_700_000_000_000
+RULES = """
+plugins:
+  - redelivery:
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
+MORE = """
+plugins:
+  - redelivery:
+      entries:
+        - queue: "orders"
+          maximum_redeliveries: 4
+          initial_redelivery_delay_ms: 1000
+      default_entry: {maximum_redeliveries: 2, initial_redelivery_delay_ms: 1000}
+"""
+
+
+def policies(folder: Path, text: str | None) -> Policies:
+    plugins = load_plugins()
+    path = folder / "rules.yaml"
+    path.write_text(text or "")
+    return acting(None if text is None else load_policy(path, plugins))
+
+
+def acting(rules: Rules | LiveSettings | None, gates_at: GatesAt = no_gates) -> Policies:
+    return policies_of(
+        lambda: rules,
+        load_plugins(),
+        intake_queues=(),
+        final_suffix=".exhausted",
+        parks_topics=True,
+        gates_at=gates_at,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """Three wait at orders, two for their first re-send, and a final one, which no rule is about.
+
+    Two died there lately, one at bills.
+    """
+    store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
+    store.open()
+    first = store.allocate_ids(6)
+    taken = [
+        taken_row(first + at, destination="queue://orders", redelivery_count=count)
+        for at, count in enumerate((1, 1, 3))
+    ]
+    taken.append(taken_row(first + 3, destination="queue://bills", redelivery_count=1))
+    taken.append(taken_row(first + 4, destination="queue://ActiveMQ.DLQ.exhausted", is_final=True))
+    taken.append(
+        taken_row(first + 5, destination="queue://orders", redelivery_count=3, is_final=True)
+    )
+    died = {"at_ms": NOW_MS - 60_000, "source": "queue://ActiveMQ.DLQ", "redelivery_id": "r"}
+    with store.transaction() as tx:
+        tx.record_cycle(1, taken, [], [])
+        tx.finish_cycle(1)
+        tx.record(
+            [
+                Received(origin="queue://orders", **died),
+                Returned(origin="queue://orders", redelivery_count=3, **died),
+                Received(origin="queue://bills", **died),
+            ]
+        )
+    yield store
+    store.close()
+
+
+def test_policies_are_shown_as_they_act(store: SqliteStore, tmp_path: Path) -> None:
+    view = policy_view(store, policies(tmp_path, RULES), NOW_MS)
+    found = [(one.destination, one.deaths, one.waiting) for one in view.destinations]
+    assert found == [("queue://orders", 2, 4), ("queue://bills", 1, 1)]
+    forecast = view.destinations[0].forecast
+    assert forecast is not None
+    assert [one.delay_ms for one in forecast.sends] == [1000, 1000]
+    assert "rules.yaml:4" in forecast.sends[0].rule
+    assert view.source.endswith("rules.yaml")
+    assert "maximum_redeliveries: 2" in view.yaml
+
+
+def test_policies_name_the_gates_that_redeliveries_pass(store: SqliteStore, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    rules = load_policy(path, load_plugins())
+    view = policy_view(
+        store, acting(rules, lambda where: ("pace: 1",) * (where.name == "bills")), NOW_MS
+    )
+    found = {one.destination: one.forecast for one in view.destinations}
+    bills, orders = found["queue://bills"], found["queue://orders"]
+    assert bills is not None
+    assert orders is not None
+    assert (bills.now.gates, orders.now.gates) == (("pace: 1",), UNSET)
+    assert bills.end is not None
+    assert bills.end.gates is UNSET
+
+
+def test_before_a_broker_answers_the_destinations_are_shown_alone(store: SqliteStore) -> None:
+    view = policy_view(store, acting(None), NOW_MS)
+    assert {one.forecast for one in view.destinations} == {None}
+    assert (view.source, view.yaml) == (NO_BROKER, "")
+
+
+def test_settings_read_live_are_shown_as_far_as_they_were_read(store: SqliteStore) -> None:
+    """What another address' settings call a dead-letter address is no origin here either."""
+    settings = AddressSettings(
+        max_delivery_attempts=3, redelivery_delay_ms=500, dead_letter_address="bills"
+    )
+    entry = AddressSettingEntry(match="#", settings=settings, source=RuleSource("read at noon"))
+    view = policy_view(store, acting({"orders": entry}), NOW_MS)
+    [orders] = view.destinations
+    assert (view.source, view.yaml, orders.rules) == (LIVE, "", "read at noon")
+    assert orders.forecast is not None
+    assert [one.delay_ms for one in orders.forecast.sends] == [500, 500]
+    assert orders.forecast.end is not None
+    assert "goes to queue://bills.exhausted" in str(orders.forecast.end.differs)
+
+    view = policy_view(store, acting({"other": entry}), NOW_MS)
+    assert [(one.rules, one.forecast) for one in view.destinations] == [(NOT_READ, None)]
+
+
+def test_the_broker_s_own_defaults_act_where_no_rules_are_given(store: SqliteStore) -> None:
+    view = policy_view(store, acting(BROKER_DEFAULTS), NOW_MS)
+    forecast = view.destinations[0].forecast
+    assert forecast is not None
+    assert len(forecast.sends) == 6
+    assert "default redelivery policy" in view.source
+    [effect] = effect_of(store, store, acting(BROKER_DEFAULTS), MORE, NOW_MS).destinations[:1]
+    assert effect.before == forecast
+
+
+def test_rules_that_change_are_seen(store: SqliteStore) -> None:
+    """A service that has no rules gets them when a broker answers."""
+    found: list[Rules | None] = [None]
+    policies = policies_of(
+        lambda: found[0],
+        load_plugins(),
+        intake_queues=(),
+        final_suffix=".exhausted",
+        parks_topics=True,
+    )
+    assert policies.acting().explainer_at(queue("orders")) is None
+    found[0] = BROKER_DEFAULTS
+    assert policies.acting().explainer_at(queue("orders")) is not None
+    assert policies.acting() is policies.acting()
+
+
+def test_an_effect_counts_what_waits_and_what_died(store: SqliteStore, tmp_path: Path) -> None:
+    """Only orders gets more redeliveries: deaths after the second are given up no more."""
+    effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
+    [orders] = effect.destinations
+    assert (orders.destination, orders.waiting, orders.looked_at) == ("queue://orders", 4, 4)
+    [attempt] = orders.attempts
+    assert attempt.before is not None
+    told = (attempt.redelivery_count, attempt.deaths, attempt.waiting)
+    assert told == (3, 1, 1)
+    assert (attempt.before.action, attempt.after.action) == ("dead_letter", "redeliver")
+    assert orders.before is not None
+    assert (len(orders.before.sends), len(orders.after.sends)) == (2, 4)
+    assert (effect.unchanged, effect.deaths, effect.deaths_changed) == (1, 3, 1)
+    assert effect.waiting_changed == 1
+
+
+def test_the_same_rules_written_otherwise_change_nothing(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    effect = effect_of(store, store, policies(tmp_path, RULES), f"# a line more\n{RULES}", NOW_MS)
+    assert (effect.destinations, effect.unchanged) == ([], 2)
+
+
+def test_an_effect_says_itself_as_policy_and_as_helm_values(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    effect = effect_of(store, store, policies(tmp_path, RULES), MORE, NOW_MS)
+    again = effect_of(store, store, policies(tmp_path, MORE), effect.yaml, NOW_MS)
+    assert again.destinations == []
+    values = YAML(typ="safe").load(effect.helm)
+    Draft7Validator(json.loads(CHART_SCHEMA.read_bytes())).validate(values)
+    assert values == {"config": {"policy": {"rules": YAML(typ="safe").load(effect.yaml)}}}
+
+
+@pytest.mark.parametrize("text", ["plugins: [", "plugins: 5", "x" * (RULES_BYTES_MAX + 1)])
+def test_rules_that_can_t_be_used_are_refused_with_their_place(
+    store: SqliteStore, tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"rules"):
+        effect_of(store, store, policies(tmp_path, RULES), text, NOW_MS)

@@ -1,0 +1,415 @@
+"""Address settings: which entries act on an address, in which order, merged to what.
+
+The tables are the ones taken from the real HierarchicalObjectRepository
+(`spec-artemis.md` 1.1).
+"""
+
+import re
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqsidecar.errors import ConfigError
+from amqsidecar.policy.address_settings import (
+    CompiledAddressSettings,
+    _java_hash_map_order,
+    compile_address_settings,
+)
+from amqsidecar.policy.artemis_rules import (
+    AddressSettingEntry,
+    AddressSettings,
+    ArtemisRules,
+    WildcardSyntax,
+)
+from amqsidecar.policy.rule_source import RuleSource
+
+
+def _compiled(
+    *matches: str, wildcards: WildcardSyntax | None = None, markers: str | None = None
+) -> CompiledAddressSettings:
+    """Compile entries that each name themselves as dead-letter address."""
+    return compile_address_settings(
+        ArtemisRules(
+            entries=tuple(
+                AddressSettingEntry(
+                    match=match,
+                    settings=AddressSettings(dead_letter_address=match),
+                    source=RuleSource("broker.xml", line),
+                )
+                for line, match in enumerate(matches, 1)
+            ),
+            wildcards=wildcards or WildcardSyntax(),
+            literal_match_markers=markers,
+        )
+    )
+
+
+def _order(compiled: CompiledAddressSettings, address: str) -> list[str]:
+    return [entry.match for entry in compiled.entries_of(address)]
+
+
+_MANY = ["#", "a.#", "a.b.#", "a.*", "a.*.c", "*.b", "*.b.c", "a.b", "a.b.c", "*.*.c", "a#"]
+_MANY += ["qu*", "a.b*"]
+_SLASH = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
+
+
+@pytest.mark.parametrize(
+    ("address", "winner"),
+    [
+        ("a", "a.#"),
+        ("a.b", "a.b"),
+        ("a.x", "a.*"),
+        ("a.bb", "a.b*"),
+        ("a.x.c", "a.*.c"),
+        ("z.b", "*.b"),
+        ("z.b.c", "*.b.c"),
+        ("queue", "qu*"),
+        ("qu", "#"),
+        ("ab", "#"),
+        ("z", "#"),
+        ("a.", "#"),
+        ("", "#"),
+        ("a..c", "a.#"),
+        ("a.b.c", "a.b.c"),
+        ("a.b.c.d", "a.b.#"),
+    ],
+)
+def test_the_most_specific_of_thirteen_matches_wins(address: str, winner: str) -> None:
+    """The thirteen-match table of the real class."""
+    assert _order(_compiled(*_MANY), address)[0] == winner
+
+
+@pytest.mark.parametrize(
+    ("matches", "address", "winner"),
+    [
+        (["*.b.c", "a.*.c", "a.b.*"], "a.b.c", "a.b.*"),
+        (["a.*.c", "a.*.*", "*.*.*"], "a.b.c", "a.*.c"),
+        (["a.b#"], "a.b", "a.b#"),
+        (["a.b#"], "a.b.c", "a.b#"),
+        (["a.b#"], "a.bc", None),
+        (["A.b"], "a.b", None),
+        (["a.#"], "a.x::queue", "a.#"),
+        (["a::q"], "a", "a::q"),
+        (["$sys.#"], "$sys.x", "$sys.#"),
+        (["test.#"], "testing.A", None),
+    ],
+)
+def test_single_rows_of_the_match_table(
+    matches: list[str], address: str, winner: str | None
+) -> None:
+    """Leftmost literal word wins; `#` needs a delimiter; keys are cut at `::`."""
+    found = _order(_compiled(*matches), address)
+    assert (found[0] if found else None) == winner
+
+
+@pytest.mark.parametrize(
+    ("address", "winner"),
+    [
+        ("a", "a/>"),
+        ("a/b", "a/+"),
+        ("a/b/c", "a/+/c"),
+        ("a.b/x", "a.b/>"),
+        ("a.q", ">"),
+        ("a.#", "a.#"),
+    ],
+)
+def test_slash_syntax(address: str, winner: str) -> None:
+    """With delimiter / the characters . and # are plain text."""
+    compiled = _compiled(">", "a/>", "a/+", "a.b/>", "a/+/c", "a.#", wildcards=_SLASH)
+    assert _order(compiled, address)[0] == winner
+
+
+@pytest.mark.parametrize(
+    ("address", "winner"), [("a.b", "a.b_#"), ("a_b", "a_*"), ("a_b_c", "a_#")]
+)
+def test_underscore_syntax(address: str, winner: str) -> None:
+    """With delimiter _ the words are split at _ only."""
+    compiled = _compiled("#", "a_#", "a_*", "a.b_#", wildcards=WildcardSyntax(delimiter="_"))
+    assert _order(compiled, address)[0] == winner
+
+
+def test_literal_markers_make_a_wild_text_plain() -> None:
+    """A match between the markers applies to that very text, before any wild match."""
+    compiled = _compiled("(a.#)", "a.#", "#", markers="()")
+    assert _order(compiled, "a.#") == ["(a.#)", "a.#", "#"]
+    assert _order(compiled, "a.b") == ["a.#", "#"]
+
+
+def test_exact_comes_before_literal() -> None:
+    """Of an exact and a literal entry with the same text the exact one is first."""
+    assert _order(_compiled("(a)", "a", "#", markers="()"), "a") == ["a", "(a)", "#"]
+
+
+def _entry(match: str, **settings: object) -> AddressSettingEntry:
+    return AddressSettingEntry(match=match, settings=AddressSettings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("a.b", ("D1", 500, 2.0, 900, 2)),
+        ("a.c", ("D1", 500, 2.0, 900, 7)),
+        ("a.c.d", ("D1", 500, 2.0, 5000, 7)),
+        ("z", ("D1", 100, 1.0, 1000, 7)),
+    ],
+)
+def test_unset_fields_come_from_less_specific_entries(
+    address: str, expected: tuple[object, ...]
+) -> None:
+    """The merge table; the default cap is ten times the merged delay."""
+    compiled = compile_address_settings(
+        ArtemisRules(
+            entries=(
+                _entry(
+                    "#",
+                    dead_letter_address="D1",
+                    redelivery_delay_ms=100,
+                    max_delivery_attempts=7,
+                ),
+                _entry("a.#", redelivery_delay_ms=500, redelivery_delay_multiplier=2.0),
+                _entry("a.*", max_redelivery_delay_ms=900),
+                _entry("a.b", max_delivery_attempts=2),
+            )
+        )
+    )
+    settings = compiled.effective(address)
+    assert expected == (
+        settings.dead_letter_address,
+        settings.redelivery_delay_ms,
+        settings.redelivery_delay_multiplier,
+        settings.max_redelivery_delay_ms,
+        settings.max_delivery_attempts,
+    )
+
+
+def test_an_address_without_a_match_has_the_defaults() -> None:
+    """Ten attempts, no delay, no dead-letter address."""
+    settings = _compiled("a").effective("b")
+    assert settings.max_delivery_attempts == 10
+    assert settings.redelivery_delay_ms == 0
+    assert settings.dead_letter_address is None
+    assert settings.dead_letter_queue is None
+    assert settings.decided_by == {}
+    assert settings.rule("max_delivery_attempts") == "broker default max-delivery-attempts=10"
+
+
+def test_the_first_entry_with_a_match_counts() -> None:
+    """A second entry with the same text is skipped."""
+    compiled = compile_address_settings(
+        ArtemisRules(
+            entries=(_entry("a", max_delivery_attempts=1), _entry("a", max_delivery_attempts=2))
+        )
+    )
+    assert compiled.effective("a").max_delivery_attempts == 1
+
+
+def test_auto_created_queues_are_named_after_the_address() -> None:
+    """Prefix, address and suffix; an empty prefix overrides the default; `::queue` is cut."""
+    compiled = compile_address_settings(
+        ArtemisRules(
+            entries=(
+                _entry(
+                    "#",
+                    dead_letter_address="DLA",
+                    auto_create_dead_letter_resources=True,
+                    dead_letter_queue_suffix=".x",
+                    expiry_address="EXP",
+                    auto_create_expiry_resources=True,
+                    expiry_queue_prefix="",
+                ),
+            )
+        )
+    )
+    settings = compiled.effective("orders::sub")
+    assert settings.dead_letter_queue == "DLQ.orders.x"
+    assert settings.expiry_queue == "orders"
+
+
+@pytest.mark.parametrize(
+    ("address", "auto_create", "expected"),
+    [("DLA::q", True, "q"), ("DLA", False, None), ("", True, None), (None, True, None)],
+)
+def test_where_no_queue_of_that_name_is_created(
+    address: str | None, auto_create: bool, expected: str | None
+) -> None:
+    """A fully qualified address names the queue itself; without an address there is none."""
+    entry = _entry(
+        "#",
+        dead_letter_address=address,
+        auto_create_dead_letter_resources=auto_create,
+        expiry_address=address,
+        auto_create_expiry_resources=auto_create,
+    )
+    settings = compile_address_settings(ArtemisRules(entries=(entry,))).effective("a")
+    assert settings.dead_letter_queue == settings.expiry_queue == expected
+
+
+@pytest.mark.parametrize("match", ["a.#.c", "#.a", "a.##", "a\\#b", "(a.#.b)"])
+def test_any_words_inside_a_match_is_refused(match: str) -> None:
+    """The broker refuses to start; the text says where and why."""
+    with pytest.raises(ConfigError) as caught:
+        _compiled("ok", match, markers="()")
+    (problem,) = caught.value.problems
+    assert problem.where == "broker.xml:2"
+    assert "last character" in problem.what
+    assert match in problem.what
+
+
+@pytest.mark.parametrize("match", ["(", "a.(.*", "[.#"])
+def test_a_match_that_is_no_regular_expression_is_refused(match: str) -> None:
+    """The broker compiles every match, wild or not."""
+    with pytest.raises(ConfigError, match="regular expression"):
+        _compiled(match)
+
+
+def test_all_illegal_matches_are_reported_at_once() -> None:
+    """One error, every problem."""
+    with pytest.raises(ConfigError) as caught:
+        _compiled("#.a", "fine", "a.##")
+    assert [problem.where for problem in caught.value.problems] == ["broker.xml:1", "broker.xml:3"]
+
+
+def test_an_empty_match_is_refused_only_with_markers() -> None:
+    """The broker looks at its first character only when markers are on."""
+    assert _order(_compiled(""), "") == [""]
+    with pytest.raises(ConfigError, match="empty match"):
+        _compiled("", markers="()")
+
+
+@pytest.mark.parametrize(
+    ("match", "address", "applies"),
+    [
+        ("a+.*", "aaa.b", True),
+        ("a+.*", "a+.b", False),
+        ("a+.b", "a+.b", True),
+        ("a+.b", "aa.b", False),
+        ("[ab].#", "b.c", True),
+        ("(a|b)*", "bx", True),
+        ("a\\*.b", "a\\*.b", True),
+    ],
+)
+def test_operators_live_in_wild_matches_only(match: str, address: str, applies: bool) -> None:
+    """`+ ( [` are regular expression operators in a wild match and plain text elsewhere."""
+    assert bool(_order(_compiled(match), address)) is applies
+
+
+@pytest.mark.parametrize(
+    ("syntax", "match", "address", "applies"),
+    [
+        (WildcardSyntax(delimiter="/", single_word="."), "a.", "a[^/]", False),
+        (WildcardSyntax(delimiter="/", single_word="."), "a.", "ab", False),
+        (WildcardSyntax(any_words="+"), "a.+", "a.b", True),
+        (WildcardSyntax(delimiter="/", any_words="."), ".", "anything", True),
+        (WildcardSyntax(delimiter="|"), "a|b*", "bx", True),
+        (WildcardSyntax(single_word="$"), "a.$", "a.b", True),
+        (WildcardSyntax(), "a.#", "a.b\nc", False),
+        (WildcardSyntax(), "#", "a\nb", False),
+        (WildcardSyntax(), "a.*", "a.b\nc", True),
+    ],
+)
+def test_odd_wildcards_are_read_as_the_broker_replaces_them(
+    syntax: WildcardSyntax, match: str, address: str, applies: bool
+) -> None:
+    """The broker replaces text by text; a character of the syntax may get into its own way."""
+    assert bool(_order(_compiled(match, wildcards=syntax), address)) is applies
+
+
+def test_shorter_wins_among_equal_words_and_words_at_the_end_may_be_empty() -> None:
+    """java.lang.String.split drops empty words at the end; then the length decides."""
+    assert _order(_compiled("[a].*", "a.*"), "a.b") == ["a.*", "[a].*"]
+    assert _order(_compiled("a*.", "*.."), "ab.") == ["a*."]
+    assert _order(_compiled("a*b?.", "a*"), "axb.") == ["a*b?."]
+    assert _order(_compiled("*.b?.?c?", "*.b"), "a.b") == ["*.b", "*.b?.?c?"]
+    assert _order(_compiled("*.b(c.c)?", "a.b*"), "a.bc.c") == ["*.b(c.c)?"]
+    assert _order(_compiled("x*(.y)?(.z)?", "x*"), "xa") == ["x*(.y)?(.z)?", "x*"]
+
+
+def test_a_single_marker_is_no_literal_match() -> None:
+    """The broker fails to cut it."""
+    with pytest.raises(ConfigError, match="nothing stands between"):
+        _compiled("|", markers="||")
+
+
+def test_rules_show_booleans_as_the_file_has_them() -> None:
+    """true, not True."""
+    compiled = compile_address_settings(ArtemisRules(entries=(_entry("#", no_expiry=True),)))
+    assert "no-expiry=true" in compiled.effective("a").rule("no_expiry")
+
+
+def test_two_equal_wild_matches_come_in_the_order_of_the_hash_map() -> None:
+    """Texts of equal rank follow java.util.HashMap, whatever the order of the file.
+
+    The expected order is what a java.util.HashMap of these keys prints (Java 17).
+    """
+    matches = ["qu*e", "q*ue", "*que", "que*"]
+    for order in (matches, matches[::-1]):
+        assert _order(_compiled(*order), "quxue") == ["qu*e", "q*ue"]
+    keys = [*matches, "ü*\U0001f600", "a.*", "*.b", "x*", "y*", "z*", "w*"]
+    printed = "z* y* x* *que w* qu*e que* a.* q*ue *.b ü*\U0001f600"
+    assert " ".join(_java_hash_map_order(keys)) == printed
+
+
+def test_lookup_needs_no_pass_over_a_thousand_entries() -> None:
+    """Known addresses are answered from the memo."""
+    compiled = _compiled(*(f"app{number}.#" for number in range(2000)), "#")
+    for _ in range(3):
+        for number in range(100):
+            compiled.effective(f"app{number}.x")
+    assert compiled.effective.cache_info().misses == 100
+
+
+@pytest.mark.timeout(30)
+def test_a_long_address_does_not_hang_a_match_with_many_stars() -> None:
+    """Matching inside a word is linear."""
+    compiled = _compiled("*a*a*a*a*a*a*a*a*b")
+    assert _order(compiled, "a" * 20_000) == []
+
+
+@pytest.mark.timeout(30)
+def test_a_match_that_would_hang_the_broker_counts_as_none() -> None:
+    """A live regular expression without end is stopped."""
+    assert _order(_compiled("(a|aa)+(a|aa)+(a+)+b?x*", "#"), "a" * 60 + "!") == ["#"]
+
+
+_WORDS = st.sampled_from(["a", "b", "", "aa", "ab"])
+_ADDRESSES = st.lists(_WORDS, min_size=1, max_size=4).map(".".join)
+_PATTERN_WORDS = st.sampled_from(["a", "b", "*", "a*", "*b", "a*a", "**"])
+_PATTERNS = st.tuples(
+    st.lists(_PATTERN_WORDS, min_size=1, max_size=4).map(".".join),
+    st.sampled_from(["", ".#", "#"]),
+).map("".join)
+
+
+@given(_PATTERNS, _ADDRESSES)
+def test_fast_matching_equals_the_regular_expression(pattern: str, address: str) -> None:
+    """The hand-made matcher and the broker's regular expression accept the same addresses."""
+    text = pattern.replace(".#", "#").replace(".", "\\.")
+    text = text.replace("*", "[^\\.]+").replace("#", "(?:\\..+)*")
+    if not set(pattern) & {"*", "#"}:
+        return
+    assert bool(_order(_compiled(pattern), address)) is bool(re.fullmatch(text, address))
+
+
+@given(st.lists(_PATTERNS, min_size=1, max_size=6, unique=True), _ADDRESSES)
+def test_entries_without_any_words_come_first(patterns: list[str], address: str) -> None:
+    """A match without # beats one with #, and the exact text beats both."""
+    order = _order(_compiled(*patterns), address)
+    ranks = [(match != address, "#" in match) for match in order]
+    assert ranks == sorted(ranks)
+
+
+@given(st.permutations(["#", "a.#", "a.*", "a.b", "*.b", "a.b.#"]), _ADDRESSES)
+def test_file_order_does_not_matter(patterns: list[str], address: str) -> None:
+    """The order of different matches in the file changes nothing."""
+    sorted_first = _compiled(*sorted(patterns))
+    assert _order(_compiled(*patterns), address) == _order(sorted_first, address)
+
+
+@given(_ADDRESSES)
+def test_merging_is_idempotent(address: str) -> None:
+    """Asking twice gives the same object, and a queue name gives what its address gives."""
+    effective = partial(_compiled(*_MANY).effective)
+    assert effective(address) is effective(address)
+    assert effective(address + "::q") == effective(address)

@@ -1,0 +1,100 @@
+"""Which broker is tried next, and after what pause."""
+
+import pytest
+
+from amqsidecar.config.load import load_config
+from amqsidecar.errors import BrokerRefused, ConfigError
+from amqsidecar.runtime.attempts import Attempts, OneBroker
+from amqsidecar.wiring.links import LinkMaker
+from support.virtual_clock import VirtualClock
+
+
+def brokers(*names: str) -> tuple[LinkMaker, Attempts]:
+    urls = ", ".join(f"amqps://u:geheim@{name}" for name in names)
+    links = LinkMaker(load_config(None, [f"broker.url=[{urls}]"], {}), VirtualClock())
+    return links, Attempts(links, 1.0, 4.0, lambda: 0.5)
+
+
+def host(links: LinkMaker) -> str:
+    assert "geheim" not in links.current
+    return links.current.partition("@")[2].partition(":")[0]
+
+
+def test_all_brokers_are_tried_before_the_pauses_grow() -> None:
+    links, attempts = brokers("a", "b", "c")
+    tried = [(host(links), attempts.failed()) for _ in range(9)]
+    assert tried == [
+        *(("a", 0.0), ("b", 0.0), ("c", 1.0)),
+        *(("a", 0.0), ("b", 0.0), ("c", 2.0)),
+        *(("a", 0.0), ("b", 0.0), ("c", 4.0)),
+    ]
+
+
+def test_a_link_that_was_up_is_tried_at_the_same_broker_first() -> None:
+    links, attempts = brokers("a", "b")
+    attempts.failed()
+    attempts.up()
+    assert (host(links), attempts.ended()) == ("b", 1.0)
+    assert (host(links), attempts.failed()) == ("b", 0.0)
+    assert (host(links), attempts.failed()) == ("a", 2.0)
+    attempts.up()
+    assert attempts.ended() == 1.0, "a link that came up makes the pauses short again"
+
+
+def test_a_refusal_is_final_only_when_no_other_broker_takes_us_at_the_start() -> None:
+    links, attempts = brokers("a", "b")
+    refused = BrokerRefused("no")
+    assert attempts.failed(refused) == 0.0
+    with pytest.raises(BrokerRefused):
+        attempts.failed()
+    links, attempts = brokers("a", "b")
+    attempts.failed(refused)
+    attempts.up()
+    assert host(links) == "b"
+    attempts.failed(refused)
+    assert attempts.failed(refused) == 1.0, "who was up once is refused for the moment only"
+
+
+def test_one_broker_is_refused_at_once() -> None:
+    _, attempts = brokers("a")
+    assert attempts.failed() == 1.0
+    with pytest.raises(BrokerRefused):
+        attempts.failed(BrokerRefused("no"))
+
+
+@pytest.mark.parametrize("option", ["ca_file", "cert_file"])
+def test_a_certificate_file_that_is_none_is_named_with_its_option(
+    option: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("tls") / "file.pem"
+    sets = ["broker.url=amqps://a", "broker.kind=artemis", f"broker.tls.{option}={path}"]
+    links = LinkMaker(load_config(None, sets, {}), VirtualClock())
+    for text in (None, "", "-----BEGIN CERTIFICATE-----\nno\n"):
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=rf"broker\.tls\.{option}: {path}"):
+            links.make("i")
+
+
+class Learns(OneBroker):
+    """One broker whose links find out something so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def has_learned(self) -> bool:
+        self.times -= 1
+        return self.times >= 0
+
+
+def test_a_link_that_the_next_one_is_wiser_than_costs_no_pause() -> None:
+    attempts = Attempts(Learns(4), 1.0, 4.0, lambda: 0.5)
+    pauses = [attempts.failed(), attempts.ended(), attempts.failed(), attempts.ended()]
+    assert pauses == [0.0] * 4
+    assert [attempts.failed(), attempts.failed()] == [1.0, 2.0]
+
+
+def test_a_refusal_is_told_whatever_was_learned() -> None:
+    attempts = Attempts(Learns(1), 1.0, 4.0, lambda: 0.5)
+    with pytest.raises(BrokerRefused):
+        attempts.failed(BrokerRefused("no"))

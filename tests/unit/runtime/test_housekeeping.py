@@ -1,0 +1,174 @@
+"""Housekeeping leaves the store to cycles between its steps, and ends in time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from amqsidecar.model.failure import CountKind
+from amqsidecar.runtime.housekeeping import (
+    FORGOTTEN_AT_ONCE,
+    HOURS_AFTER_MS,
+    NEW_MS,
+    WORK_S,
+    Housekeeping,
+)
+from amqsidecar.store import Store
+from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.telemetry.metrics import Metrics
+from support.schedule_rows import taken_row, took
+from support.virtual_clock import VirtualClock
+
+
+def filled(path: Path, clock: VirtualClock, blocks: int) -> SqliteStore:
+    store = SqliteStore(path, clock=clock)
+    store.open()
+    with store.transaction() as tx:
+        for _ in range(blocks):
+            tx.record([took(taken_row(number)) for number in range(FORGOTTEN_AT_ONCE)])
+    return store
+
+
+def housekeeping(
+    path: Path, clock: VirtualClock, sleep: Callable[[float], None], step_ms: int
+) -> Housekeeping:
+    """Each of its steps takes so long."""
+
+    def make_store() -> Store:
+        store = SqliteStore(path, clock=clock)
+        trim = store.trim_history
+
+        def slow_trim(max_events: int, limit: int) -> int:
+            clock.advance(step_ms)
+            return trim(max_events, limit)
+
+        store.trim_history = slow_trim  # type: ignore[method-assign]
+        return store
+
+    return Housekeeping(
+        make_store=make_store,
+        clock=clock,
+        gauges=Metrics(),
+        keep_ms=10**9,
+        max_events=0,
+        sleep=sleep,
+    )
+
+
+def test_the_store_is_free_as_long_as_a_step_took(tmp_path: Path) -> None:
+    clock, slept = VirtualClock(), list[float]()
+    store = filled(tmp_path / "schedule.db", clock, 3)
+
+    housekeeping(tmp_path / "schedule.db", clock, slept.append, 70).forget()
+
+    assert store.history(taken_row(1).redelivery_id) == []
+    assert [round(seconds, 3) for seconds in slept] == [0.07] * 3
+    store.close()
+
+
+def test_work_that_takes_too_long_is_gone_on_with_next_time(tmp_path: Path) -> None:
+    clock, slept = VirtualClock(), list[float]()
+    store = filled(tmp_path / "schedule.db", clock, 3)
+    work = housekeeping(tmp_path / "schedule.db", clock, slept.append, int(WORK_S * 1000 / 2))
+
+    work.forget()
+
+    assert len(store.history(taken_row(1).redelivery_id)) == 1
+    work.forget()
+    assert store.history(taken_row(1).redelivery_id) == []
+    store.close()
+
+
+def test_counts_are_kept_by_the_hour_at_last_and_forgotten_with_the_history(
+    tmp_path: Path,
+) -> None:
+    clock, hour_ms, kinds = VirtualClock(), 3_600_000, [CountKind.DIED]
+    path = tmp_path / "schedule.db"
+    now_ms = clock.now_ms() // hour_ms * hour_ms
+    store = SqliteStore(path, clock=clock)
+    store.open()
+    with store.transaction() as tx:
+        for minute in range(0, 60, 10):
+            row = taken_row(minute, received_at_ms=now_ms + minute * 60_000)
+            tx.record([took(row)])
+    work = housekeeping(path, clock, lambda _seconds: None, 0)
+
+    work.forget()
+    assert len(store.failure_counts(0, 2**62, kinds)) == 6
+
+    clock.advance(HOURS_AFTER_MS + 2 * hour_ms)
+    work.forget()
+    (count,) = store.failure_counts(0, 2**62, kinds)
+    assert (count.key.bucket_ms, count.count) == (now_ms, 6)
+    assert len(store.failure_groups(0, 10)) == 1
+
+    clock.advance(10**9 + 2 * hour_ms)
+    work.forget()
+    assert store.failure_counts(0, 2**62, kinds) == []
+    assert store.failure_groups(0, 10) == []
+    store.close()
+
+
+def test_what_gates_let_wait_is_shown_and_is_not_overdue(tmp_path: Path) -> None:
+    clock, metrics = VirtualClock(), Metrics()
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    rows = [taken_row(number, due_at_ms=clock.now_ms()) for number in (1, 2)]
+    with store.transaction() as tx:
+        tx.record_cycle(1, rows, [], [])
+        tx.finish_cycle(1)
+        tx.postpone([1, 2], clock.now_ms() + 3_600_000, "closed", "windows")
+    work = Housekeeping(
+        make_store=lambda: SqliteStore(tmp_path / "schedule.db", clock=clock),
+        clock=clock,
+        gauges=metrics,
+        keep_ms=10**9,
+        max_events=0,
+    )
+
+    def shown() -> tuple[dict[tuple[str, ...], float], float]:
+        work.show()
+        work.show_ledger()
+        waiting = metrics.labelled("amqsidecar_gate_waiting")
+        return waiting, metrics.value("amqsidecar_oldest_overdue_seconds")
+
+    clock.advance(1_000_000)
+    assert shown() == ({("queue://orders", "windows"): 2}, 0)
+    # Its time has come and nobody asks the gate: that is overdue.
+    clock.advance(2_610_000)
+    assert shown() == ({}, 10)
+    store.close()
+
+
+def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -> None:
+    clock, metrics = VirtualClock(), Metrics()
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    work = Housekeeping(
+        make_store=lambda: SqliteStore(tmp_path / "schedule.db", clock=clock),
+        clock=clock,
+        gauges=metrics,
+        keep_ms=10**9,
+        max_events=0,
+        folder=tmp_path,
+    )
+
+    def new_causes() -> dict[tuple[str, ...], float]:
+        work.show_ledger()
+        return metrics.labelled("amqsidecar_new_causes")
+
+    def die(number: int, cause: str) -> None:
+        row = taken_row(number, cause=cause, received_at_ms=clock.now_ms())
+        with store.transaction() as tx:
+            tx.record([took(row)])
+
+    die(1, "a.Refused: no stock")
+    die(2, "a.Timeout: no answer")
+    (place,) = new_causes()
+    assert new_causes() == {place: 2}
+
+    clock.advance(NEW_MS + 1)
+    die(3, "a.Refused: no stock")
+    assert new_causes() == {}
+
+    work.show()
+    assert metrics.value("amqsidecar_store_available_bytes") > 0
+    store.close()

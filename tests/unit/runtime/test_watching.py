@@ -1,0 +1,225 @@
+"""What the watcher does when the broker can't be asked, and which broker it asks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.event import Missed
+from amqsidecar.model.outcome import Counters
+from amqsidecar.model.schedule import RowFilter
+from amqsidecar.operations.exhausted import read_missing
+from amqsidecar.runtime.open_resends import OpenResends
+from amqsidecar.runtime.watching import Watching, WatchingSettings
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.schedule_rows import taken_row, took
+
+
+class Link:
+    """A link whose queues are as the test says."""
+
+    def __init__(self, brokers: "Brokers") -> None:
+        self.brokers = brokers
+        self.url = brokers.current
+        self.is_open = False
+
+    def open(self, token_queue: str | None) -> None:
+        assert token_queue is None
+        if self.brokers.refusal is not None:
+            raise self.brokers.refusal
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        depth = self.brokers.depth
+        return {one: Counters(depth=depth, acknowledged=7, removed=0) for one in destinations}
+
+
+class Brokers:
+    """Makes links and remembers them."""
+
+    def __init__(self) -> None:
+        self.current = "amqp://one"
+        self.refusal: BrokerRefused | LinkLost | None = None
+        self.made: list[Link] = []
+        self.depth = 0
+
+    def make(self, instance: str) -> Link:
+        assert instance == "it-watch"
+        self.made.append(Link(self))
+        return self.made[-1]
+
+
+class Clock(SystemClock):
+    """A clock that the test sets."""
+
+    now_s = 1_000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
+    store.open()
+    yield store
+    store.close()
+
+
+def keep_one(store: SqliteStore) -> None:
+    row = taken_row(store.allocate_ids(1))
+    with store.transaction() as transaction:
+        transaction.record_cycle(1, [row], [], [took(row)])
+    with store.transaction() as transaction:
+        transaction.finish_cycle(1)
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watching(store: SqliteStore, brokers: Brokers, clock: Clock) -> Watching:
+    return Watching(
+        make_store=lambda: store,
+        brokers=brokers,
+        instance="it-watch",
+        clock=clock,
+        settings=WatchingSettings(window_ms=60_000, interval_s=5),
+        resends=OpenResends(60_000, lambda _: None),
+    )
+
+
+def test_nothing_is_asked_while_nothing_waits(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    watching.turn(store)
+
+    assert brokers.made == []
+
+
+def test_queue_of_a_kept_message_is_looked_at_before_it_is_re_sent(
+    watching: Watching, store: SqliteStore, clock: Clock
+) -> None:
+    keep_one(store)
+
+    watching.turn(store)
+    clock.now_s += 5
+    watching.turn(store)
+
+    seen = store.observations(str(queue("orders")), 0, 2**53)[-1]
+    assert (seen.depth, seen.acknowledged, seen.steady_since_ms) == (0, 7, clock.now_ms())
+
+
+def test_link_follows_the_service_to_another_broker(
+    watching: Watching, store: SqliteStore, brokers: Brokers
+) -> None:
+    keep_one(store)
+    watching.turn(store)
+
+    brokers.current = "amqp://two"
+    watching.turn(store)
+
+    assert [(link.url, link.is_open) for link in brokers.made] == [
+        ("amqp://one", False),
+        ("amqp://two", True),
+    ]
+
+
+@pytest.mark.parametrize("error", [BrokerRefused("not yours"), LinkLost("gone")])
+def test_broker_that_can_not_be_asked_is_told_once_and_tried_ever_more_seldom(
+    watching: Watching,
+    store: SqliteStore,
+    brokers: Brokers,
+    clock: Clock,
+    error: BrokerRefused | LinkLost,
+) -> None:
+    keep_one(store)
+    brokers.refusal = error
+    tried_at_s = []
+    with capture_logs() as logs:
+        for _ in range(300):
+            before = len(brokers.made)
+            watching.turn(store)
+            if len(brokers.made) > before:
+                tried_at_s.append(clock.now_s)
+            clock.now_s += 1
+
+    pauses = [later - sooner for sooner, later in pairwise(tried_at_s)]
+    assert [line["event"] for line in logs] == ["outcomes_not_watched"]
+    assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert max(pauses) == 60.0
+
+
+FINAL = "queue://DLQ.exhausted"
+
+
+def exhaust(store: SqliteStore, count: int) -> None:
+    first = store.allocate_ids(count)
+    rows = [
+        taken_row(number, is_final=True, final_queue=FINAL)
+        for number in range(first, first + count)
+    ]
+    cycle = store.open().cycle + 1
+    with store.transaction() as transaction:
+        transaction.record_cycle(cycle, rows, [], [took(row) for row in rows])
+        transaction.finish_cycle(cycle)
+        sent = transaction.claim_due(10_000, count)
+        transaction.record_cycle(cycle + 1, [], sent, [])
+        transaction.finish_cycle(cycle + 1)
+
+
+def test_what_is_missing_in_a_final_queue_is_told_and_what_left_an_empty_one_is_forgotten(
+    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
+) -> None:
+    exhaust(store, 5)
+    brokers.depth = 3
+    watching.turn(store)
+    exhausted = store.exhausted_tallies()
+    (missing,) = read_missing(store, exhausted, clock.now_ms())
+    assert (missing.queue, missing.count) == (FINAL, 2)
+    assert [one.count for one in exhausted] == [5]
+
+    brokers.depth = 0
+    clock.now_s += 60
+    watching.turn(store)
+
+    assert store.exhausted_tallies() == []
+    assert store.count_rows(RowFilter()) == 0
+    (last,) = store.history("test-000000000001")[-1:]
+    assert isinstance(last, Missed)
+    assert last.destination == FINAL
+
+
+def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(
+    watching: Watching, store: SqliteStore, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(store, 1)
+    look = Link.queue_counters
+
+    def look_late(link: Link, found: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        counters = look(link, found)
+        exhaust(store, 1)
+        return counters
+
+    monkeypatch.setattr(Link, "queue_counters", look_late)
+    watching.turn(store)
+
+    assert [one.count for one in store.exhausted_tallies()] == [1]

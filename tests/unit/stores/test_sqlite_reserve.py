@@ -1,0 +1,234 @@
+"""The reserve of a SQLite store, on a volume that is full."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqsidecar.errors import StoreFull
+from amqsidecar.model import row_changes as acts
+from amqsidecar.model.operation import Action, OperationState, Selection
+from amqsidecar.model.schedule import RowFilter, TakenRow
+from amqsidecar.operations import operate
+from amqsidecar.stores.sqlite.reserve import FULL_PAUSE_S
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.schedule_rows import scheduled, taken_row
+from support.small_volume import SmallVolume, small_volume
+from support.virtual_clock import VirtualClock
+from support.waiting import eventually
+
+MIB = 1024 * 1024
+LATER_MS = 10**12
+ALL = RowFilter()
+BATCH = 20
+chance = random.Random(20)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[SmallVolume]:
+    with small_volume(tmp_path / "volume", 16) as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def opened(volume: SmallVolume, clock: VirtualClock) -> Iterator[Callable[..., SqliteStore]]:
+    made: list[SqliteStore] = []
+
+    def open_one(*, is_service: bool = True, reserve_bytes: int = 64 * MIB) -> SqliteStore:
+        store = SqliteStore(volume.folder / "schedule.db", clock=clock, reserve_bytes=reserve_bytes)
+        made.append(store)
+        if is_service:
+            store.lock_for_service()
+        store.open()
+        return store
+
+    yield open_one
+    for store in made:
+        store.close()
+
+
+def reserve_of(volume: SmallVolume) -> Path:
+    return volume.folder / "schedule.db.reserve"
+
+
+def take(store: SqliteStore, size: int = 24 * 1024) -> Sequence[TakenRow]:
+    """Take some messages in one cycle."""
+    cycle = store.open().cycle + 1
+    first = store.allocate_ids(BATCH)
+    rows = [
+        taken_row(number, message=chance.randbytes(size), due_at_ms=LATER_MS)
+        for number in range(first, first + BATCH)
+    ]
+    with store.transaction() as tx:
+        tx.record_cycle(cycle, rows, [], [scheduled(row) for row in rows])
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+    return rows
+
+
+def send(store: SqliteStore, count: int) -> int:
+    """Send what waits, in one cycle; return how many it was."""
+    cycle = store.open().cycle + 1
+    with store.transaction() as tx:
+        due = tx.claim_due(LATER_MS, count)
+        tx.record_cycle(cycle, [], due, [])
+    with store.transaction() as tx:
+        tx.finish_cycle(cycle)
+    return len(due)
+
+
+def take_until_short(store: SqliteStore) -> int:
+    taken = 0
+    while store.room().is_enough:
+        taken += len(take(store))
+    return taken
+
+
+def test_taking_stops_before_the_volume_is_full_and_all_that_waits_drains(
+    volume: SmallVolume, opened: Callable[..., SqliteStore]
+) -> None:
+    store = opened()
+    assert store.room().is_enough
+    assert reserve_of(volume).stat().st_size == 2 * MIB
+    taken = take_until_short(store)
+    assert taken > 100
+    assert not reserve_of(volume).exists()
+    assert "no dead letters are taken" in store.room().reason
+    while sent := send(store, 100):
+        taken -= sent
+    assert taken == 0
+    while store.shrink():
+        pass
+    store.close()
+    store = opened()
+    assert store.room().is_enough
+    assert reserve_of(volume).exists()
+
+
+def test_a_drain_makes_room_without_another_commit(
+    volume: SmallVolume, opened: Callable[..., SqliteStore]
+) -> None:
+    store = opened()
+    take_until_short(store)
+    # Why some left: taking had stopped, so the reserve is in use and no longer held by its file.
+    volume.fill(leave_bytes=MIB)
+    while send(store, 100):
+        pass
+    volume.free()
+    keeper = opened(is_service=False)
+    while keeper.shrink():
+        pass
+    assert store.room().is_enough
+
+
+@pytest.mark.parametrize("is_anew", [False, True], ids=["running", "after a restart"])
+def test_on_a_volume_full_to_its_last_byte_all_but_taking_works(
+    volume: SmallVolume,
+    opened: Callable[..., SqliteStore],
+    clock: VirtualClock,
+    is_anew: bool,
+) -> None:
+    store = opened()
+    for _ in range(8):
+        store.room()
+        take(store)
+    assert store.room().is_enough
+    if is_anew:
+        store.close()
+    volume.fill()
+    assert volume.free_bytes() == 0
+    if is_anew:
+        store = opened()
+    assert not store.room().is_enough
+
+    person = opened(is_service=False)
+    rows = person.list_rows(ALL, 1_000)
+    assert person.act(RowFilter(ids=(rows[0].id,)), acts.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(rows[1].id,)), acts.cancel(1, "ann", ".exhausted")) == 1
+    begun = operate.begin(
+        person,
+        operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann"),
+        clock.now_ms(),
+    )
+    assert operate.cancel(person, begun.id, 2, "ann").state is OperationState.CANCELLED
+    assert person.forget_history(LATER_MS, 10_000) > 0
+    left = len(rows) - 1
+    while sent := send(store, 100):
+        left -= sent
+    assert left == 0
+    assert not store.room().is_enough
+    volume.free()
+    assert store.room().is_enough
+
+
+def test_a_command_alone_acts_on_a_full_volume(
+    volume: SmallVolume, opened: Callable[..., SqliteStore]
+) -> None:
+    store = opened()
+    store.room()
+    (row, *_) = take(store)
+    store.close()
+    volume.fill()
+    person = opened(is_service=False)
+    assert person.act(RowFilter(ids=(row.id,)), acts.discard(1, "ann")) == 1
+    assert not person.room().is_enough
+
+
+def test_after_a_write_that_found_it_full_nothing_is_taken_for_a_while(
+    volume: SmallVolume, opened: Callable[..., SqliteStore], clock: VirtualClock
+) -> None:
+    """One large message doesn't fit, though there seems to be enough."""
+    store = opened()
+    assert store.room().is_enough
+    with pytest.raises(StoreFull):
+        take(store, size=MIB)
+    assert not store.room().is_enough
+    assert send(store, 100) == 0
+    clock.advance(round(FULL_PAUSE_S * 1000))
+    eventually(lambda: store.room().is_enough, what="what was written of it is gone")
+
+
+class _FullLater(SqliteStore):
+    """A store in which keeping an operation finds the volume full."""
+
+    is_full = False
+
+    def add_operation(self, operation: Any) -> Any:
+        if self.is_full:
+            raise StoreFull("full")
+        return super().add_operation(operation)
+
+    def apply_sightings(self, *arguments: Any) -> None:
+        if self.is_full:
+            raise StoreFull("full")
+        super().apply_sightings(*arguments)
+
+
+def test_an_operation_that_could_not_begin_leaves_nothing_behind(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    store = _FullLater(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    store.is_full = True
+    wish = operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann")
+    with pytest.raises(StoreFull):
+        operate.begin(store, wish, clock.now_ms())
+    assert store.operations(10) == []
+    store.close()
+
+
+def test_the_log_is_cut_where_the_volume_is_short(
+    volume: SmallVolume, opened: Callable[..., SqliteStore]
+) -> None:
+    store = opened()
+    take_until_short(store)
+    log = volume.folder / "schedule.db-wal"
+    send(store, 1)
+    eventually(lambda: log.stat().st_size == 0, what="the log is cut")
