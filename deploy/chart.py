@@ -32,9 +32,13 @@ FROM_HELM = {
 
 TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
 
+ROUTINE = {"Its annotations.", "Its labels."}
+"""Help of values that the table leaves out."""
+
 TABLE = """## Values
 
-Made by `python deploy/chart.py` of the comments in `values.yaml`.
+Printed by `python deploy/chart.py` from the comments in `values.yaml`.
+Not listed: `annotations` and `labels` of single objects.
 
 | value | default | meaning |
 |---|---|---|
@@ -153,7 +157,8 @@ def readme() -> str:
 def _rows(values: list[Value]) -> Iterator[str]:
     for value in values:
         has_parts = isinstance(value.default, dict) and not value.is_free
-        if value.is_ignored or (has_parts and not value.help):
+        is_routine = value.help in ROUTINE
+        if value.is_ignored or is_routine or (has_parts and not value.help):
             continue
         default = "" if has_parts else f"`{json.dumps(value.default, ensure_ascii=False)}`"
         yield f"| `{value.key}` | {default} | {value.help} |\n"

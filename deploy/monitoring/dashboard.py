@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from panels import DASHBOARD, PICKED, Panel
+from panels import DASHBOARD, OF_JOBS, PICKED, Panel
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24
@@ -55,8 +55,9 @@ def _variables() -> list[dict[str, Any]]:
     received = f"amqsidecar_dead_letters_received_total{{{PICKED}}}"
     return [
         {"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus"},
-        values_of("job", "amqsidecar_build_info", "job"),
-        values_of("instance", 'amqsidecar_build_info{job=~"$job"}', "instance"),
+        values_of("namespace", "amqsidecar_build_info", "namespace"),
+        values_of("job", 'amqsidecar_build_info{namespace=~"$namespace"}', "job"),
+        values_of("instance", f"amqsidecar_build_info{{{OF_JOBS}}}", "instance"),
         values_of("destination", received, "destination"),
     ]
 

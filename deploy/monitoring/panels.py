@@ -1,14 +1,19 @@
 """What the Grafana dashboard shows: questions, with the queries that answer them.
 
-Counters that all sidecars add up are summed; what each sidecar of a shared schedule tells the same
-of it is the maximum. `PICKED` and `OF` are the variables at the top of the page.
+Counters that all sidecars add up are summed. What each sidecar of a shared schedule tells the same
+of it is the maximum over its job, and only then the sum over jobs: one job is one schedule.
+`PICKED` and `OF` are the variables at the top of the page.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PICKED = 'job=~"$job",instance=~"$instance"'
+PICKED = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
 OF = PICKED + ',destination=~"$destination"'
+
+
+SCHEDULE = "namespace, job"
+"""What tells schedules apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,11 @@ def per_5m(metric: str, by: str, labels: str = PICKED) -> str:
     return f"sum by ({by}) (increase({metric}{{{labels}}}[5m]))"
 
 
+def of_schedules(metric: str, by: str = "", labels: str = PICKED) -> str:
+    """Return what is told of schedules, once for each, however many sidecars tell it."""
+    return f"max by ({', '.join(filter(None, (SCHEDULE, by)))}) ({metric}{{{labels}}})"
+
+
 def grown(metric: str, window: str = "1h") -> str:
     """Return how much a counter grew within a time, altogether."""
     return f"sum(increase({metric}{{{PICKED}}}[{window}]))"
@@ -60,17 +70,40 @@ def quantiles(metric: str) -> list[tuple[str, str]]:
     return [(f"p{share}", f"histogram_quantile(0.{share}, {buckets})") for share in (50, 99)]
 
 
+def outcomes(window: str, by: str, only: str = "") -> str:
+    """Return how many outcomes became known, by some labels; each sidecar of a schedule counts all.
+
+    Args:
+        window: within this time.
+        by: labels, of which `SCHEDULE` may be some.
+        only: one more matcher.
+    """
+    labels = f"{OF},{only}" if only else OF
+    grown_by = f"increase(amqsidecar_outcomes_total{{{labels}}}[{window}])"
+    return f"sum by ({by}) (max by ({SCHEDULE}, destination, outcome) ({grown_by}))"
+
+
+def acted(metric: str) -> str:
+    """Return how much operations did in five minutes; each sidecar of a schedule counts all."""
+    grown_by = f"increase({metric}{{{PICKED}}}[5m])"
+    return f"sum by (action) (max by ({SCHEDULE}, action) ({grown_by}))"
+
+
 def came_back(window: str) -> str:
-    """Return the share of re-sends that came back, by destination."""
-    back = OF + ',outcome="came back"'
-    return (
-        f"sum by (destination) (increase(amqsidecar_outcomes_total{{{back}}}[{window}]))"
-        f" / sum by (destination) (increase(amqsidecar_outcomes_total{{{OF}}}[{window}]))"
-    )
+    """Return the share of re-sends that came back, by schedule and destination."""
+    by = f"{SCHEDULE}, destination"
+    back = outcomes(window, by, 'outcome="came back"')
+    return f"{back} / {outcomes(window, by)}"
 
 
-USUAL = 'destination:amqsidecar_dead_letters_received:increase5m{job=~"$job"}'
-MEDIAN = 'destination:amqsidecar_dead_letters_received:increase5m_median1w{job=~"$job"}'
+OF_JOBS = 'namespace=~"$namespace",job=~"$job"'
+USUAL = f"destination:amqsidecar_dead_letters_received:increase5m{{{OF_JOBS}}}"
+MEDIAN = (
+    "last_over_time("
+    f"destination:amqsidecar_dead_letters_received:increase5m_median1w{{{OF_JOBS}}}[20m])"
+)
+PLACE = f"{SCHEDULE}, destination"
+AT = "{{job}} {{destination}}"
 
 DASHBOARD = (
     Row(
@@ -82,11 +115,11 @@ DASHBOARD = (
                 queries=[
                     (
                         "",
-                        "max by (alertname, severity, destination, instance)"
-                        ' (ALERTS{alertname=~"Amqsidecar.*",alertstate="firing"})',
+                        f"max by (alertname, severity, {SCHEDULE}, instance, destination)"
+                        ' (ALERTS{alertname=~"Amqsidecar.*",alertstate="firing",' + OF_JOBS + "})",
                     )
                 ],
-                help="Of all sidecars that this Prometheus knows. What to do: runbooks.md.",
+                help="Of the schedules that are chosen above. What to do: runbooks.md.",
                 width=24,
                 height=5,
             ),
@@ -99,9 +132,9 @@ DASHBOARD = (
                 title="Dead letters in five minutes, by destination",
                 queries=[
                     (
-                        "{{destination}}",
+                        AT,
                         "topk(10, "
-                        + per_5m("amqsidecar_dead_letters_received_total", "destination", OF)
+                        + per_5m("amqsidecar_dead_letters_received_total", PLACE, OF)
                         + ")",
                     )
                 ],
@@ -144,7 +177,7 @@ DASHBOARD = (
                 title="New causes within the hour",
                 kind="table",
                 queries=[
-                    ("", f"max by (destination) (amqsidecar_new_causes{{{OF}}}) > 0"),
+                    ("", of_schedules("amqsidecar_new_causes", "destination", OF) + " > 0"),
                 ],
                 help="Destinations where a message died of a cause that the history doesn't know "
                 "there. On the first day all are new.",
@@ -171,21 +204,23 @@ DASHBOARD = (
                 queries=[
                     (
                         "{{state}}",
-                        "sum by (state)"
-                        f" (max by (destination, state) (amqsidecar_waiting{{{OF}}}))",
+                        "sum by (state) ("
+                        + of_schedules("amqsidecar_waiting", "destination, state", OF)
+                        + ")",
                     )
                 ],
                 help="waiting = goes at its time; held = waits for a person; parked = can't be "
-                "sent as things are; exhausted = redelivered no more until a person acts. Of "
-                "sidecars with schedules of their own choose one instance.",
+                "sent as things are; exhausted = redelivered no more until a person acts. Each "
+                "job is one schedule.",
                 width=8,
             ),
             Panel(
                 title="Given up and dropped, last hour",
                 kind="stat",
                 queries=[
-                    ("used up", grown("amqsidecar_exhausted_total")),
-                    ("discarded by rule", grown("amqsidecar_discarded_total")),
+                    # Why `or`: there is no series before the first one of a destination.
+                    ("used up", grown("amqsidecar_exhausted_total") + " or vector(0)"),
+                    ("discarded by rule", grown("amqsidecar_discarded_total") + " or vector(0)"),
                 ],
                 help="Used up: exhausted, waits for a person.",
                 width=8,
@@ -203,8 +238,10 @@ DASHBOARD = (
                 title="Waiting, by destination",
                 queries=[
                     (
-                        "{{destination}} {{state}}",
-                        f"topk(10, max by (destination, state) (amqsidecar_waiting{{{OF}}}))",
+                        AT + " {{state}}",
+                        "topk(10, "
+                        + of_schedules("amqsidecar_waiting", "destination, state", OF)
+                        + ")",
                     )
                 ],
                 help="By where they will go.",
@@ -230,8 +267,8 @@ DASHBOARD = (
                 title="Re-sent in five minutes, by destination",
                 queries=[
                     (
-                        "{{destination}}",
-                        "topk(10, " + per_5m("amqsidecar_resent_total", "destination", OF) + ")",
+                        AT,
+                        "topk(10, " + per_5m("amqsidecar_resent_total", PLACE, OF) + ")",
                     )
                 ],
                 help="Sent; whether it was consumed is the next question.",
@@ -243,8 +280,10 @@ DASHBOARD = (
                 queries=[
                     ("{{gate}}", per_5m("amqsidecar_gate_waits_total", "gate")),
                     (
-                        "waiting for {{gate}}, {{destination}}",
-                        f"topk(10, max by (destination, gate) (amqsidecar_gate_waiting{{{OF}}}))",
+                        "waiting for {{gate}}, " + AT,
+                        "topk(10, "
+                        + of_schedules("amqsidecar_gate_waiting", "destination, gate", OF)
+                        + ")",
                     ),
                 ],
                 help="How often a gate gave a due message a later time, which is then when it is "
@@ -269,16 +308,15 @@ DASHBOARD = (
             ),
             Panel(
                 title="Share that came back",
-                queries=[("{{destination}}", f"topk(10, {came_back('30m')})")],
+                queries=[(AT, f"topk(10, {came_back('30m')})")],
                 help="The same over time, of the last 30 minutes each.",
                 unit="percentunit",
                 width=8,
             ),
             Panel(
                 title="Outcomes in five minutes",
-                queries=[("{{outcome}}", per_5m("amqsidecar_outcomes_total", "outcome", OF))],
-                help="consumed is said only where it is proved; unknown is not bad, it is unknown. "
-                "Each sidecar of a shared schedule counts all: choose one instance.",
+                queries=[("{{outcome}}", outcomes("5m", "outcome"))],
+                help="consumed is said only where it is proved; unknown is not bad, it is unknown.",
                 width=8,
                 is_stacked=True,
             ),
@@ -286,8 +324,11 @@ DASHBOARD = (
                 title="Operations",
                 kind="stat",
                 queries=[
-                    ("running", f"max(amqsidecar_operations_running{{{PICKED}}})"),
-                    ("stopped by themselves", f"max(amqsidecar_operations_stopped{{{PICKED}}})"),
+                    ("running", f"sum({of_schedules('amqsidecar_operations_running')})"),
+                    (
+                        "stopped by themselves",
+                        f"sum({of_schedules('amqsidecar_operations_stopped')})",
+                    ),
                 ],
                 help="What operators began. One that stopped waits for a person.",
                 width=8,
@@ -295,11 +336,8 @@ DASHBOARD = (
             Panel(
                 title="Messages changed by operations, in five minutes",
                 queries=[
-                    ("{{action}}", per_5m("amqsidecar_operation_messages_total", "action")),
-                    (
-                        "{{action}}: came back",
-                        per_5m("amqsidecar_operation_came_back_total", "action"),
-                    ),
+                    ("{{action}}", acted("amqsidecar_operation_messages_total")),
+                    ("{{action}}: came back", acted("amqsidecar_operation_came_back_total")),
                 ],
                 help="retry and redirect may come back, the others don't.",
                 width=16,
@@ -312,7 +350,7 @@ DASHBOARD = (
             Panel(
                 title="Link",
                 kind="state-timeline",
-                queries=[("{{instance}}", f"amqsidecar_link_up{{{PICKED}}}")],
+                queries=[("{{job}} {{instance}}", f"amqsidecar_link_up{{{PICKED}}}")],
                 help="1 = connected, the token is ours, dead letters are read.",
             ),
             Panel(
@@ -333,7 +371,8 @@ DASHBOARD = (
                         "outcomes not counted",
                         f"max(amqsidecar_outcomes_not_counted{{{PICKED}}})",
                     ),
-                    ("schedules alone now", f"max(amqsidecar_orphaned_tokens{{{PICKED}}})"),
+                    ("schedules alone now", f"sum({of_schedules('amqsidecar_orphaned_tokens')})"),
+                    ("taking stopped now", f"sum(amqsidecar_taking_stopped{{{PICKED}}})"),
                 ],
                 help="All should be 0.",
                 bounds=(1, 5),
@@ -342,7 +381,7 @@ DASHBOARD = (
                 title="Left in their queues",
                 kind="table",
                 queries=[
-                    ("", f"max by (destination, reason) (amqsidecar_left_behind{{{PICKED}}})"),
+                    ("", of_schedules("amqsidecar_left_behind", "destination, reason")),
                 ],
                 help="Dead letters that are not taken, and why; refused = the queue can't be read.",
                 bounds=(1, 100),
@@ -350,9 +389,9 @@ DASHBOARD = (
             Panel(
                 title="Store",
                 queries=[
-                    ("size {{instance}}", f"amqsidecar_store_size_bytes{{{PICKED}}}"),
+                    ("size {{job}} {{instance}}", f"amqsidecar_store_size_bytes{{{PICKED}}}"),
                     (
-                        "left on the disk {{instance}}",
+                        "left on the disk {{job}} {{instance}}",
                         f"amqsidecar_store_available_bytes{{{PICKED}}}",
                     ),
                 ],
@@ -378,7 +417,8 @@ DASHBOARD = (
                 queries=[
                     (
                         "",
-                        f"max by (instance, version, python) (amqsidecar_build_info{{{PICKED}}})",
+                        f"max by ({SCHEDULE}, instance, version, python)"
+                        f" (amqsidecar_build_info{{{PICKED}}})",
                     )
                 ],
                 help="Who runs what.",
@@ -386,14 +426,16 @@ DASHBOARD = (
             ),
             Panel(
                 title="Journal: age of what is not written",
-                queries=[("{{instance}}", f"amqsidecar_journal_lag_seconds{{{PICKED}}}")],
+                queries=[("{{job}} {{instance}}", f"amqsidecar_journal_lag_seconds{{{PICKED}}}")],
                 help="Up to journal.segment_s is normal.",
                 unit="s",
                 width=8,
             ),
             Panel(
                 title="Journal: events not written",
-                queries=[("{{instance}}", f"amqsidecar_journal_waiting_events{{{PICKED}}}")],
+                queries=[
+                    ("{{job}} {{instance}}", f"amqsidecar_journal_waiting_events{{{PICKED}}}")
+                ],
                 help="The store keeps them until they are.",
                 width=8,
             ),

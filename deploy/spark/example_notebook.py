@@ -12,9 +12,9 @@ import altair
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from amqsidecar.pipeline.datasource import register
-from amqsidecar.pipeline.events import read_events
 from amqsidecar.pipeline.session import open_session
+from amqsidecar.pipeline.sources.datasource import register
+from amqsidecar.pipeline.sources.events import read_events
 
 JOURNAL = os.environ.get("JOURNAL", "/var/lib/amqsidecar/journal")
 BROKER_URL = os.environ.get("BROKER_URL", "")  # such as amqp://reader@broker:5672

@@ -17,7 +17,7 @@ livenessProbe:
 {{- end -}}
 
 {{- define "amqsidecar.sidecarLabels" -}}
-amqsidecar/sidecar: {{ include "amqsidecar.fullname" . }}
+amqsidecar/sidecar: {{ include "amqsidecar.fullname" . | quote }}
 {{- end -}}
 
 {{- /* Which pods have the sidecar in them. */ -}}

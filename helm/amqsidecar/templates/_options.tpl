@@ -40,7 +40,7 @@
 {{- if .existingConfigMap }}
 - {volume: policy, configMap: {{ .existingConfigMap | quote }}, files: { {{- .key }}: {{ .key -}} }, options: {policy.source: {{ .key }}}}
 {{- else if .content }}
-- {volume: policy, configMap: {{ include "amqsidecar.configMapName" $ }}, files: { {{- .key }}: {{ .key -}} }, options: {policy.source: {{ .key }}}}
+- {volume: policy, configMap: {{ include "amqsidecar.configMapName" $ | quote }}, files: { {{- .key }}: {{ .key -}} }, options: {policy.source: {{ .key }}}}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -77,8 +77,8 @@ amqsidecar.yaml: |
 {{- if not (hasKey $http "console") -}}
 {{- $_ := set $http "console" (eq (include "amqsidecar.hasWayIn" $config) "yes") -}}
 {{- end -}}
-{{- if and .Values.ingress.enabled (not $http.public_url) -}}
-{{- $_ := set $http "public_url" (printf "https://%s" .Values.ingress.host) -}}
+{{- range list (and .Values.ingress.enabled .Values.ingress.host) (and .Values.httpRoute.enabled (first .Values.httpRoute.hostnames)) -}}
+{{- if and . (not $http.public_url) }}{{ $_ := set $http "public_url" (printf "https://%s" .) }}{{ end -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}

@@ -16,6 +16,10 @@ env:
   {{- . | nindent 2 }}
   {{- end }}
 {{- end }}
+{{- with .Values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 ports:
   - name: amqsidecar
     containerPort: {{ include "amqsidecar.port" . }}
@@ -25,7 +29,7 @@ volumeMounts:
 
 {{- /* What all containers have in common. */ -}}
 {{- define "amqsidecar.containerBasics" -}}
-image: {{ include "amqsidecar.image" . }}
+image: {{ include "amqsidecar.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
@@ -78,7 +82,7 @@ securityContext:
 {{- define "amqsidecar.volumes" -}}
 - name: amqsidecar-config
   configMap:
-    name: {{ include "amqsidecar.configMapName" . }}
+    name: {{ include "amqsidecar.configMapName" . | quote }}
     items:
       - {key: amqsidecar.yaml, path: amqsidecar.yaml}
 - name: amqsidecar-tmp
@@ -93,6 +97,9 @@ securityContext:
   configMap:
     name: {{ .configMap | quote }}
   {{- end }}
+    {{- if $.awaitsFiles }}
+    optional: true
+    {{- end }}
     items:
       {{- range $path, $key := .files }}
       - {key: {{ $key | quote }}, path: {{ $path }}}
@@ -121,15 +128,23 @@ checksum/amqsidecar: {{ include "amqsidecar.checksum" . }}
 {{- define "amqsidecar.volumeClaim" -}}
 metadata:
   name: amqsidecar-data
+  {{- with .Values.persistence.labels }}
+  labels:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.persistence.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
   accessModes:
     {{- toYaml .Values.persistence.accessModes | nindent 4 }}
   {{- with .Values.persistence.storageClass }}
-  storageClassName: {{ . }}
+  storageClassName: {{ . | quote }}
   {{- end }}
   resources:
     requests:
-      storage: {{ .Values.persistence.size }}
+      storage: {{ .Values.persistence.size | quote }}
 {{- end -}}
 
 {{- /* What all pods have in common. */ -}}
@@ -152,26 +167,23 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
 {{- define "amqsidecar.podTemplate" -}}
+{{- $ours := dict "annotations" (include "amqsidecar.podAnnotations" . | fromYaml) -}}
+{{- $own := dict "annotations" .Values.podAnnotations "labels" .Values.podLabels -}}
 metadata:
-  annotations:
-    {{- include "amqsidecar.podAnnotations" . | nindent 4 }}
-    {{- with .Values.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-  labels:
-    {{- include "amqsidecar.selectorLabels" . | nindent 4 }}
-    {{- with .Values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- include "amqsidecar.marks" (list . (include "amqsidecar.selectorLabels" . | fromYaml) $ours $own) | nindent 2 }}
 spec:
-  serviceAccountName: {{ include "amqsidecar.serviceAccountName" . }}
+  serviceAccountName: {{ include "amqsidecar.serviceAccountName" . | quote }}
   {{- include "amqsidecar.podBasics" . | nindent 2 }}
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  {{- with .Values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - {{ include "amqsidecar.container" . | indent 6 | trim }}
       # HTTP answers once the store is open, while the broker may still be away or another may hold the token.
@@ -192,6 +204,9 @@ spec:
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 3
+    {{- with .Values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     {{- include "amqsidecar.volumes" . | nindent 4 }}
     {{- if and (eq (include "amqsidecar.hasVolume" .) "yes") .Values.persistence.existingClaim }}

@@ -3,11 +3,13 @@
 {{- $values := .Values -}}
 {{- $config := .Values.config -}}
 {{- $problems := list -}}
-{{- $urls := include "amqsidecar.brokerUrls" . | fromYamlArray -}}
+{{- $urls := include "amqsidecar.brokerUrls" . | lower | fromYamlArray -}}
 {{- $store := include "amqsidecar.storeUrl" . -}}
 {{- $variables := list -}}
 {{- range .Values.extraEnv }}{{ $variables = append $variables .name }}{{ end -}}
-{{- if not (or $urls (has "AMQSIDECAR_BROKER__URL" $variables)) -}}
+{{- /* What is in the ConfigMaps and Secrets of `envFrom` can't be seen here. */ -}}
+{{- $hasHiddenUrl := or (has "AMQSIDECAR_BROKER__URL" $variables) (and $values.envFrom (not $urls)) -}}
+{{- if not (or $urls $hasHiddenUrl) -}}
 {{- $problems = append $problems "config.broker.url is not set: say where the broker listens, such as amqps://amqsidecar@broker:5671" -}}
 {{- end -}}
 {{- if not $values.image.repository -}}
@@ -19,12 +21,18 @@
 {{- end -}}
 {{- end -}}
 {{- with $values.networkPolicy -}}
-{{- if and .enabled (not .extraEgress) (ne $values.shape "inPod") (has "AMQSIDECAR_BROKER__URL" $variables) -}}
+{{- if and .enabled (not .extraEgress) (ne $values.shape "inPod") -}}
+{{- if $hasHiddenUrl -}}
 {{- $problems = append $problems "networkPolicy.extraEgress is empty, and the port of the broker in AMQSIDECAR_BROKER__URL can't be seen here: let it out there, or set networkPolicy.enabled to false" -}}
+{{- end -}}
+{{- if contains "://" (dig "journal" "path" "" $config | toString) -}}
+{{- $problems = append $problems "networkPolicy.extraEgress is empty, and config.journal.path is an object store, whose port can't be seen here: add the rule `ports: [{port: 443}]` there, or set networkPolicy.enabled to false" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $urls -}}
-{{- if and $values.broker.passwordSecret (not (regexMatch "://[^/@]+@" .)) -}}
+{{- $problems = concat $problems (include "amqsidecar.urlProblems" . | fromYamlArray) -}}
+{{- if and $values.broker.passwordSecret (regexMatch "://" .) (not (regexMatch "://[^/@]+@" .)) -}}
 {{- $problems = append $problems "config.broker.url names no user, and broker.passwordSecret a password: say whose it is, such as amqps://amqsidecar@broker:5671" -}}
 {{- end -}}
 {{- if and (or $values.broker.caSecret $values.broker.caConfigMap $values.broker.certificateSecret) (regexMatch "^(amqp|openwire|stomp)://" .) -}}
@@ -106,17 +114,25 @@
 {{- $problems = append $problems "access.sessionKeySecret is not set: of several replicas each would end the sessions of the others; name a Secret with 32 characters or more" -}}
 {{- end -}}
 {{- end -}}
-{{- with $values.ingress -}}
-{{- if .enabled -}}
-{{- if not .host -}}
-{{- $problems = append $problems "ingress.host is not set: say under which name browsers see the console" -}}
-{{- end -}}
+{{- range $way, $enabled := dict "ingress" $values.ingress.enabled "httpRoute" $values.httpRoute.enabled -}}
+{{- if $enabled -}}
 {{- if not $options.http.console -}}
-{{- $problems = append $problems "ingress.enabled is true, and there is no console: name a way to show who one is below access, or in config.http" -}}
+{{- $problems = append $problems (printf "%s.enabled is true, and there is no console: name a way to show who one is below access, or in config.http" $way) -}}
 {{- end -}}
 {{- if eq $values.shape "inPod" -}}
-{{- $problems = append $problems "ingress.enabled: with shape inPod there is no Service" -}}
+{{- $problems = append $problems (printf "%s.enabled: with shape inPod there is no Service" $way) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.ingress.enabled (not $values.ingress.host) -}}
+{{- $problems = append $problems "ingress.host is not set: say under which name browsers see the console" -}}
+{{- end -}}
+{{- with $values.httpRoute -}}
+{{- if and .enabled (not .hostnames) -}}
+{{- $problems = append $problems "httpRoute.hostnames is empty: say under which name browsers see the console" -}}
+{{- end -}}
+{{- if and .enabled (not .parentRefs) -}}
+{{- $problems = append $problems "httpRoute.parentRefs is empty: name the Gateway, such as {name: public, namespace: gateways}" -}}
 {{- end -}}
 {{- end -}}
 {{- with $values.monitoring -}}
@@ -135,4 +151,26 @@
 {{- if $problems -}}
 {{- fail (printf "\n- %s" (uniq $problems | join "\n- ")) -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* What the sidecar would not take as a broker's URL (`config/broker_url.py`), as YAML, one sentence each. */ -}}
+{{- define "amqsidecar.urlProblems" -}}
+{{- $problems := list -}}
+{{- $known := list "amqp" "amqps" "openwire" "openwire+ssl" "stomp" "stomp+ssl" -}}
+{{- $others := dict "tcp" "openwire" "nio" "openwire" "ssl" "openwire+ssl" "nio+ssl" "openwire+ssl" "amqp+ssl" "amqps" "amqp+nio" "amqp" "stomps" "stomp+ssl" -}}
+{{- $scheme := regexFind "^[^:/]*://" . | trimSuffix "://" | lower -}}
+{{- $example := "write the wire before it, such as openwire://amqsidecar@broker:61616 for Classic or amqp://amqsidecar@broker:5672 for Artemis" -}}
+{{- if hasPrefix "failover:" . -}}
+{{- $problems = append $problems "config.broker.url is failover:(...): write a list of URLs instead, such as [openwire://amqsidecar@one:61616, openwire://amqsidecar@two:61616]" -}}
+{{- else if not $scheme -}}
+{{- $problems = append $problems (printf "config.broker.url has no wire: %s" $example) -}}
+{{- else if hasKey $others $scheme -}}
+{{- $wire := get $others $scheme -}}
+{{- $problems = append $problems (printf "config.broker.url: %s:// is written %s:// here%s" $scheme $wire (ternary (printf "; for Artemis write %s://" (ternary "amqps" "amqp" (hasSuffix "ssl" $wire))) "" (hasPrefix "openwire" $wire))) -}}
+{{- else if not (has $scheme $known) -}}
+{{- $problems = append $problems (printf "config.broker.url: unknown wire %s://; known: %s" $scheme (join ", " $known)) -}}
+{{- else if not (regexMatch "^[^/]*//([^/@?#]*@)?(\\[[0-9A-Fa-f:.]+\\]|[^][:/?#@]+)(:[0-9]{1,5})?/?$" .) -}}
+{{- $problems = append $problems (printf "config.broker.url: expected %s://user@host:port and nothing behind it; connection options are those below config.broker" $scheme) -}}
+{{- end -}}
+{{- toYaml $problems -}}
 {{- end -}}
