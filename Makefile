@@ -5,7 +5,13 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 # What a plain `pip install` installs: no AMQP, so that nothing is compiled.
 PLAIN := .venv-plain
-PYTEST := PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -q
+# Why a folder of its own: tests start hundreds of Python processes, and nothing is written beside sources.
+PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache $(BIN)/pytest -q
+# What only `make proof` runs is deselected; PROOF=1 runs it, and goes on at length elsewhere (tests/support/tier.py).
+TIER := $(if $(PROOF),,-m "not proof")
+export PROOF
+# Why more than processors: tests on real brokers wait most of the time. A worker may need 1 GB.
+WORKERS := 4
 PIN := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
@@ -48,13 +54,22 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
-	$(PYTEST) --numprocesses 2 --dist worksteal tests/unit tests/tidy tests/simulation tests/fuzz
+	$(PYTEST) $(TIER) --numprocesses 2 --dist worksteal tests/unit tests/tidy tests/simulation tests/fuzz
 
 .PHONY: test
-test: brokers check ## everything that must pass: the above, and all tests on real brokers
-	@# Why more than processors: these tests wait for brokers most of the time.
-	$(PYTEST) --numprocesses 4 --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
-	$(PYTEST) tests/pipeline tests/bench tests/chaos tests/soak
+test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=4
+	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
+	@# Why by themselves: they keep both processors busy, or measure memory.
+	$(PYTEST) $(TIER) tests/pipeline tests/bench tests/chaos tests/soak
+
+.PHONY: proof
+proof: brokers ## everything at length, before a release: each broker version, chaos, soak, fuzz, Kubernetes, ...; one report; ONLY=chaos,soak
+	PYTHONPATH=tests $(BIN)/python -m support.proof --only "$(ONLY)"
+
+.PHONY: test-times
+test-times: ## make test, then a table for each folder: processor time, waiting, broker starts
+	@mkdir -p dist && rm -f dist/test-times.jsonl
+	TEST_TIMES=dist/test-times.jsonl $(MAKE) test; code=$$?; PYTHONPATH=tests $(BIN)/python -m support.timing dist/test-times.jsonl; exit $$code
 
 .PHONY: kubernetes
 kubernetes: brokers ## the chart on a real cluster, pods killed under load; the first run builds Kubernetes (minutes); root
@@ -117,14 +132,17 @@ bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated jour
 reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
 	$(BIN)/python -m amqsidecar.telemetry.metrics_table > deploy/reference/metrics.md
-	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/reference/fidelity.md
+	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
+	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page --matrix > deploy/evidence/fidelity-matrix.md
 	$(BIN)/python deploy/chart.py
+	$(BIN)/python deploy/monitoring/rules.py > deploy/monitoring/rules.yaml
 	$(BIN)/python deploy/monitoring/dashboard.py > helm/amqsidecar/files/dashboard.json
 
 .PHONY: matrix
-matrix: brokers ## what each wire carries, measured on real brokers: the record and its page
+matrix: brokers ## what each wire carries, measured on real brokers: the record and its pages
 	PYTHONPATH=tests $(BIN)/python -m matrix.matrix
-	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/reference/fidelity.md
+	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
+	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page --matrix > deploy/evidence/fidelity-matrix.md
 
 .PHONY: field
 field: brokers ## what a newcomer meets on stock brokers, written down from real runs
