@@ -56,9 +56,9 @@ def test_it_explains_examines_and_redelivers_over_openwire(programs: Path, tmp_p
         assert sidecar.stop() == 0
 
 
-@pytest.mark.parametrize("link", ["openwire", "stomp_artemis", "stomp_classic"])
-def test_openwire_and_stomp_need_no_more(programs: Path, link: str) -> None:
-    imported = [programs / "python3", "-c", f"import amqsidecar.brokers.{link}_link"]
+@pytest.mark.parametrize("wire", ["openwire", "stomp_artemis", "stomp_classic"])
+def test_openwire_and_stomp_need_no_more(programs: Path, wire: str) -> None:
+    imported = [programs / "python3", "-c", f"import amqsidecar.brokers.{wire}.link"]
     assert subprocess.run(imported, check=False).returncode == 0
 
 
