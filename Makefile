@@ -58,7 +58,7 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=4
-	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
+	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
 	@# Why by themselves: they keep both processors busy, or measure memory.
 	$(PYTEST) $(TIER) tests/pipeline tests/bench tests/chaos tests/soak
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import settings
-from xdist.remote import Producer
 
 from support import needs
 from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
 from support.maven import CLASSIC_5, CLASSIC_6
 from support.postgres_server import PostgresServer
-from support.scheduling import GroupScheduling, rank_of
+from support.scheduling import rank_of
 from support.timing import VARIABLE, Timing
 
 BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
@@ -57,15 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.postgres)
     _skip_what_can_not_run(items)
     items.sort(key=lambda item: rank_of(item.nodeid))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
-    """Schedule `--dist loadfile` by our own groups, in the order of collection."""
-    if config.getvalue("dist") != "loadfile":
-        return None
-    config.option.loadscopereorder = False
-    return GroupScheduling(config, log)
 
 
 def _skip_what_can_not_run(items: list[pytest.Item]) -> None:

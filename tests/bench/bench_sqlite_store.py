@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.schedule import RowFilter, TakenRow
@@ -169,9 +169,9 @@ def bench_actions(store: Store, rows: int, body: bytes) -> None:
     store.open()
     fill(store, rows, body)
     for name, act in {
-        "hold": acts.hold(FAR_MS, "bench"),
-        "release": acts.release(FAR_MS, "bench"),
-        "retry": acts.retry(FAR_MS, "bench"),
+        "hold": row_changes.hold(FAR_MS, "bench"),
+        "release": row_changes.release(FAR_MS, "bench"),
+        "retry": row_changes.retry(FAR_MS, "bench"),
     }.items():
         began = time.perf_counter()
         changed = store.act(RowFilter(), act)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from amqsidecar.ledger import Ledger, MemberVerdict, RowKey, RowOrder, Sighting
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Discarded, Edited, Held, Received, Returned
 from amqsidecar.model.failure import (
     BUCKET_MS,
@@ -202,8 +202,8 @@ def test_rows_by_destination_state_and_cause_group_whatever_becomes_of_them(
 ) -> None:
     rows = [grouped_row(number, cause=f"a.{'BC'[number % 2]}: x") for number in range(1, 9)]
     take(store, *rows, taken_row(9))
-    store.act(RowFilter(cause_group="a.B: x"), acts.hold(5, "ann"))
-    store.act(RowFilter(ids=(1,)), acts.cancel(5, "ann", ".final"))
+    store.act(RowFilter(cause_group="a.B: x"), row_changes.hold(5, "ann"))
+    store.act(RowFilter(ids=(1,)), row_changes.cancel(5, "ann", ".final"))
     with store.transaction() as tx:
         tx.park([3], "no route")
         tx.remove([5])
@@ -359,7 +359,7 @@ def test_what_gates_let_wait_by_destination_and_gate(store: LedgerStore) -> None
     # What is due again is not let wait by them: they are asked anew.
     assert [one.count for one in store.gate_tallies(9_000)] == [1]
     # A person's word takes it out at once.
-    store.act(ALL, acts.retry(7_000, "ann"))
+    store.act(ALL, row_changes.retry(7_000, "ann"))
     assert store.gate_tallies(0) == []
 
 
@@ -367,7 +367,12 @@ def test_what_a_person_sends_elsewhere_passes_gates_too(store: LedgerStore) -> N
     take(store, grouped_row(1), grouped_row(2, is_final=True))
     operation = store.add_operation(new_operation())
     store.step_operation(
-        operation.id, acts.redirect(5_000, "ann", "queue://b"), None, 9, lambda one: one, False
+        operation.id,
+        row_changes.redirect(5_000, "ann", "queue://b"),
+        None,
+        9,
+        lambda one: one,
+        False,
     )
     with store.transaction() as tx:
         assert [row.passes_gates for row in tx.claim_due(FAR_MS, 9)] == [True, True]
@@ -476,7 +481,7 @@ def as_it_is(operation: Operation) -> Operation:
 def run(
     store: Ledger,
     operation: Operation,
-    act: acts.Act,
+    act: row_changes.Act,
     limit: int = 100,
     **options: Any,
 ) -> Operation:
@@ -516,7 +521,9 @@ def test_an_operation_is_replaced_by_what_a_change_makes_of_it(store: LedgerStor
     with pytest.raises(KeyError):
         store.change_operation(operation.id + 100, as_it_is)
     with pytest.raises(KeyError):
-        store.step_operation(operation.id + 100, acts.retry(5, "ann"), None, 1, as_it_is, True)
+        store.step_operation(
+            operation.id + 100, row_changes.retry(5, "ann"), None, 1, as_it_is, True
+        )
 
 
 def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
@@ -529,7 +536,7 @@ def test_a_change_that_fails_changes_nothing(store: LedgerStore) -> None:
     with pytest.raises(RuntimeError, match="lost"):
         store.change_operation(operation.id, fail)
     with pytest.raises(RuntimeError, match="lost"):
-        store.step_operation(operation.id, acts.retry(5, "ann"), None, 9, fail, True)
+        store.step_operation(operation.id, row_changes.retry(5, "ann"), None, 9, fail, True)
     assert store.operation(operation.id) == operation
     assert [row.state for row in store.list_rows(ALL, 5)] == [RowState.HELD]
     assert store.members(operation.id, None, 5) == []
@@ -551,7 +558,7 @@ def test_a_step_changes_the_next_rows_with_events_members_and_progress(
         seen.append(after)
         return msgspec.structs.replace(after, not_before_ms=77)
 
-    act = acts.retry(1_000, "ann")
+    act = row_changes.retry(1_000, "ann")
     after = store.step_operation(operation.id, act, None, 3, progress, True)
     assert (after.after_id, after.matched, after.changed, after.not_before_ms) == (3, 3, 3, 77)
     assert [msgspec.structs.replace(one, not_before_ms=77) for one in seen] == [after]
@@ -578,7 +585,7 @@ def test_nothing_is_done_of_an_operation_that_is_not_running(
 ) -> None:
     take(store, grouped_row(1, state=RowState.HELD))
     operation = store.add_operation(new_operation(state=state))
-    after = store.step_operation(operation.id, acts.retry(5, "ann"), None, 9, as_it_is, True)
+    after = store.step_operation(operation.id, row_changes.retry(5, "ann"), None, 9, as_it_is, True)
     assert after == operation
     assert store.list_rows(ALL, 5)[0].state is RowState.HELD
 
@@ -586,7 +593,7 @@ def test_nothing_is_done_of_an_operation_that_is_not_running(
 def test_in_flight_rows_are_left_as_they_are(store: LedgerStore) -> None:
     take(store, *(grouped_row(number) for number in (1, 2, 3)))
     cycle = send(store, 2)
-    operation = run(store, store.add_operation(new_operation()), acts.hold(5, "ann"))
+    operation = run(store, store.add_operation(new_operation()), row_changes.hold(5, "ann"))
     assert (operation.matched, operation.changed) == (3, 2)
     with store.transaction() as tx:
         tx.undo_cycle(cycle)
@@ -610,7 +617,7 @@ def test_an_operation_is_about_the_rows_that_its_filter_hits(
     hit = {row.id for row in store.list_rows(row_filter, 100)}
     before = {row.id: row for row in store.list_rows(ALL, 100)}
     operation = store.add_operation(new_operation(selection=Selection(rows=row_filter)))
-    operation = run(store, operation, acts.redirect(50, "ann", "queue://new"), 7)
+    operation = run(store, operation, row_changes.redirect(50, "ann", "queue://new"), 7)
     assert (operation.matched, operation.changed) == (len(hit), len(hit))
     for row in store.list_rows(ALL, 100):
         changed = row.destination == "queue://new"
@@ -629,11 +636,13 @@ def test_which_of_the_rows_are_meant_is_told_by_row_and_message(store: LedgerSto
         return message.startswith(b"blue") and row.size_bytes == len(message)
 
     operation = store.add_operation(new_operation())
-    after = store.step_operation(operation.id, acts.hold(5, "ann"), is_blue, 4, as_it_is, False)
+    after = store.step_operation(
+        operation.id, row_changes.hold(5, "ann"), is_blue, 4, as_it_is, False
+    )
     assert (after.after_id, after.matched, after.changed) == (12, 4, 4)
     assert looked_at[:12] == list(range(1, 13))
     assert 99 not in looked_at
-    after = run(store, operation, acts.hold(5, "ann"), 4, select=is_blue)
+    after = run(store, operation, row_changes.hold(5, "ann"), 4, select=is_blue)
     assert (after.matched, after.changed) == (10, 10)
     finish(store, cycle)
     held_ids = [row.id for row in store.list_rows(RowFilter(state=RowState.HELD), 99)]
@@ -649,7 +658,7 @@ def test_a_step_that_reads_large_messages_is_bounded(
     take(store, *(grouped_row(number, message=bytes(400)) for number in range(1, 10)))
     operation = store.add_operation(new_operation())
     after = store.step_operation(
-        operation.id, acts.hold(5, "ann"), lambda _row, _message: False, 9, as_it_is, False
+        operation.id, row_changes.hold(5, "ann"), lambda _row, _message: False, 9, as_it_is, False
     )
     assert (after.after_id, after.matched) == (3, 0)
 
@@ -658,7 +667,9 @@ def test_rows_that_an_action_removes_are_gone_with_their_messages(store: LedgerS
     take(store, *(grouped_row(number, state=RowState.PARKED) for number in (1, 2, 3)))
     selection = Selection(rows=RowFilter(ids=(1, 3)))
     operation = store.add_operation(new_operation(action=Action.DISCARD, selection=selection))
-    after = store.step_operation(operation.id, acts.discard(5, "ann"), None, 9, as_it_is, False)
+    after = store.step_operation(
+        operation.id, row_changes.discard(5, "ann"), None, 9, as_it_is, False
+    )
     assert (after.matched, after.changed) == (2, 2)
     assert [row.id for row in store.list_rows(ALL, 9)] == [2]
     assert store.message(1) is None
@@ -681,32 +692,32 @@ def edit(store: LedgerStore, number: int) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        acts.retry(50, "ann"),
-        acts.redirect(50, "ann", "queue://new"),
-        acts.cancel(50, "ann", ".x"),
-        acts.discard(50, "ann"),
-        acts.hold(50, "ann"),
+        row_changes.retry(50, "ann"),
+        row_changes.redirect(50, "ann", "queue://new"),
+        row_changes.cancel(50, "ann", ".x"),
+        row_changes.discard(50, "ann"),
+        row_changes.hold(50, "ann"),
     ],
 )
 @pytest.mark.parametrize("is_selected", [False, True])
 def test_rows_that_people_changed_since_are_left_to_them(
-    store: LedgerStore, act: acts.Act, is_selected: bool
+    store: LedgerStore, act: row_changes.Act, is_selected: bool
 ) -> None:
     """Held stays held, whatever runs; and what was done before is no reason to leave a row."""
     take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, 11)))
-    store.act(RowFilter(ids=(1, 2, 3)), acts.hold(4, "ben"))
-    store.act(RowFilter(ids=(2, 3)), acts.release(4, "ben"))
+    store.act(RowFilter(ids=(1, 2, 3)), row_changes.hold(4, "ben"))
+    store.act(RowFilter(ids=(2, 3)), row_changes.release(4, "ben"))
     operation = store.add_operation(new_operation(since=store.event_mark()))
     select = (lambda _row, _message: True) if is_selected else None
     first = store.step_operation(operation.id, act, select, 3, as_it_is, True)
     assert (first.after_id, first.matched, first.overtaken) == (3, 3, 0)
 
-    store.act(RowFilter(ids=(4, 5)), acts.hold(6, "ben"))
-    store.act(RowFilter(ids=(5,)), acts.release(6, "ben"))
+    store.act(RowFilter(ids=(4, 5)), row_changes.hold(6, "ben"))
+    store.act(RowFilter(ids=(5,)), row_changes.release(6, "ben"))
     edit(store, 6)
-    store.act(RowFilter(ids=(7,)), acts.retry(6, "ben"))
+    store.act(RowFilter(ids=(7,)), row_changes.retry(6, "ben"))
     redirect = store.add_operation(new_operation(selection=Selection(rows=RowFilter(ids=(8,)))))
-    run(store, redirect, acts.redirect(6, "ben", "queue://repair"))
+    run(store, redirect, row_changes.redirect(6, "ben", "queue://repair"))
     cycle = send(store, 10)
     others = {row.id: row for row in store.list_rows(RowFilter(ids=(4, 5, 6, 7, 8, 10)), 9)}
 
@@ -724,9 +735,9 @@ def test_of_two_operations_the_one_that_began_last_has_the_last_word(store: Ledg
     last = store.add_operation(
         new_operation(action=Action.HOLD, since=store.event_mark(), beside=beside)
     )
-    run_two = store.step_operation(first.id, acts.retry(50, "ann"), None, 2, as_it_is, True)
-    held = run(store, last, acts.hold(60, "ben"))
-    done = run(store, run_two, acts.retry(70, "ann"))
+    run_two = store.step_operation(first.id, row_changes.retry(50, "ann"), None, 2, as_it_is, True)
+    held = run(store, last, row_changes.hold(60, "ben"))
+    done = run(store, run_two, row_changes.retry(70, "ann"))
     assert (held.changed, held.overtaken, done.changed, done.overtaken) == (4, 0, 2, 2)
     assert {row.state for row in store.list_rows(ALL, 9)} == {RowState.HELD}
 
@@ -734,8 +745,8 @@ def test_of_two_operations_the_one_that_began_last_has_the_last_word(store: Ledg
 def test_only_the_row_of_a_message_that_was_changed_is_left(store: LedgerStore) -> None:
     take(store, *(grouped_row(number, redelivery_id="twice") for number in (1, 2)))
     operation = store.add_operation(new_operation(since=store.event_mark()))
-    store.act(RowFilter(ids=(1,)), acts.hold(6, "ben"))
-    done = run(store, operation, acts.retry(50, "ann"))
+    store.act(RowFilter(ids=(1,)), row_changes.hold(6, "ben"))
+    done = run(store, operation, row_changes.retry(50, "ann"))
     assert (done.changed, done.overtaken) == (1, 1)
     assert [row.state for row in store.list_rows(ALL, 9)] == [RowState.HELD, RowState.WAITING]
 
@@ -747,7 +758,7 @@ def followed(store: LedgerStore, count: int = 3) -> Operation:
     """Return an operation that has changed so many rows at time 100."""
     take(store, *(grouped_row(number, due_at_ms=5_000) for number in range(1, count + 1)))
     operation = store.add_operation(new_operation())
-    return run(store, operation, acts.retry(100, "ann"))
+    return run(store, operation, row_changes.retry(100, "ann"))
 
 
 def sighting(number: int, at_ms: int, *, has_returned: bool = False) -> Sighting:
@@ -782,7 +793,9 @@ def test_a_message_that_waits_twice_is_waited_for_once(store: LedgerStore, limit
     """One that died for several subscribers of a topic has several rows and one redelivery id."""
     name = "test-000000000001"
     take(store, *(grouped_row(number, redelivery_id=name) for number in range(1, 4)))
-    operation = run(store, store.add_operation(new_operation()), acts.retry(9_000, "ann"), limit)
+    operation = run(
+        store, store.add_operation(new_operation()), row_changes.retry(9_000, "ann"), limit
+    )
     assert (operation.changed, operation.resent) == (3, 2)
     store.apply_sightings([sighting(1, 9_050)], "a")
     now = store.operation(operation.id)
@@ -989,8 +1002,8 @@ def test_what_is_older_than_a_time_is_removed(store: LedgerStore) -> None:
         kept = store.message(row_id)
         assert kept is not None
         assert store.replace_message(row_id, kept, b"x", edited(row_id, at_ms), "ann")
-    old = run(store, store.add_operation(new_operation()), acts.retry(HOUR_MS, "ann"))
-    late = run(store, store.add_operation(new_operation()), acts.retry(HOUR_MS, "ann"))
+    old = run(store, store.add_operation(new_operation()), row_changes.retry(HOUR_MS, "ann"))
+    late = run(store, store.add_operation(new_operation()), row_changes.retry(HOUR_MS, "ann"))
     for operation, ended_at_ms in ((old, HOUR_MS), (late, 11 * HOUR_MS)):
         done = {"state": OperationState.DONE, "ended_at_ms": ended_at_ms}
         store.change_operation(operation.id, change(0, **done))
@@ -1088,7 +1101,9 @@ def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
             number, destination=f"queue://{text}", cause=text, redelivery_id=text[:200]
         )
         take(store, row)
-    operation = run(store, store.add_operation(new_operation(actor=hostile[0])), acts.retry(5, "x"))
+    operation = run(
+        store, store.add_operation(new_operation(actor=hostile[0])), row_changes.retry(5, "x")
+    )
     assert operation.changed == len(hostile)
     assert len(store.members(operation.id, None, 9)) == len(hostile)
     assert sum(group.total for group in store.failure_groups(0, 9)) == len(hostile)

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Parked, Received, Resent, Returned
 from amqsidecar.model.failure import CountKind, failure_cause, failures_of
 from amqsidecar.model.operation import Action, Operation, OutcomeKind, Selection
@@ -152,7 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(action=st.sampled_from(["retry", "hold", "release"]), row_filter=FILTERS)
     def act(self, action: str, row_filter: RowFilter) -> None:
-        self.store.act(row_filter, getattr(acts, action)(self.tick(), "ann"))
+        self.store.act(row_filter, getattr(row_changes, action)(self.tick(), "ann"))
 
     @rule(row_filter=FILTERS, is_parked=st.booleans())
     def park_or_remove(self, row_filter: RowFilter, is_parked: bool) -> None:
@@ -192,9 +192,9 @@ class LedgerMachine(RuleBasedStateMachine):
         before = operations[back]
         actor, at_ms = f"op{before.id}{'followed' * is_followed}", self.tick()
         act = {
-            "cancel": lambda: acts.cancel(at_ms, actor, ".final"),
-            "redirect": lambda: acts.redirect(at_ms, actor, "queue://b"),
-        }.get(action, lambda: getattr(acts, action)(at_ms, actor))()
+            "cancel": lambda: row_changes.cancel(at_ms, actor, ".final"),
+            "redirect": lambda: row_changes.redirect(at_ms, actor, "queue://b"),
+        }.get(action, lambda: getattr(row_changes, action)(at_ms, actor))()
         after = self.store.step_operation(
             before.id,
             act,

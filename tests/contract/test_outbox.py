@@ -8,7 +8,7 @@ import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.journal import Outbox, Segment
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
@@ -113,7 +113,7 @@ def test_events_of_an_unfinished_cycle_are_left_for_a_later_segment(
         tx.finish_cycle(1)
         sent = tx.claim_due(FAR_MS, 1)
         tx.record_cycle(2, [taken_row(3)], sent, [took(taken_row(3)), resent(sent[0])])
-    assert operator.act(RowFilter(), acts.retry(7, "ann")) == 1
+    assert operator.act(RowFilter(), row_changes.retry(7, "ann")) == 1
     planned = operator.plan_segment(10)
     early = [] if planned is None else kinds_in(operator, planned)
     assert early in ([], [["retried"]])  # of one file in its order, of several sidecars not

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from amqsidecar.journal import Outbox, Segment
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
@@ -137,7 +137,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule()
     def act(self) -> None:
         now_ms = self.tick()
-        if self.operator.act(RowFilter(), acts.retry(now_ms, "ann")):
+        if self.operator.act(RowFilter(), row_changes.retry(now_ms, "ann")):
             rows = self.operator.list_rows(RowFilter(), 10_000)
             told = [event for row in rows for event in self.operator.history(row.redelivery_id)]
             self.add(-1, [event for event in told if event.at_ms == now_ms])

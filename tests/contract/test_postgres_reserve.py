@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from amqsidecar.errors import StoreFull
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations import operate
@@ -124,7 +124,7 @@ def test_where_the_volume_is_full_taking_stops_and_all_else_works(
 
     person = opened(is_service=False)
     rows = person.list_rows(ALL, 10_000)
-    assert person.act(RowFilter(ids=(rows[0].id,)), acts.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann")) == 1
     wish = operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann")
     begun = operate.begin(person, wish, clock.now_ms())
     assert operate.cancel(person, begun.id, 2, "ann").state is OperationState.CANCELLED

@@ -12,7 +12,7 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import (
@@ -454,8 +454,8 @@ def test_what_a_gate_lets_wait_says_so_until_something_else_becomes_of_it(store:
         tx.postpone([2], 30_000, "no route")
         tx.postpone([3], 30_000, "too fast", "pace")
         tx.park([4], "refused")
-    store.act(RowFilter(ids=(5,)), acts.hold(5_000, "ann"))
-    store.act(RowFilter(ids=(6,)), acts.retry(5_000, "ann"))
+    store.act(RowFilter(ids=(5,)), row_changes.hold(5_000, "ann"))
+    store.act(RowFilter(ids=(6,)), row_changes.retry(5_000, "ann"))
     assert gates() == ["windows", None, "pace", None, None, None, None]
 
 
@@ -500,13 +500,13 @@ def test_rows_stand_in_their_groups_by_first_death_where_a_store_knows_groups(
         5: (0, 5, waiting, 1_000),
     }
     # Who is held keeps its place, and so do those of an unfinished cycle.
-    store.act(RowFilter(ids=(2,)), acts.hold(1_500, "ann"))
+    store.act(RowFilter(ids=(2,)), row_changes.hold(1_500, "ann"))
     cycle = begin(store, [taken_row(8, **of_g, redelivery_id="aa")], claim(store, limit=1))
     assert places(store, 1, 3) == {1: (3, 2, RowState.HELD, 10), 3: (2, 2, RowState.HELD, 10)}
     finish(store, cycle)
     # Where it goes is where it stands; what is cancelled is final, and stands nowhere.
-    store.act(RowFilter(ids=(2,)), acts.redirect(1_500, "ann", "queue://else"))
-    store.act(RowFilter(ids=(8,)), acts.cancel(1_500, "ann", ".x"))
+    store.act(RowFilter(ids=(2,)), row_changes.redirect(1_500, "ann", "queue://else"))
+    store.act(RowFilter(ids=(8,)), row_changes.cancel(1_500, "ann", ".x"))
     assert places(store, 1, 2, 8) == {1: (0, 1, waiting, 30), 2: (1, 4, waiting, 1_000)}
 
 
@@ -529,7 +529,7 @@ def test_what_a_person_retries_passes_gates_until_it_is_sent_or_acted_on_again(
         return [row.id for row in claim(store, now_ms=10**6) if row.passes_gates]
 
     assert passing() == []
-    store.act(RowFilter(ids=(1, 2, 3)), acts.retry(5_000, "ann"))
+    store.act(RowFilter(ids=(1, 2, 3)), row_changes.retry(5_000, "ann"))
     assert passing() == [1, 2, 3]
     with store.transaction() as tx:
         tx.postpone([1], 30_000, "no route")
@@ -537,8 +537,8 @@ def test_what_a_person_retries_passes_gates_until_it_is_sent_or_acted_on_again(
     with store.transaction() as tx:
         tx.undo_cycle(cycle)
     assert passing() == [2, 3, 1]
-    store.act(RowFilter(ids=(1,)), acts.hold(6_000, "ann"))
-    store.act(RowFilter(ids=(1,)), acts.release(6_000, "ann"))
+    store.act(RowFilter(ids=(1,)), row_changes.hold(6_000, "ann"))
+    store.act(RowFilter(ids=(1,)), row_changes.release(6_000, "ann"))
     assert passing() == [2, 3]
     cycle = send(store, 2)
     finish(store, cycle)
@@ -858,7 +858,7 @@ def last_events(store: Store) -> dict[int, AnyEvent]:
 
 def test_retry_makes_rows_due_now_also_held_and_parked_ones(store: Store) -> None:
     taken_in_all_states(store)
-    assert store.act(ALL, acts.retry(100, "ann")) == 6
+    assert store.act(ALL, row_changes.retry(100, "ann")) == 6
     waiting = RowState.WAITING
     assert dues(store) == {
         1: (waiting, 50),
@@ -887,13 +887,13 @@ def test_a_retried_row_tells_its_rule_again(store: Store) -> None:
     take(store, taken_row(1))
     with store.transaction() as tx:
         tx.park([1], "refused")
-    store.act(ALL, acts.retry(100, "ann"))
+    store.act(ALL, row_changes.retry(100, "ann"))
     assert store.list_rows(ALL, 1)[0].rule == "policy.yaml:3"
 
 
 def test_cancel_sends_rows_to_their_final_dead_letter_queue_now(store: Store) -> None:
     taken_in_all_states(store)
-    assert store.act(ALL, acts.cancel(100, "ann", ".exhausted")) == 5
+    assert store.act(ALL, row_changes.cancel(100, "ann", ".exhausted")) == 5
     rows = {row.id: row for row in store.list_rows(ALL, 100)}
     for number in range(1, 6):
         row = rows[number]
@@ -912,13 +912,13 @@ def test_cancel_sends_rows_to_their_final_dead_letter_queue_now(store: Store) ->
         destination="queue://DLQ.exhausted",
         actor="ann",
     )
-    assert store.act(ALL, acts.cancel(100, "ann", ".exhausted")) == 0
+    assert store.act(ALL, row_changes.cancel(100, "ann", ".exhausted")) == 0
     assert_tallies(store)
 
 
 def test_hold_keeps_waiting_rows_until_a_person_releases_them(store: Store) -> None:
     taken_in_all_states(store)
-    assert store.act(ALL, acts.hold(100, "ann")) == 3
+    assert store.act(ALL, row_changes.hold(100, "ann")) == 3
     held, parked, waiting = RowState.HELD, RowState.PARKED, RowState.WAITING
     assert [state for state, _ in dues(store).values()] == [
         held, held, held, held, parked, held, waiting,
@@ -926,8 +926,8 @@ def test_hold_keeps_waiting_rows_until_a_person_releases_them(store: Store) -> N
     assert isinstance(last_events(store)[2], Held)
     assert store.next_due_ms() is None
     assert (
-        store.act(ALL, acts.hold(100, "ann"))
-        == store.act(RowFilter(state=parked), acts.hold(100, "ann"))
+        store.act(ALL, row_changes.hold(100, "ann"))
+        == store.act(RowFilter(state=parked), row_changes.hold(100, "ann"))
         == 0
     )
     assert_tallies(store)
@@ -937,8 +937,8 @@ def test_release_lets_held_rows_go_at_their_due_time_at_once_if_it_has_passed(
     store: Store,
 ) -> None:
     taken_in_all_states(store)
-    assert store.act(RowFilter(state=RowState.WAITING), acts.release(100, "ann")) == 0
-    assert store.act(ALL, acts.release(100, "ann")) == 2
+    assert store.act(RowFilter(state=RowState.WAITING), row_changes.release(100, "ann")) == 0
+    assert store.act(ALL, row_changes.release(100, "ann")) == 2
     assert dues(store)[3] == (RowState.WAITING, 100)
     assert dues(store)[4] == (RowState.WAITING, 6_000)
     event = last_events(store)[4]
@@ -964,9 +964,11 @@ def test_an_action_on_many_rows_reaches_each_once(store: Store, by_ids: bool) ->
     count = 2_500
     take(store, *(taken_row(number) for number in range(1, count + 1)))
     row_filter = RowFilter(ids=(*range(count, 0, -1), 1, 9_999)) if by_ids else ALL
-    assert store.act(row_filter, acts.hold(100, "ann")) == count
-    assert store.act(RowFilter(destination="queue://orders"), acts.release(100, "ann")) == count
-    assert store.act(RowFilter(received_before_ms=10**9), acts.retry(100, "ann")) == count
+    assert store.act(row_filter, row_changes.hold(100, "ann")) == count
+    assert (
+        store.act(RowFilter(destination="queue://orders"), row_changes.release(100, "ann")) == count
+    )
+    assert store.act(RowFilter(received_before_ms=10**9), row_changes.retry(100, "ann")) == count
     assert len(store.history("test-000000002400")) == 5
     assert_tallies(store)
 
@@ -974,14 +976,16 @@ def test_an_action_on_many_rows_reaches_each_once(store: Store, by_ids: bool) ->
 def test_an_action_tells_of_each_step_and_ends_where_it_is_told_to(store: Store) -> None:
     taken_in_all_states(store)
     told: list[tuple[int, int]] = []
-    store.act(ALL, acts.cancel(100, "ann", ".exhausted"), lambda *counts: told.append(counts))
+    store.act(
+        ALL, row_changes.cancel(100, "ann", ".exhausted"), lambda *counts: told.append(counts)
+    )
     assert [sum(counts) for counts in zip(*told, strict=True)] == [7, 5]
 
     def stop(_matched: int, _changed: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.act(ALL, acts.hold(100, "ann"), stop)
+        store.act(ALL, row_changes.hold(100, "ann"), stop)
     assert RowState.HELD in {row.state for row in store.list_rows(ALL, 100)}
     assert_tallies(store)
 
@@ -991,7 +995,7 @@ def test_actions_only_reach_what_the_filter_hits(store: Store) -> None:
     take(store, *rows)
     row_filter = RowFilter(destination="queue://1", state=RowState.PARKED)
     hit = [row.id for row in rows if matches(row, row_filter)]
-    assert store.act(row_filter, acts.retry(100, "ann")) == len(hit) > 0
+    assert store.act(row_filter, row_changes.retry(100, "ann")) == len(hit) > 0
     changed = [row.id for row in store.list_rows(ALL, 100) if row.due_at_ms == 100]
     assert changed == hit
 
@@ -1019,13 +1023,13 @@ def test_what_went_to_its_final_queue_stays_in_sight_without_its_message(store: 
     assert store.message(1) is None
     assert store.next_due_ms() is None
     for act in (
-        acts.cancel(100, "ann", ".x"),
-        acts.hold(100, "ann"),
-        acts.release(100, "ann"),
-        acts.give_back(100),
+        row_changes.cancel(100, "ann", ".x"),
+        row_changes.hold(100, "ann"),
+        row_changes.release(100, "ann"),
+        row_changes.give_back(100),
     ):
         assert store.act(ALL, act) == 0
-    assert store.act(ALL, acts.redirect(100, "ann", "queue://a")) == 1
+    assert store.act(ALL, row_changes.redirect(100, "ann", "queue://a")) == 1
     (row,) = store.list_rows(ALL, 9)
     assert (row.is_in_final_queue, row.destination, row.recall) == (True, "queue://a", Recall.SEND)
 
@@ -1045,8 +1049,8 @@ def test_what_may_not_be_in_its_final_queue_waits_with_its_message(store: Store,
 def test_a_kept_exhausted_row_begins_a_new_life(store: Store) -> None:
     take(store, final_row(1, is_final=False, state=RowState.EXHAUSTED))
     assert store.next_due_ms() is None
-    assert store.act(ALL, acts.hold(100, "ann")) == 0
-    assert store.act(ALL, acts.retry(100, "ann", "OPS-7")) == 1
+    assert store.act(ALL, row_changes.hold(100, "ann")) == 0
+    assert store.act(ALL, row_changes.retry(100, "ann", "OPS-7")) == 1
     (due,) = claim(store)
     assert (due.destination, due.is_final, due.redelivery_count) == ("queue://orders", False, 1)
     (retried,) = store.history("test-000000000001")[-1:]
@@ -1088,14 +1092,14 @@ def test_what_lies_in_final_queues_is_found_by_message_and_by_what_becomes_of_it
     assert [row.id for row in store.lying(names)] == [1, 3]
     assert store.lying([]) == []
 
-    assert store.act(RowFilter(ids=(1, 2)), acts.retry(100, "ann")) == 2
-    assert store.act(RowFilter(ids=(1, 2)), acts.retry(100, "ann")) == 0
-    assert store.act(RowFilter(ids=(3,)), acts.discard(100, "ann", 7)) == 1
+    assert store.act(RowFilter(ids=(1, 2)), row_changes.retry(100, "ann")) == 2
+    assert store.act(RowFilter(ids=(1, 2)), row_changes.retry(100, "ann")) == 0
+    assert store.act(RowFilter(ids=(3,)), row_changes.discard(100, "ann", 7)) == 1
     (queue,) = {row.goes_to for row in store.recalled(Recall.SEND, 9)}
     assert [row.id for row in store.recalled(Recall.SEND, 1)] == [1]
     assert store.count_recalled(Recall.SEND) == {queue: 2}
     assert [row.recall_operation for row in store.recalled(Recall.DISCARD, 9)] == [7]
-    assert store.act(RowFilter(ids=(1,)), acts.cancel(100, "ann", ".x")) == 1
+    assert store.act(RowFilter(ids=(1,)), row_changes.cancel(100, "ann", ".x")) == 1
     assert [row.id for row in store.recalled(Recall.LEAVE, 9)] == [1]
     assert all(row.is_in_final_queue for row in store.list_rows(RowFilter(ids=(1, 2, 3)), 9))
 
@@ -1104,7 +1108,7 @@ def test_what_lies_in_final_queues_is_found_by_message_and_by_what_becomes_of_it
 def test_a_row_that_is_taken_back_is_recalled_by_nobody_else(store: Store, end: str) -> None:
     take(store, final_row(1))
     finish(store, send(store, 1))
-    store.act(RowFilter(ids=(1,)), acts.take_back(100, "ann"))
+    store.act(RowFilter(ids=(1,)), row_changes.take_back(100, "ann"))
     cycle = store.open().cycle + 1
     back = final_row(
         3,
@@ -1123,6 +1127,6 @@ def test_a_row_that_is_taken_back_is_recalled_by_nobody_else(store: Store, end: 
     assert [row.id for row in store.recalled(Recall.RETURN, 9)] == [1] * is_back
     assert [row.id for row in store.recalled(Recall.KEEP, 9)] == [1] * (not is_back)
     if is_back:
-        assert store.act(ALL, acts.give_back(100)) == 1
+        assert store.act(ALL, row_changes.give_back(100)) == 1
         (due,) = claim(store)
         assert (due.id, due.is_final, due.destination) == (1, True, "queue://DLQ.exhausted")

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Parked
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction
@@ -254,7 +254,7 @@ class StoreMachine(RuleBasedStateMachine):
     def retry(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.message is not None]
-        assert self.store.act(row_filter, acts.retry(now_ms, "ann")) == len(hit)
+        assert self.store.act(row_filter, row_changes.retry(now_ms, "ann")) == len(hit)
         for row in hit:
             due = min(row.due_at_ms, now_ms) if row.state is WAITING else now_ms
             self.change(row, state=WAITING, due_at_ms=due)
@@ -266,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if not row.is_final]
-        assert self.store.act(row_filter, acts.cancel(now_ms, "ann", ".final")) == len(hit)
+        assert self.store.act(row_filter, row_changes.cancel(now_ms, "ann", ".final")) == len(hit)
         for row in hit:
             final = row.final_queue or row.source + ".final"
             self.change(row, state=WAITING, due_at_ms=now_ms, final_queue=final, is_final=True)
@@ -277,7 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
     def hold(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.state is WAITING]
-        assert self.store.act(row_filter, acts.hold(now_ms, "ann")) == len(hit)
+        assert self.store.act(row_filter, row_changes.hold(now_ms, "ann")) == len(hit)
         for row in hit:
             self.change(row, state=HELD)
             self.acted[row.id] += 1
@@ -286,7 +286,7 @@ class StoreMachine(RuleBasedStateMachine):
     def release(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
         hit = [row for row in self.hit(row_filter) if row.state is HELD]
-        assert self.store.act(row_filter, acts.release(now_ms, "ann")) == len(hit)
+        assert self.store.act(row_filter, row_changes.release(now_ms, "ann")) == len(hit)
         for row in hit:
             self.change(row, state=WAITING, due_at_ms=max(row.due_at_ms, now_ms))
             self.acted[row.id] += 1

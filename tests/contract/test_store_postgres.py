@@ -13,7 +13,7 @@ import pytest
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.stores.postgres.database import QUERIES
@@ -229,7 +229,7 @@ def test_who_is_no_service_is_nobody_and_runs_no_cycle_of_others(make: MakeStore
     take(service, 1)
     operator = make(is_for_service=False)
     assert operator.open().instance == name
-    assert operator.act(ALL, acts.hold(5, "ann")) == 1
+    assert operator.act(ALL, row_changes.hold(5, "ann")) == 1
     with pytest.raises(StoreUnavailable, match="in use by another process"):
         begin(operator, 2)
     assert make(is_for_service=False, read_only=True).open().instance == name
@@ -344,7 +344,7 @@ def test_an_action_waits_for_no_cycle_and_reaches_what_it_gives_back(make: MakeS
     with ThreadPoolExecutor(1) as pool:
         with service.transaction() as tx:
             due = tx.claim_due(10_000, 10)
-            acted = pool.submit(operator.act, ALL, acts.hold(5, "ann"))
+            acted = pool.submit(operator.act, ALL, row_changes.hold(5, "ann"))
             eventually(
                 lambda: len(_held(make)) == 20, what="the action reaches the rows nobody claimed"
             )

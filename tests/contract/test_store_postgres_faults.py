@@ -17,7 +17,7 @@ import pytest
 from psycopg import sql
 
 from amqsidecar.errors import ConfigError, StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.postgres import database as postgres_database
 from amqsidecar.stores.postgres.faults import as_store_fault
@@ -389,6 +389,6 @@ def test_no_text_of_a_message_stops_a_cycle(store: EmptiedStore) -> None:
         RowFilter(cause_contains=hostile[5_000:]),
     ):
         assert store.count_rows(row_filter) == len(store.list_rows(row_filter, 9)) == 1
-    assert store.act(ALL, acts.cancel(5, "ann", ".final")) == 1
+    assert store.act(ALL, row_changes.cancel(5, "ann", ".final")) == 1
     assert len(store.history(hostile)) == 2
     assert [tally.count for tally in store.tallies()] == [1]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Cancelled
 from amqsidecar.model.failure import MORE, CountKind
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
@@ -155,13 +155,13 @@ def tallied(store: PostgresStore) -> dict[tuple[str, RowState, str], int]:
     }
 
 
-ACTS: list[acts.Act] = [
-    acts.retry(9, "ann"),
-    acts.cancel(9, "ann", ".final"),
-    acts.redirect(9, "ann", "queue://other"),
-    acts.discard(9, "ann"),
-    acts.hold(9, "ann"),
-    acts.release(9, "ann"),
+ACTS: list[row_changes.Act] = [
+    row_changes.retry(9, "ann"),
+    row_changes.cancel(9, "ann", ".final"),
+    row_changes.redirect(9, "ann", "queue://other"),
+    row_changes.discard(9, "ann"),
+    row_changes.hold(9, "ann"),
+    row_changes.release(9, "ann"),
 ]
 
 
@@ -178,7 +178,7 @@ def test_what_several_count_is_what_there_is(make: MakeStore, seed: int) -> None
             group = chance.choice([None, "", *map(str, CAUSES)])
             operation = retry_of(person, cause_group=group)
 
-            def noted(view: Any, act: acts.Act = act) -> acts.Change | None:
+            def noted(view: Any, act: row_changes.Act = act) -> row_changes.Change | None:
                 made = act(view)
                 acted.extend([made.event] if made is not None else [])
                 return made
@@ -452,7 +452,7 @@ def test_two_that_carry_out_one_operation_change_each_row_once(make: MakeStore) 
         state = OperationState.RUNNING
         while state is OperationState.RUNNING:
             state = store.step_operation(
-                operation.id, acts.retry(9, "ann"), None, 25, as_done, True
+                operation.id, row_changes.retry(9, "ann"), None, 25, as_done, True
             ).state
 
     with ThreadPoolExecutor(len(people)) as pool:
@@ -477,7 +477,7 @@ def test_a_step_passes_over_no_row_that_somebody_has_locked(
     operation = retry_of(person)
 
     def step() -> Operation:
-        act = acts.retry(5, "ann")
+        act = row_changes.retry(5, "ann")
         return person.step_operation(operation.id, act, None, 9, as_done, True)
 
     with sidecar.transaction() as tx:
@@ -503,7 +503,7 @@ def test_what_came_back_since_is_left_though_its_number_is_lower(make: MakeStore
     take(early, [taken_row(low)])
     take(late, [taken_row(high)])
     operation = retry_of(person)
-    act = acts.retry(9, "ann")
+    act = row_changes.retry(9, "ann")
     person.step_operation(operation.id, act, None, 1, as_done, True)
     with early.transaction() as tx:
         due = tx.claim_due(9, 1)

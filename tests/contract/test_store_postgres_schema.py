@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.postgres import database as postgres_database
 from amqsidecar.stores.postgres.schema import MIGRATIONS
@@ -74,9 +74,9 @@ def run_cycle(store: PostgresStore, row_id: int) -> None:
     with store.transaction() as tx:
         tx.record_cycle(cycle, [taken_row(row_id)], [], [])
         tx.finish_cycle(cycle)
-    assert store.act(RowFilter(ids=(row_id,)), acts.hold(5, "ann")) == 1
+    assert store.act(RowFilter(ids=(row_id,)), row_changes.hold(5, "ann")) == 1
     assert store.list_rows(RowFilter(ids=(row_id,)), 1)[0].reason == "held by ann"
-    assert store.act(RowFilter(ids=(row_id,)), acts.release(5, "ann")) == 1
+    assert store.act(RowFilter(ids=(row_id,)), row_changes.release(5, "ann")) == 1
     with store.transaction() as tx:
         assert row_id in [row.id for row in tx.claim_due(10_000, 9)]
 

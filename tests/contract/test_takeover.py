@@ -12,7 +12,7 @@ from amqsidecar.broker import Link
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.cycle import CycleEngine, Limits
 from amqsidecar.engine.judge import Judge, JudgeSettings
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.takeover import Takeover
@@ -189,7 +189,7 @@ def test_a_database_that_lost_commits_is_found_out_and_used_on(
         world.start()
         assert [type(event) for event in world.events].count(CycleInDoubt) == 1
         assert world.waiting() == 0
-        assert world.store.act(RowFilter(), acts.release(world.clock.now_ms(), "ann")) == 1
+        assert world.store.act(RowFilter(), row_changes.release(world.clock.now_ms(), "ann")) == 1
         world.die("after")
         world.run()
         assert sorted(world.bodies("orders")) == ["after", "before"]

@@ -15,7 +15,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.engine.cycle import Limits
 from amqsidecar.engine.judge import no_group
 from amqsidecar.errors import LinkLost, StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Action
@@ -432,7 +432,7 @@ class Run:
             store.open()
             turns = 0
             while turns < self._drain_turns and self._waiting_beside(full, store):
-                store.act(ALL, acts.release(sidecar.clock.now_ms(), "ann"))
+                store.act(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
                 sidecar.turn(3600.0)
                 turns += 1
                 for name in ORIGINS:
@@ -461,7 +461,7 @@ class Run:
         turns = 0
         while turns < self._drain_turns and not self._is_quiet(sidecar, store):
             # Why each time: a sidecar that finds its token of another time holds what waits.
-            store.act(ALL, acts.release(sidecar.clock.now_ms(), "ann"))
+            store.act(ALL, row_changes.release(sidecar.clock.now_ms(), "ann"))
             self._decide(sidecar, store)
             sidecar.turn(3600.0)
             turns += 1
@@ -477,7 +477,7 @@ class Run:
         if any("is parked: somebody has to decide" in (row.reason or "") for row in waiting):
             parked = RowFilter(state=RowState.PARKED)
             rows = store.list_rows(parked, 10_000)
-            store.act(parked, acts.retry(sidecar.clock.now_ms(), "ann"))
+            store.act(parked, row_changes.retry(sidecar.clock.now_ms(), "ann"))
             ids = [(store.message(row.id) or b"").decode() for row in rows]
             self.history.operated(Action.RETRY, ids, [row.id for row in rows])
 

@@ -13,7 +13,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
 from amqsidecar.engine.cycle import Limits
 from amqsidecar.errors import LinkLost
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import (
     CycleInDoubt,
@@ -226,13 +226,13 @@ def test_what_would_be_doubled_at_its_origin_is_parked_unsent_until_that_is_mend
     assert asked.count("orders") == 1
 
     parked = RowFilter(state=RowState.PARKED)
-    assert world.store.act(parked, acts.retry(world.clock.now_ms(), "ann")) == 3
+    assert world.store.act(parked, row_changes.retry(world.clock.now_ms(), "ann")) == 3
     world.run(20)
     assert world.bodies("orders") == []
     assert asked.count("orders") == 2
 
     effects.clear()
-    assert world.store.act(parked, acts.retry(world.clock.now_ms(), "ann")) == 3
+    assert world.store.act(parked, row_changes.retry(world.clock.now_ms(), "ann")) == 3
     world.run(20)
     assert world.bodies("orders") == ["a", "b", "c"]
 
@@ -385,7 +385,7 @@ def test_a_backlog_is_held_and_what_comes_later_is_not(tmp_path: Path) -> None:
     world.die("newer")
     world.run(10)
     assert world.bodies("orders") == ["new", "newer"]
-    assert world.store.act(ALL, acts.release(world.clock.now_ms(), "test")) == 12
+    assert world.store.act(ALL, row_changes.release(world.clock.now_ms(), "test")) == 12
     world.run(10)
     assert len(world.bodies("orders")) == 14
     world.kill()

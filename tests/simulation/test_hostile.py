@@ -12,7 +12,7 @@ import pytest
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Resend
 from amqsidecar.engine.recovery import HOLDER, NOT_OF_ONE_TIME
 from amqsidecar.errors import LinkLost, SendsRefused
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered, Parked, Resent
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -168,12 +168,14 @@ def test_a_row_for_a_queue_that_is_read_is_parked_and_does_not_circle(tmp_path: 
     world = started(tmp_path)
     world.broker.queue(DLQ).append(StoredMessage(b"a"))
     run_until(world, lambda: world.store.count_rows(PARKED))
-    assert world.store.act(ALL, acts.retry(world.clock.now_ms(), "someone")) == 1
+    assert world.store.act(ALL, row_changes.retry(world.clock.now_ms(), "someone")) == 1
     run_until(world, lambda: world.store.count_rows(PARKED), turns=5)
     assert world.bodies(DLQ) == []
     (row,) = world.store.list_rows(ALL, 10)
     assert "it would come back" in row.reason
-    assert world.store.act(ALL, acts.cancel(world.clock.now_ms(), "someone", ".exhausted")) == 1
+    assert (
+        world.store.act(ALL, row_changes.cancel(world.clock.now_ms(), "someone", ".exhausted")) == 1
+    )
     run_until(world, lambda: world.bodies("DLQ.exhausted") == ["a"])
     world.kill()
 
@@ -248,7 +250,7 @@ def test_what_a_restored_store_may_have_sent_is_held_for_a_person(tmp_path: Path
     world.kill()
     world.start()
     assert [type(event) for event in world.events].count(CycleInDoubt) == 1
-    assert world.store.act(ALL, acts.release(world.clock.now_ms(), "ann")) == 10
+    assert world.store.act(ALL, row_changes.release(world.clock.now_ms(), "ann")) == 10
     run_until(world, lambda: len(world.bodies("orders")) == 21)
     world.kill()
 
@@ -317,7 +319,7 @@ def test_two_stores_of_one_name_do_not_take_each_others_token_for_a_proof(tmp_pa
         second.run(1)
     second.kill()
     first.connect()
-    assert first.store.act(ALL, acts.release(first.clock.now_ms(), "ann")) == 1
+    assert first.store.act(ALL, row_changes.release(first.clock.now_ms(), "ann")) == 1
     run_until(first, lambda: first.bodies("orders") == ["pay"])
     assert not [event for event in first.events if type(event) is CycleRecovered]
     assert [event.sent_count for event in first.events if type(event) is CycleInDoubt] == [1]

@@ -10,7 +10,7 @@ import pytest
 
 from amqsidecar.engine.crash_points import NAMES
 from amqsidecar.errors import LinkLost
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Held, Missed
 from amqsidecar.model.operation import Action, Selection
@@ -89,7 +89,7 @@ def test_all_is_taken_back_with_what_was_known_of_it_and_lives_again(world: Worl
     (told,) = world.store.history(rows_of(world)[0].redelivery_id)[-1:]
     assert isinstance(told, Held)
 
-    world.store.act(ALL, acts.retry(world.clock.now_ms(), "ann", "mended"))
+    world.store.act(ALL, row_changes.retry(world.clock.now_ms(), "ann", "mended"))
     world.run(60)
     assert sorted(world.bodies("orders")) == bodies()
     assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
@@ -112,7 +112,7 @@ def test_what_others_put_there_is_kept_and_what_names_no_origin_is_parked(world:
     ]
 
 
-def choose(world: World, *numbers: int, act: acts.Act) -> tuple[int, ...]:
+def choose(world: World, *numbers: int, act: row_changes.Act) -> tuple[int, ...]:
     """Let a person act on some of the exhausted messages; return their rows."""
     assert world.store is not None
     ids = tuple(sorted(row.id for row in rows_of(world))[number] for number in numbers)
@@ -124,7 +124,7 @@ def test_named_ones_live_again_and_the_others_go_back_in_their_order(world: Worl
     exhaust(world)
     order = world.bodies(FINAL)
     before = {row.id: row.redelivery_id for row in rows_of(world)}
-    chosen = choose(world, 3, 4, 20, act=acts.retry(0, "ann", "mended"))
+    chosen = choose(world, 3, 4, 20, act=row_changes.retry(0, "ann", "mended"))
     world.run(60)
 
     lives = world.bodies("orders")
@@ -146,7 +146,7 @@ def test_an_operation_that_runs_keeps_the_others_at_hand_under_their_numbers(wor
     changed = []
     for _ in range(5):
         world.store.step_operation(
-            operation.id, acts.retry(0, "ann"), None, 5, lambda now: now, is_followed=True
+            operation.id, row_changes.retry(0, "ann"), None, 5, lambda now: now, is_followed=True
         )
         world.run(20)
         changed.append(len(world.bodies("orders")))
@@ -167,7 +167,7 @@ def test_what_others_took_is_missed_and_the_rest_lives(world: World) -> None:
     exhaust(world)
     taken = [world.broker.queue(FINAL).popleft().body.decode() for _ in range(4)]
     names = {row.id: row.redelivery_id for row in rows_of(world)}
-    choose(world, *range(COUNT), act=acts.retry(0, "ann"))
+    choose(world, *range(COUNT), act=row_changes.retry(0, "ann"))
     world.run(120)
 
     assert sorted([*world.bodies("orders"), *taken]) == bodies()
@@ -180,8 +180,8 @@ def test_what_others_took_is_missed_and_the_rest_lives(world: World) -> None:
 def test_discarded_ones_are_gone_and_taken_back_ones_stay(world: World) -> None:
     exhaust(world, 5)
     order = world.bodies(FINAL)
-    discarded = choose(world, 0, act=acts.discard(0, "ann"))
-    kept_ids = choose(world, 2, act=acts.take_back(0, "ann"))
+    discarded = choose(world, 0, act=row_changes.discard(0, "ann"))
+    kept_ids = choose(world, 2, act=row_changes.take_back(0, "ann"))
     world.run(60)
 
     assert len(world.bodies(FINAL)) == 3
@@ -199,7 +199,7 @@ def test_what_a_person_gave_up_stays_in_its_queue_also_where_exhausted_ones_are_
     exhaust(world)
     keep(world)
     world.run(60)
-    choose(world, 1, 2, act=acts.cancel(world.clock.now_ms(), "ann", ".exhausted"))
+    choose(world, 1, 2, act=row_changes.cancel(world.clock.now_ms(), "ann", ".exhausted"))
     world.run(60)
     assert len(world.bodies(FINAL)) == 2
     restart(world, keeps=True)
@@ -221,7 +221,7 @@ def test_killed_while_named_ones_are_taken_back_nothing_is_lost_or_doubled(
         hits.append(name)
         return True
 
-    choose(world, 3, 4, 20, act=acts.retry(0, "ann"))
+    choose(world, 3, 4, 20, act=row_changes.retry(0, "ann"))
     world.crash_at = crash_at
     go_on(world, lambda: len(world.bodies("orders")) == 3 and len(world.bodies(FINAL)) == COUNT - 3)
     world.crash_at = lambda _name: False
@@ -269,9 +269,9 @@ def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
         now_ms = world.clock.now_ms()
         act = chance.choice(
             [
-                acts.retry(now_ms, "ann"),
-                acts.cancel(now_ms, "ann", ".exhausted"),
-                acts.take_back(now_ms, "ann"),
+                row_changes.retry(now_ms, "ann"),
+                row_changes.cancel(now_ms, "ann", ".exhausted"),
+                row_changes.take_back(now_ms, "ann"),
             ]
         )
         ids = tuple(row.id for row in rows_of(world) if chance.random() < 0.3)
@@ -282,7 +282,7 @@ def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
     restart(world, keeps=True)
     world.run(100)
     assert world.store is not None
-    world.store.act(ALL, acts.take_back(world.clock.now_ms(), "ann"))
+    world.store.act(ALL, row_changes.take_back(world.clock.now_ms(), "ann"))
     world.run(100)
 
     assert world.bodies(FINAL) == world.bodies(DLQ) == []

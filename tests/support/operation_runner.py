@@ -6,7 +6,7 @@ Usage: python -m support.operation_runner FILE NUMBER. See `test_operation_kill.
 import sys
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.stores.sqlite.store import SqliteStore
 
 
@@ -16,7 +16,7 @@ def step(path: str, number: int) -> None:
     store.open()
     while True:
         operation = store.step_operation(
-            number, acts.discard(5, "ann"), None, 7, lambda after: after, is_followed=True
+            number, row_changes.discard(5, "ann"), None, 7, lambda after: after, is_followed=True
         )
         print(operation.after_id, flush=True)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
 from amqsidecar.stores.sqlite.store import SqliteStore
@@ -76,13 +76,13 @@ def _operate(store: SqliteStore, chance: random.Random) -> None:
     row_filter = RowFilter(destination=f"queue://{chance.randrange(5)}")
     match chance.randrange(8):
         case 0:
-            store.act(row_filter, acts.hold(500, "ann"))
+            store.act(row_filter, row_changes.hold(500, "ann"))
         case 1:
-            store.act(row_filter, acts.release(500, "ann"))
+            store.act(row_filter, row_changes.release(500, "ann"))
         case 2:
-            store.act(row_filter, acts.retry(500, "ann"))
+            store.act(row_filter, row_changes.retry(500, "ann"))
         case 3:
-            store.act(row_filter, acts.cancel(500, "ann", ".final"))
+            store.act(row_filter, row_changes.cancel(500, "ann", ".final"))
 
 
 if __name__ == "__main__":

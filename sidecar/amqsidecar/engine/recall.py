@@ -18,11 +18,10 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Held, Parked
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.provenance import kept_message_id
-from amqsidecar.model.row_changes import FIRST_OF_LIFE
+from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK
 from amqsidecar.model.schedule import Recall, RowState, RowView, TakenRow, first_redelivery_id
 from amqsidecar.store import Store
 
-TAKEN_BACK = "taken back out of its final dead-letter queue"
 NO_ORIGIN = "the message does not tell where it came from"
 
 

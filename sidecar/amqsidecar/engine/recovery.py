@@ -10,7 +10,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
 from amqsidecar.model.operation import paused
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
@@ -190,7 +190,7 @@ class Recovery:
             if isinstance(self._store, SharedStore):
                 self._store.keep()
 
-        return self._store.act(_WAITING, acts.hold(now_ms, HOLDER), live_on)
+        return self._store.act(_WAITING, row_changes.hold(now_ms, HOLDER), live_on)
 
     def _settle(
         self,

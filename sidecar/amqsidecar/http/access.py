@@ -79,7 +79,7 @@ class Way(Protocol):
         """Return who asks; None = this way was not taken.
 
         Raises:
-            Refused: it was taken, and leads nowhere.
+            HttpRefused: it was taken, and leads nowhere.
         """
         ...
 
@@ -130,7 +130,7 @@ class Access:
         """Return who asks; None = nobody that we know.
 
         Raises:
-            Refused: they showed something that leads nowhere.
+            HttpRefused: they showed something that leads nowhere.
         """
         if self.is_open:
             if not _is_local_name(request.headers.get("host", "")):
@@ -155,7 +155,7 @@ class Access:
         """Check that a caller may change something.
 
         Raises:
-            Refused: a viewer.
+            HttpRefused: a viewer.
         """
         if caller.role is not Role.OPERATOR:
             raise HttpRefused(403, f"{caller.name} may look, but not change anything")
@@ -164,7 +164,7 @@ class Access:
         """Check that a browser was not tricked.
 
         Raises:
-            Refused: another site's page, or a token that is wrong or too old.
+            HttpRefused: another site's page, or a token that is wrong or too old.
         """
         if caller.session is None:
             return
@@ -183,7 +183,7 @@ class Access:
         """Check that a browser sends this from a page of ours.
 
         Raises:
-            Refused: it is another site's page.
+            HttpRefused: it is another site's page.
         """
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin", "").lower()

@@ -22,7 +22,7 @@ class Budget:
         """Count bytes as in use until `give`; one alone may be larger than the budget.
 
         Raises:
-            Refused: too many are in use.
+            HttpRefused: too many are in use.
         """
         if self._used and self._used + size > self._most:
             raise HttpRefused(503, "too much is being sent at this moment", Retry_After="5")

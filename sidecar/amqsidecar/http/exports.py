@@ -75,7 +75,7 @@ class Exports:
         """Return messages that wait; a look at the selection was allowed before.
 
         Raises:
-            Refused: too many lists are streamed already.
+            HttpRefused: too many lists are streamed already.
         """
         masking, properties_of = self._desk.masking, self._desk.tools.properties_of
 
@@ -95,7 +95,7 @@ class Exports:
         """Return what became of the messages of an operation; None = there is no such one.
 
         Raises:
-            Refused: too many lists are streamed already.
+            HttpRefused: too many lists are streamed already.
         """
         if await self._desk.ask(lambda store, _state, _now_ms: store.operation(number)) is None:
             return None

@@ -113,7 +113,7 @@ class Guard:
         Nobody's body is read before it is known that they may change something.
 
         Raises:
-            Refused: not this request.
+            HttpRefused: not this request.
         """
         _check_framing(request)
         path, is_change = request.scope["path"], request.method not in SAFE_METHODS
@@ -169,7 +169,7 @@ def _check_framing(request: Request) -> None:
     """Check that a request can't be taken apart in two ways.
 
     Raises:
-        Refused: it can; the connection ends, since nobody knows where the next request begins.
+        HttpRefused: it can; the connection ends, because the next request has no known beginning.
     """
     if "content-length" in request.headers and "transfer-encoding" in request.headers:
         what = "a request has either Content-Length or Transfer-Encoding"
@@ -190,7 +190,8 @@ class _Body:
         """Return the whole body.
 
         Raises:
-            Refused: it is too large, or neither JSON nor a plain form, or too many are being read.
+            HttpRefused: the body is too large or neither JSON nor a plain form, or too many bodies
+                are being read.
         """
         headers = self._request.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -65,7 +65,7 @@ class Live:
         """Return server-sent events, beginning with the counters as they are.
 
         Raises:
-            Refused: too many listen already.
+            HttpRefused: too many listen already.
             NoStore, DeskBusy, StoreUnavailable: as `StoreQueries.ask`.
         """
         if len(self._listeners) >= MAX_LISTENERS:

@@ -74,7 +74,7 @@ class Masking:
         """Check that nobody finds out by a filter what they don't see.
 
         Raises:
-            Refused: it asks for properties, which are not shown to them.
+            HttpRefused: it asks for properties, which are not shown to them.
         """
         if selection.properties and not self.may_see(role):
             raise HttpRefused(403, HIDDEN)
@@ -88,7 +88,7 @@ class Masking:
             role: theirs.
 
         Raises:
-            Refused: it does.
+            HttpRefused: it does.
         """
         if not self.may_see(role):
             raise HttpRefused(403, HIDDEN)

@@ -146,7 +146,7 @@ class StoreQueries:
         """Return a kept message after an edit by somebody of this role; to be called in a question.
 
         Raises:
-            Refused: it changes what they don't see.
+            HttpRefused: it changes what they don't see.
             EditRefused: it can't be made.
         """
         looks = self.view(encoding, message, role, EDIT_BYTES_MAX)

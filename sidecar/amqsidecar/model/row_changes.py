@@ -49,6 +49,9 @@ Act = Callable[[RowView], Change | None]
 FIRST_OF_LIFE = 1
 """The redelivery count of the first re-send of a new life."""
 
+TAKEN_BACK = "taken back out of its final dead-letter queue"
+"""The reason of messages that came back into the schedule."""
+
 
 def retry(now_ms: int, actor: str, reason: str = "") -> Act:
     """Make rows due now, also held and parked ones; an exhausted one begins a new life.
@@ -198,7 +201,7 @@ def take_back(now_ms: int, actor: str) -> Act:
             id=row.id,
             redelivery_id=row.redelivery_id,
             destination=row.goes_to,
-            reason="taken back out of its final dead-letter queue",
+            reason=TAKEN_BACK,
             actor=actor,
         )
         recall = Recall.KEEP if row.is_final else Recall.NONE

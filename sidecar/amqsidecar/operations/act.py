@@ -6,7 +6,7 @@ from typing import Final, assert_never
 import msgspec
 
 from amqsidecar.errors import SidecarError, StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.select import narrow
@@ -34,10 +34,10 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
-_BY_ACTOR: Final[Mapping[Action, Callable[[int, str], acts.Act]]] = {
-    Action.TAKE_BACK: acts.take_back,
-    Action.HOLD: acts.hold,
-    Action.RELEASE: acts.release,
+_BY_ACTOR: Final[Mapping[Action, Callable[[int, str], row_changes.Act]]] = {
+    Action.TAKE_BACK: row_changes.take_back,
+    Action.HOLD: row_changes.hold,
+    Action.RELEASE: row_changes.release,
 }
 
 
@@ -49,7 +49,7 @@ def act_of(
     target: str | None,
     reason: str = "",
     operation: int = 0,
-) -> acts.Act:
+) -> row_changes.Act:
     """Return what an action makes of a row.
 
     Args:
@@ -63,13 +63,13 @@ def act_of(
     """
     match action:
         case Action.RETRY:
-            return acts.retry(now_ms, actor, reason)
+            return row_changes.retry(now_ms, actor, reason)
         case Action.REDIRECT:
-            return acts.redirect(now_ms, actor, target or "", reason)
+            return row_changes.redirect(now_ms, actor, target or "", reason)
         case Action.CANCEL:
-            return acts.cancel(now_ms, actor, suffix)
+            return row_changes.cancel(now_ms, actor, suffix)
         case Action.DISCARD:
-            return acts.discard(now_ms, actor, operation)
+            return row_changes.discard(now_ms, actor, operation)
         case Action.TAKE_BACK | Action.HOLD | Action.RELEASE:
             return _BY_ACTOR[action](now_ms, actor)
         case _:
@@ -80,7 +80,7 @@ def check_direct(action: Action) -> None:
     """Refuse what needs a store of the sidecar's own.
 
     Raises:
-        Refused: the broker can't do it to what it keeps.
+        ActionRefused: the broker can't do it to what it keeps.
     """
     if action in (Action.REDIRECT, Action.DISCARD, Action.TAKE_BACK):
         raise ActionRefused(
@@ -115,7 +115,7 @@ def act_directly(
     Promise: done in small steps; interrupted, calling it again does the rest.
 
     Raises:
-        Refused: this needs a store of the sidecar's own.
+        ActionRefused: this needs a store of the sidecar's own.
         StoreUnavailable: the broker can't do it now.
     """
     row_filter = narrow(action, row_filter)

@@ -226,7 +226,7 @@ def try_edit(
     """Return what a message would be after an edit; nothing is changed.
 
     Raises:
-        Refused: it can't be edited now.
+        ActionRefused: it can't be edited now.
         EditRefused: the edit can't be made.
     """
     row, message = _editable(store, row_id)
@@ -260,7 +260,7 @@ def edit_and_retry(
         reason: why, in the person's words.
 
     Raises:
-        Refused: it can't be edited now, or nothing would change.
+        ActionRefused: it can't be edited now, or nothing would change.
         EditRefused: the edit can't be made.
     """
     row, message = _editable(store, row_id)

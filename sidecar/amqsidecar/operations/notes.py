@@ -37,7 +37,7 @@ def write_note(
             None = as it is.
 
     Raises:
-        Refused: it is empty or too long, or nobody ever died of that there.
+        ActionRefused: it is empty or too long, or nobody ever died of that there.
     """
     text, owner = text.strip(), owner if owner is None else owner.strip()
     if not text and owner is None and snooze_ms is None:

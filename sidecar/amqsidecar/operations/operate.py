@@ -87,7 +87,7 @@ def checked(wish: Wish) -> Wish:
     """Return a wish with its filter narrowed to what the action can be about.
 
     Raises:
-        Refused: it makes no sense; says what is wrong.
+        ActionRefused: it makes no sense; says what is wrong.
     """
     pace, action = wish.pace, wish.action
     if (wish.target is None) == (action is Action.REDIRECT):
@@ -152,7 +152,7 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
     Promise: durable when this returns; if the process dies inside, it may have begun or not.
 
     Raises:
-        Refused: it makes no sense.
+        ActionRefused: it makes no sense.
     """
     wish = checked(wish)
     if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
@@ -189,7 +189,7 @@ def pause(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = ""
     """Let a running operation wait for a person; returns it as it is then.
 
     Raises:
-        Refused: there is none of this number, or it isn't running.
+        ActionRefused: there is none of this number, or it isn't running.
     """
     return _change(ledger, number, course.paused, now_ms, actor, reason, OperationState.PAUSED)
 
@@ -198,7 +198,7 @@ def resume(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "
     """Let a paused or stopped operation go on, with a new probe; returns it as it is then.
 
     Raises:
-        Refused: there is none of this number, or it is over.
+        ActionRefused: there is none of this number, or it is over.
     """
     return _change(ledger, number, course.resumed, now_ms, actor, reason, OperationState.RUNNING)
 
@@ -207,7 +207,7 @@ def cancel(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "
     """End an operation: what it has changed stays changed, the other rows stay untouched.
 
     Raises:
-        Refused: there is none of this number, or it is done.
+        ActionRefused: there is none of this number, or it is done.
     """
     return _change(
         ledger, number, course.cancelled, now_ms, actor, reason, OperationState.CANCELLED
@@ -249,7 +249,7 @@ def carry_out(
     gets the lease goes on.
 
     Raises:
-        Refused: there is no operation of this number.
+        ActionRefused: there is no operation of this number.
     """
     operation = ledger.operation(number)
     if operation is None:

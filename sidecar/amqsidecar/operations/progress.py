@@ -75,7 +75,7 @@ def read_progress(ledger: Ledger, number: int, now_ms: int) -> Progress:
     """Return how an operation stands.
 
     Raises:
-        Refused: there is none of this number.
+        ActionRefused: there is none of this number.
     """
     operation = ledger.operation(number)
     if operation is None:

@@ -17,7 +17,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import OperationState
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
@@ -162,7 +162,9 @@ class Recalling:
         self._suspects, before = ids, self._suspects
         if gone := tuple(sorted(ids & before)):
             name = str(reading.destination)
-            count = self._store.act(RowFilter(ids=gone), acts.miss(self._clock.now_ms(), name))
+            count = self._store.act(
+                RowFilter(ids=gone), row_changes.miss(self._clock.now_ms(), name)
+            )
             log.warning("exhausted_gone", queue=name, count=count)
 
     def _holds(self, reading: IntakeQueue) -> bool:
@@ -181,13 +183,13 @@ class Recalling:
             operation = self._store.operation(number)
             actor = "amqsidecar" if operation is None else operation.actor
             ids = tuple(row.id for row in dropped if row.recall_operation == number)
-            act = acts.discard(self._clock.now_ms(), actor, number)
+            act = row_changes.discard(self._clock.now_ms(), actor, number)
             self._store.act(RowFilter(ids=ids), act)
         if not self._store.recalled(Recall.RETURN, 1):
             return bool(dropped)
         if not self._is_operating():
             rows = self._store.recalled(Recall.RETURN, CHANGED_AT_ONCE)
-            act = acts.give_back(self._clock.now_ms())
+            act = row_changes.give_back(self._clock.now_ms())
             self._store.act(RowFilter(ids=tuple(row.id for row in rows)), act)
         return True
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event as Flag
 
 from amqsidecar.clock import Clock
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.redrive import PlannedMessage
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.redriving import was_redriven
@@ -52,7 +52,7 @@ class StoreHand:
         ids = tuple(row_id for due_at_ms, row_id in self._pending if due_at_ms <= now_ms)
         if ids:
             self._pending = [one for one in self._pending if one[0] > now_ms]
-            changed = self._store.act(RowFilter(ids=ids), acts.retry(now_ms, self._actor))
+            changed = self._store.act(RowFilter(ids=ids), row_changes.retry(now_ms, self._actor))
             self.taken += changed
             if changed < len(ids):
                 self.left[NOT_IN_STORE] += len(ids) - changed

@@ -19,7 +19,7 @@ from amqsidecar.broker import CountsQueues, Link
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
 from amqsidecar.ledger import Ledger
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
@@ -263,7 +263,7 @@ class Watching:
         """
         for one in seen:
             if one.depth == 0 and (ids := lying.get(one.destination)):
-                gone = store.act(RowFilter(ids=ids), acts.miss(one.at_ms, one.destination))
+                gone = store.act(RowFilter(ids=ids), row_changes.miss(one.at_ms, one.destination))
                 log.warning("exhausted_gone", queue=one.destination, count=gone)
 
     # Looking

@@ -63,7 +63,7 @@ def _store(config: Config) -> None:
 
 def _access(config: Config) -> None:
     if config.http.listen:
-        from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415 - as in app_http
+        from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415 - see wiring/http.py
 
         set_up(access_settings(config), SystemClock())
 

@@ -15,7 +15,7 @@ import pytest
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
-from amqsidecar.brokers.stomp_classic import bad_message_proof as stomp_classic_suspect
+from amqsidecar.brokers.stomp_classic import bad_message_proof
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import link as stomp_classic_link
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
@@ -372,7 +372,7 @@ def test_a_wrong_length_harms_nobody(
 ) -> None:
     """A property of a Text, which ends the frame too early, or too late: it alone is left."""
     monkeypatch.setattr(stomp_classic_link, "_CLOSE_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(stomp_classic_suspect, "_ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(bad_message_proof, "_ANSWER_TIMEOUT_S", 1.0)
     monkeypatch.setattr(stomp_classic_consumers, "_BROWSE_TIMEOUT_S", 2.0)
     plain = {"sample_properties": False, "group": None}
     jms.produce(unique, "Text", text="before", **plain)

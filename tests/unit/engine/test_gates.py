@@ -18,7 +18,7 @@ from amqsidecar.config.load import load_config
 from amqsidecar.engine.gates import FAULT_WAIT_MS, Gates, described
 from amqsidecar.engine.judge import LATEST_DUE_MS
 from amqsidecar.errors import ConfigError
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import DestinationBlocked, Resent
 from amqsidecar.model.gate import DueMessage, Wait
@@ -135,7 +135,10 @@ def test_what_a_person_retries_passes_gates_that_are_told_and_the_next_death_doe
     world.run(4)
     assert world.store is not None
     first, _ = world.store.list_rows(ALL, 9)
-    assert world.store.act(RowFilter(ids=(first.id,)), acts.retry(world.clock.now_ms(), "ann")) == 1
+    assert (
+        world.store.act(RowFilter(ids=(first.id,)), row_changes.retry(world.clock.now_ms(), "ann"))
+        == 1
+    )
     world.run(4)
     assert world.bodies("orders") == ["a"]
     assert closed.told == fails.told == [("passed", "queue://orders"), ("resent", "queue://orders")]

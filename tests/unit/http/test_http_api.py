@@ -20,7 +20,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.message import BodyKind, BodyView, MessageView
 from amqsidecar.model.schedule import RowFilter
@@ -525,7 +525,7 @@ def test_counters_come_when_they_change(site: Site) -> None:
         assert (first["waiting"], first["held"], first["parked"]) == (3, 1, 1)
         store = SqliteStore(site.folder / "schedule.db", clock=SystemClock())
         store.open()
-        store.act(RowFilter(ids=(3,)), acts.release(1, "test"))
+        store.act(RowFilter(ids=(3,)), row_changes.release(1, "test"))
         store.close()
         found = counters(lines)
         while found["held"]:

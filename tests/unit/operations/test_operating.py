@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, DuplicateSuppressed, Exhausted, Returned
 from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import (
@@ -189,8 +189,8 @@ def test_what_somebody_holds_after_the_preview_stays_held(stage: Stage) -> None:
     rows = stage.hold(12)
     store, ids = stage.store, tuple(row.id for row in rows)
     seen = preview(store, store, Action.RETRY, Selection(), tenants, suffix=".x")
-    store.act(RowFilter(ids=ids[:4]), acts.release(1, "ben"))
-    store.act(RowFilter(ids=ids[:2]), acts.hold(2, "ben"))
+    store.act(RowFilter(ids=ids[:4]), row_changes.release(1, "ben"))
+    store.act(RowFilter(ids=ids[:2]), row_changes.hold(2, "ben"))
     done = stage.finish(stage.begin(since=seen.since, expected=seen.count))
     assert (done.state, done.changed, done.overtaken) == (OperationState.DONE, 8, 4)
     assert stage.states() == {RowState.HELD: 2, RowState.WAITING: 10}
@@ -203,8 +203,8 @@ def test_an_operation_begins_when_it_is_time(stage: Stage) -> None:
     turn = stage.turn(begun)
     assert (turn.changed, turn.next_at_ms) == (0, begin_at_ms)
     assert doing(turn.operation, stage.clock.now_ms()).startswith("it begins at ")
-    stage.store.act(RowFilter(ids=(rows[0].id,)), acts.release(1, "ben"))
-    stage.store.act(RowFilter(ids=(rows[0].id,)), acts.hold(1, "ben"))
+    stage.store.act(RowFilter(ids=(rows[0].id,)), row_changes.release(1, "ben"))
+    stage.store.act(RowFilter(ids=(rows[0].id,)), row_changes.hold(1, "ben"))
     stage.clock.advance(3_599_999)
     assert stage.turn(begun).changed == 0
     stage.clock.advance(1)

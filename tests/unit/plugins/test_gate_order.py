@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import amqsidecar_order
 from amqsidecar.engine.gates import Gates
 from amqsidecar.errors import ConfigError
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.gate import DueMessage
 from amqsidecar.model.schedule import GROUP_PLACES_MAX, GroupPlace, RowFilter, RowState
@@ -398,13 +398,18 @@ def test_who_is_held_lets_its_group_wait_until_a_person_cancels_it(tmp_path: Pat
     while world.store.count_rows(RowFilter()) < 2:
         world.run(1)
     first, _ = world.store.list_rows(RowFilter(), 9)
-    assert world.store.act(RowFilter(ids=(first.id,)), acts.hold(world.clock.now_ms(), "ann")) == 1
+    assert (
+        world.store.act(RowFilter(ids=(first.id,)), row_changes.hold(world.clock.now_ms(), "ann"))
+        == 1
+    )
     world.run(20)
     _, second = world.store.list_rows(RowFilter(), 9)
     assert second.gate == "order"
     assert f"message {first.id} of its group goes first, and is held" in (second.reason or "")
     assert world.bodies("orders") == []
-    world.store.act(RowFilter(ids=(first.id,)), acts.cancel(world.clock.now_ms(), "ann", ".x"))
+    world.store.act(
+        RowFilter(ids=(first.id,)), row_changes.cancel(world.clock.now_ms(), "ann", ".x")
+    )
     run_until(world, 1)
     assert world.bodies("orders") == ["m7"]
     world.kill()

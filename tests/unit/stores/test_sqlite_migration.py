@@ -11,7 +11,7 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -183,7 +183,7 @@ def test_rows_that_came_before_causes_were_grouped_have_no_group(tmp_path: Path)
     assert store.count_rows(RowFilter(cause_group="")) == 3
     held = RowFilter(state=RowState.HELD)
     assert [row.id for row in store.page_rows(held, RowOrder.DUE, 10).rows] == [2]
-    assert store.act(RowFilter(), acts.retry(7, "ann")) == 3
+    assert store.act(RowFilter(), row_changes.retry(7, "ann")) == 3
     assert [(one.cause_group, one.count) for one in store.group_tallies()] == [("", 3)]
     assert store.failure_counts(0, 10**9, list(CountKind)) == []
     store.close()

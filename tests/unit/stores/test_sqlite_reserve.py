@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.errors import StoreFull
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.operations import operate
@@ -150,8 +150,8 @@ def test_on_a_volume_full_to_its_last_byte_all_but_taking_works(
 
     person = opened(is_service=False)
     rows = person.list_rows(ALL, 1_000)
-    assert person.act(RowFilter(ids=(rows[0].id,)), acts.discard(1, "ann")) == 1
-    assert person.act(RowFilter(ids=(rows[1].id,)), acts.cancel(1, "ann", ".exhausted")) == 1
+    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(rows[1].id,)), row_changes.cancel(1, "ann", ".exhausted")) == 1
     begun = operate.begin(
         person,
         operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann"),
@@ -177,7 +177,7 @@ def test_a_command_alone_acts_on_a_full_volume(
     store.close()
     volume.fill()
     person = opened(is_service=False)
-    assert person.act(RowFilter(ids=(row.id,)), acts.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(row.id,)), row_changes.discard(1, "ann")) == 1
     assert not person.room().is_enough
 
 

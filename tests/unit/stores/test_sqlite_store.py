@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.errors import ConfigError, SchemaMismatch, StoreUnavailable
-from amqsidecar.model import row_changes as acts
+from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.packing import pack_runs, runs_of, unpack_runs
 from amqsidecar.stores.sqlite import rows as sqlite_rows
@@ -135,7 +135,7 @@ def test_a_store_that_is_read_only_is_never_made_and_never_written(tmp_path: Pat
     assert reader.open() == writer.open()
     assert len(reader.list_rows(RowFilter(), 10)) == 2
     with pytest.raises(StoreUnavailable, match="check its owner, permissions"):
-        reader.act(RowFilter(), acts.retry(1, "ann"))
+        reader.act(RowFilter(), row_changes.retry(1, "ann"))
     with writer.transaction() as tx:
         tx.park([1], "why")
     assert reader.tallies() == writer.tallies()
@@ -253,7 +253,7 @@ def test_the_service_lock_has_one_owner(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=f"another service, process {os.getpid()} "):
         rival.lock_for_service()
     rival.open()
-    assert rival.act(RowFilter(), acts.retry(5, "ann")) == 2
+    assert rival.act(RowFilter(), row_changes.retry(5, "ann")) == 2
     service.close()
     rival.lock_for_service()
     with pytest.raises(StoreUnavailable, match="another service"):
@@ -353,7 +353,7 @@ def test_a_filter_that_hits_few_of_many_is_told_of_step_by_step_without_the_writ
         with service.transaction() as tx:
             tx.set_hold("queue://DLQ", 1)
 
-    assert store.act(RowFilter(cause_contains="yes"), acts.hold(5, "ann"), tell) == 1
+    assert store.act(RowFilter(cause_contains="yes"), row_changes.hold(5, "ann"), tell) == 1
 
     assert told == [(0, 0), (0, 0), (1, 1), (0, 0)]
     store.close()
@@ -370,12 +370,12 @@ def test_an_action_leaves_what_another_changed_just_before(
 
     def interfered(of: SqliteStore) -> Any:
         if of is store:
-            other.act(RowFilter(ids=(2,)), acts.hold(5, "bob"))
+            other.act(RowFilter(ids=(2,)), row_changes.hold(5, "bob"))
         return transaction(of)
 
     monkeypatch.setattr(SqliteStore, "transaction", interfered)
 
-    assert store.act(RowFilter(state=RowState.WAITING), acts.retry(7, "ann")) == 1
+    assert store.act(RowFilter(state=RowState.WAITING), row_changes.retry(7, "ann")) == 1
 
     assert [row.reason for row in store.list_rows(RowFilter(), 10)] == [None, "held by bob"]
     store.close()

@@ -184,7 +184,7 @@ class OpenWireConnection:
         """Send a command and wait for its answer.
 
         Raises:
-            Refused: the broker's answer is an exception.
+            CommandRefused: the broker's answer is an exception.
             LinkLost: no answer.
         """
         number = self.ask(code, body)

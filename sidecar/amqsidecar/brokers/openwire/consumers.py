@@ -152,7 +152,7 @@ class OpenWireConsumers:
             asynchronous: False = what is there already arrives before this returns (topics).
 
         Raises:
-            Refused: the broker does not allow it.
+            CommandRefused: the broker does not allow it.
         """
         self._count += 1
         nested_id = codec.consumer_id(self._connection.connection, 1, self._count)
@@ -335,7 +335,7 @@ class OpenWireConsumers:
             is_counting: all messages are b"", so that no bytes end it.
 
         Raises:
-            Refused: the broker does not allow it.
+            CommandRefused: the broker does not allow it.
             LinkLost: the browser did not come to an end.
         """
         return [message for _, message in self.look(destination, at_most, is_counting=is_counting)]

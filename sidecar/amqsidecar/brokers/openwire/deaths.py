@@ -34,7 +34,7 @@ class Deaths:
         """Begin to listen.
 
         Raises:
-            Refused: the broker does not allow it.
+            CommandRefused: the broker does not allow it.
         """
         self._connection = connection
         self._clock = clock

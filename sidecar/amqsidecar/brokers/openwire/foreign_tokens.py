@@ -16,7 +16,7 @@ def foreign_tokens(
     """Return the tokens of all instances but these.
 
     Raises:
-        Refused: the broker does not allow it.
+        CommandRefused: the broker does not allow it.
         LinkLost: the connection is gone.
     """
     tokens = classic_tokens.ForeignTokens(known)

@@ -56,7 +56,7 @@ class OpenWireTokenQueue(TokenChoice[MessageHandle]):
         """Send a token outside of any transaction; durable when this returns.
 
         Raises:
-            Refused: the broker does not take it.
+            CommandRefused: the broker does not take it.
         """
         number = self._connection.next_number()
         self._connection.expect(number)

@@ -15,7 +15,7 @@ def call(
     Quirk (Artemis): an ERROR about a missing permission does not say which frame it answers.
 
     Raises:
-        Refused: the broker answers with an ERROR; the connection is of no use any more.
+        FrameRefused: the broker answers with an ERROR; the connection is of no use any more.
         LinkLost: no answer.
     """
     try:

@@ -413,7 +413,7 @@ class StompConnection:
         """Send a frame and wait for its receipt.
 
         Raises:
-            Refused: the broker answers with an ERROR.
+            FrameRefused: the broker answers with an ERROR.
             LinkLost: no answer.
         """
         answer = self.answers([self.ask(command, headers, body)])[0]

@@ -61,7 +61,7 @@ class StompSubscriptions:
             address: what a temporary queue of ours is called; None = by the destination's name.
 
         Raises:
-            Refused: the broker does not allow it.
+            FrameRefused: the broker does not allow it.
         """
         self._count += 1
         name = self._prefix + b"%d" % self._count
@@ -108,7 +108,7 @@ class StompSubscriptions:
         It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
 
         Raises:
-            Refused: the broker does not allow it.
+            FrameRefused: the broker does not allow it.
             LinkLost: the browser did not come to an end.
         """
         found: list[Frame] = []

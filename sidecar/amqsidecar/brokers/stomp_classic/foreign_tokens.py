@@ -20,7 +20,7 @@ def foreign_tokens(
     """Return the tokens of all instances but these.
 
     Raises:
-        Refused: the broker does not allow it.
+        FrameRefused: the broker does not allow it.
         LinkLost: the connection is gone.
     """
     tokens = classic_tokens.ForeignTokens(known)

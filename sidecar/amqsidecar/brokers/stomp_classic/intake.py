@@ -69,7 +69,8 @@ class IntakeLimits(msgspec.Struct, frozen=True):
         """Return the ids of messages of a queue whose frames broke a connection.
 
         Raises:
-            Refused: they are more than a selector can keep out, so that the queue can't be read.
+            FrameRefused: there are more of them than a selector can exclude, so the queue can't be
+                read.
         """
         ids = [one for one, name in self.unreadable.items() if name == destination.name]
         if sum(map(selector_bytes, ids)) > IDS_BYTES_MAX:
@@ -162,7 +163,7 @@ class QueueReader:
         """Read with a share of so many deliveries ahead over so many queues; fewer large ones.
 
         Raises:
-            Refused: the broker does not allow it.
+            FrameRefused: the broker does not allow it.
         """
         self.is_leaving = False
         unreadable = self._rules.unreadable_in(self.destination)
@@ -180,7 +181,7 @@ class QueueReader:
         """Make the subscription anew where it has to be another, once nothing of it is in hand.
 
         Raises:
-            Refused: the broker does not allow it.
+            FrameRefused: the broker does not allow it.
         """
         for one in tuple(self._retired):
             self._end(one)
@@ -247,7 +248,7 @@ class QueueReader:
         """Return what has arrived and was not returned before, in order.
 
         Raises:
-            Refused: the broker does not let us browse.
+            FrameRefused: the broker does not let us browse.
         """
         deliveries: list[Delivery] = []
         if self.is_leaving:

@@ -46,7 +46,7 @@ class Leftovers:
         """Return what is left in these queues now.
 
         Raises:
-            Refused: the broker does not let us browse one.
+            FrameRefused: the broker does not let us browse one.
         """
         return tuple(
             left
@@ -58,7 +58,7 @@ class Leftovers:
         """Return what would be left in queues that are not read, as far as selectors tell.
 
         Raises:
-            Refused: the broker does not let us browse one.
+            FrameRefused: the broker does not let us browse one.
         """
         return tuple(
             left for queue in queues for left in self._of_one(queue, Counter(), is_full=False)

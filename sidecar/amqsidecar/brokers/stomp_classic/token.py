@@ -57,7 +57,7 @@ class StompTokenQueue(TokenChoice[bytes]):
         """Send a token outside of any transaction; durable when this returns.
 
         Raises:
-            Refused: the broker does not take it.
+            FrameRefused: the broker does not take it.
         """
         receipt, header = self._connection.receipt()
         self._connection.put(self._frame(None, cycle, [header]))

@@ -79,7 +79,7 @@ def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> Mess
     """Return what a filter of somebody with this role asks for.
 
     Raises:
-        Refused: it is not understood, or not theirs to ask.
+        HttpRefused: it is not understood, or not theirs to ask.
     """
     pairs: list[tuple[str, str]] = []
     for name, called in _IN_ADDRESSES.items():

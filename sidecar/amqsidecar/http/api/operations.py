@@ -342,7 +342,7 @@ def known(store: OpenStore, number: int) -> Operation:
     """Return an operation.
 
     Raises:
-        Refused: there is none of this number.
+        HttpRefused: there is none of this number.
     """
     found = store.operation(number)
     if found is None:
@@ -354,7 +354,7 @@ def check_expected(found: Preview, expected: int) -> None:
     """Check that what would be changed now is about what a person has seen.
 
     Raises:
-        Refused: it is not.
+        HttpRefused: it is not.
     """
     what = drift(found.count, expected, is_whole=found.is_whole)
     if what is not None:

@@ -42,7 +42,7 @@ class Call(NamedTuple):
         """Return the number in the path.
 
         Raises:
-            Refused: it is none.
+            HttpRefused: it is none.
         """
         text = self.part("number")
         if not text.isascii() or not text.isdigit() or len(text) > 18:
@@ -106,7 +106,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
     """Return what stands in the query.
 
     Raises:
-        Refused: it is not understood; an unknown name is an error, since a filter that is not
+        HttpRefused: it is not understood; an unknown name is an error, since a filter that is not
             seen would let an action hit more than was meant.
     """
     hints = get_type_hints(kind)
@@ -139,7 +139,7 @@ async def _read_body(request: Request, endpoint: ApiEndpoint) -> Any:
     """Return the body.
 
     Raises:
-        Refused: it is not understood.
+        HttpRefused: it is not understood.
     """
     assert endpoint.body is not None  # noqa: S101 - asked by the caller
     text = await request.body()

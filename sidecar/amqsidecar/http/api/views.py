@@ -232,7 +232,7 @@ def canonical(name: str) -> str:
     """Return a destination as the store has it.
 
     Raises:
-        Refused: it is none.
+        HttpRefused: it is none.
     """
     try:
         return str(parse_destination(name))
@@ -244,7 +244,7 @@ def kept(store: OpenStore, call: Call) -> tuple[RowView, bytes]:
     """Return the row of a message, and the message.
 
     Raises:
-        Refused: it does not wait (any more).
+        HttpRefused: it does not wait (any more).
     """
     row = row_named(store, call.part("reference"))
     data = None if row is None else store.message(row.id)

@@ -156,7 +156,7 @@ class OidcLogin:
         """Use up a log-in that was begun; a second answer to it lets nobody in.
 
         Raises:
-            Refused: it was used before.
+            HttpRefused: it was used before.
         """
         key = sha256(begun.encode()).hexdigest()
         if key in self._used:

@@ -48,7 +48,7 @@ class _TokenWay:
         """Return whose token it is.
 
         Raises:
-            Refused: nobody's.
+            HttpRefused: nobody's.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":

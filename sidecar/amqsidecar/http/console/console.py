@@ -74,7 +74,7 @@ class Console:
 
         Raises:
             QueryError: it is not understood.
-            Refused: it asks for what is not shown to who asks.
+            HttpRefused: it asks for what is not shown to who asks.
         """
         query = read_query(request.query_params, self.desk.clock.now_ms())
         self.desk.masking.check_selection(query.selection, caller_of(request).role)
