@@ -89,7 +89,7 @@ class FrameSplitter:
             if not _FRAME_BYTES_MIN <= size <= self.frame_bytes_max:
                 raise RemoteProtocolError(
                     f"the broker announced a frame of {size} bytes; at most {self.frame_bytes_max}"
-                    " were agreed: is this the port of its OpenWire connector?"
+                    " were agreed"
                 )
             if end - at - 4 < size:
                 needed = size + 4

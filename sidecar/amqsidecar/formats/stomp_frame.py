@@ -18,10 +18,10 @@ ENCODING = "stomp/1.2"
 _COMMANDS = frozenset((b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECTED"))
 # Why a bound: what never ends its head is no STOMP, and would fill the memory.
 _HEAD_BYTES_MAX = 1 << 24
-# Why a bound: no broker written in Java has longer ones.
-_BODY_BYTES_MAX = 2**31 - 1
 OTHER_BYTES_MAX = 2**20
 """Bytes of a frame that is no MESSAGE, or comes from who has not yet let us in."""
+MESSAGE_BYTES_MAX = 101 * 2**20
+"""Bytes of a MESSAGE: Classic's own limit for a body over STOMP (100 MiB), and its headers."""
 _ESCAPED = re.compile(rb"[\\\r\n:]")
 _ESCAPES = {b"\\": b"\\\\", b"\r": b"\\r", b"\n": b"\\n", b":": b"\\c"}
 _UNESCAPED = re.compile(rb"\\(.)", re.DOTALL)
@@ -141,9 +141,10 @@ class FrameReader:
     """Cuts a stream of bytes into frames; line feeds between frames are heart-beats.
 
     Attributes:
-        problem: why nothing more can be read: bytes came that are no frame.
-        broken: the frame whose content-length caused the problem; its body is not there.
-        is_let_in: the broker has let us in, so that a MESSAGE may have any size that it holds;
+        problem: why nothing more can be read: bytes came that are no frame, or a frame that is
+            too large.
+        broken: the frame whose size caused the problem; its body is not there.
+        is_let_in: the broker has let us in, so that a MESSAGE may have `MESSAGE_BYTES_MAX`;
             all else, and before that everything, has `OTHER_BYTES_MAX` at most.
     """
 
@@ -151,6 +152,7 @@ class FrameReader:
         self.is_let_in = is_let_in
         self._buffer = bytearray()
         self._scanned = 0
+        self._needed = 0
         self.problem: str | None = None
         self.broken: Frame | None = None
 
@@ -162,12 +164,15 @@ class FrameReader:
                 self._read(data, frames)
             except RemoteProtocolError as cause:
                 self.problem = str(cause)
+                self._buffer.clear()
         return frames
 
     def _read(self, data: bytes, frames: list[Frame]) -> None:
         buffer = self._buffer
         buffer += data
-        at = 0
+        if len(buffer) < self._needed:
+            return
+        self._needed = at = 0
         while True:
             while at < len(buffer) and buffer[at] in b"\r\n":
                 at += 1
@@ -201,17 +206,21 @@ class FrameReader:
             stop = buffer.find(b"\0", max(begin, at + self._scanned))
             if stop < 0:
                 self._scanned = len(buffer) - at
-                self._check_size(at, len(buffer))
+                self._check_size(at, len(buffer), head)
                 return None
         else:
             stop = begin + length
-            self._check_size(at, stop)
+            self._check_size(at, stop, head)
             if len(buffer) <= stop:
+                self._needed = stop + 1 - at
                 return None
             if buffer[stop]:
                 self.broken = Frame(command.decode(), head, b"")
                 raise RemoteProtocolError("a frame is longer than its content-length")
-        return Frame(command.decode(), head, bytes(buffer[begin:stop])), stop + 1
+        # Why a view: a slice of the buffer would be one more copy of a large body.
+        with memoryview(buffer) as view:
+            body = bytes(view[begin:stop])
+        return Frame(command.decode(), head, body), stop + 1
 
     def unfinished(self) -> Frame | None:
         """Return the frame of which the end is missing, with what came of it; None = there is none.
@@ -222,15 +231,20 @@ class FrameReader:
         if end < 0:
             return None
         command = self._buffer[:line_end].decode(errors="replace")
-        head, body = self._buffer[line_end + 1 : end + 1], self._buffer[end + 2 :]
-        return Frame(command, bytes(head), bytes(body))
+        with memoryview(self._buffer) as view:
+            return Frame(command, bytes(view[line_end + 1 : end + 1]), bytes(view[end + 2 :]))
 
-    def _check_size(self, at: int, stop: int) -> None:
+    def _check_size(self, at: int, stop: int, head: bytes = b"") -> None:
         if stop - at <= OTHER_BYTES_MAX:
             return
         if not self.is_let_in or not self._buffer.startswith(b"MESSAGE\n", at):
             raise RemoteProtocolError(
                 f"a frame that is no message has more than {OTHER_BYTES_MAX} bytes"
+            )
+        if stop - at > MESSAGE_BYTES_MAX:
+            self.broken = Frame("MESSAGE", head, b"")
+            raise RemoteProtocolError(
+                f"a message has more than {MESSAGE_BYTES_MAX} bytes, the limit over STOMP"
             )
 
     def _check_begin(self, at: int) -> None:
@@ -253,6 +267,6 @@ def _content_length(head: bytes) -> int | None:
         if not begin:
             return None
     value = head[begin + 15 : head.index(b"\n", begin)].strip()
-    if not value.isdigit() or len(value) > 10 or int(value) > _BODY_BYTES_MAX:
+    if not value.isdigit() or len(value) > 18:
         raise RemoteProtocolError("a content-length is no number, or more than any body has")
     return int(value)

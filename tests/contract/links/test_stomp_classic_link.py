@@ -362,7 +362,7 @@ def unless_lost(make_link: MakeLink) -> StompClassicLink | None:
         return None
 
 
-@pytest.mark.parametrize("length", ["3", "30", "1000000"])
+@pytest.mark.parametrize("length", ["3", "30", "1000000", "200000000", "99999999999"])
 def test_a_wrong_length_harms_nobody(
     unique: str,
     make_link: MakeLink,

@@ -18,7 +18,7 @@ from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.stomp_frame import OTHER_BYTES_MAX, FrameReader
+from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX, OTHER_BYTES_MAX, FrameReader
 
 SENT_MAX = 12 * 2**20
 """What the buffers of two sockets may hold besides what we have read."""
@@ -106,6 +106,38 @@ def test_over_stomp_errors_without_an_end_end_the_connection() -> None:
         assert sent() > 0
 
 
+@pytest.mark.parametrize(
+    ("said", "sent_max"),
+    [
+        ((b"MESSAGE\nmessage-id:a\ncontent-length:%d\n\n" % MESSAGE_BYTES_MAX, PIECE), SENT_MAX),
+        ((b"MESSAGE\ncontent-length:999999999999\n\n", PIECE), SENT_MAX),
+        ((b"MESSAGE\nmessage-id:a\n\n", PIECE), MESSAGE_BYTES_MAX + SENT_MAX),
+        ((b"MESSAGE\nmessage-id:", PIECE), 17 * 2**20 + SENT_MAX),
+    ],
+    ids=["content-length", "content-length beyond all", "endless body", "endless head"],
+)
+def test_over_stomp_no_message_is_larger_than_the_limit(
+    said: tuple[bytes, ...], sent_max: int
+) -> None:
+    with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, *said) as (endpoint, sent):
+        connection = StompConnection(endpoint, SystemClock())
+        connection.open()
+        connection.put(b"\n")
+        with pytest.raises(LinkLost, match=r"limit over STOMP|no frame of STOMP"):
+            wait_for_ever(connection)
+        assert (connection.suspect is None) == said[0].endswith(b":")  # The head that never ends.
+        assert sent() < sent_max
+
+
+def test_a_message_of_the_largest_size_is_read() -> None:
+    head = b"MESSAGE\ncontent-length:%d\n\n"
+    size = MESSAGE_BYTES_MAX - len(head % MESSAGE_BYTES_MAX)
+    reader = FrameReader()
+    assert not reader.feed(head % size)
+    (frame,) = reader.feed(b"x" * size + b"\0")
+    assert (len(frame.body), reader.problem) == (size, None)
+
+
 def test_only_a_message_of_who_let_us_in_may_be_large() -> None:
     head = b"%b\ncontent-length:%d\n\n"
     reader = FrameReader()
@@ -118,18 +150,25 @@ def test_only_a_message_of_who_let_us_in_may_be_large() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "words"),
     [
-        (struct.pack(">I", 2**31 - 1) + b"\x01", PIECE),
-        (GREETING + struct.pack(">I", GREETING_BYTES_MAX + 1) + b"\x15", PIECE),
+        ((struct.pack(">I", 2**31 - 1) + b"\x01", PIECE), "did not greet us as an OpenWire broker"),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "did not greet us as an OpenWire broker"),
+        ((b"AMQP\x03\x01\x00\x00",), "did not greet us as an OpenWire broker"),
+        (
+            (GREETING, LISTEN, struct.pack(">I", GREETING_BYTES_MAX + 1) + b"\x15", PIECE),
+            "announced a frame of",
+        ),
     ],
-    ids=["before the greeting", "before the log-in"],
+    ids=["before the greeting", "HTTP", "AMQP", "before the log-in"],
 )
-def test_over_openwire_nothing_large_comes_before_we_are_let_in(said: tuple[bytes, ...]) -> None:
+def test_over_openwire_nothing_large_comes_before_we_are_let_in(
+    said: tuple[bytes, ...], words: str
+) -> None:
     with peer(*said) as (endpoint, sent):
         waker = Waker()
         connection = OpenWireConnection(endpoint, SystemClock(), waker)
-        with pytest.raises((BrokerRefused, LinkLost), match="announced a frame of"):
+        with pytest.raises((BrokerRefused, LinkLost), match=words):
             log_in(connection)
         connection.close()
         waker.close()

@@ -319,6 +319,11 @@ class OpenWireConnection:
                 for frame in self._splitter.feed(data):
                     self._take(frame)
             except RemoteProtocolError as cause:
+                if self._greeting is None:
+                    self.close()
+                    raise BrokerRefused(
+                        f"{self.name} did not greet us as an OpenWire broker: {_WHOSE_PORT}"
+                    ) from cause
                 raise self._lost("reading", cause) from cause
 
     def _lost(self, doing: str, cause: object) -> LinkLost:

@@ -193,8 +193,9 @@ class StompConnection:
         errors: ERROR frames that answer nothing that is waited for, in order; the latest
             `_ERRORS_MAX`.
         suspect: the MESSAGE after which came what no broker sends, or an unasked ERROR: a body
-            that ended early, so that its rest was taken for frames; or one whose content-length
-            is not that of its body, valid after `close`. None = there was none.
+            that ended early, so that its rest was taken for frames; one whose content-length
+            is not that of its body, valid after `close`; or one that is too large. None = there
+            was none.
         latest: the frame that came last.
         was_ended: the broker, or what lies between, has ended the connection.
         is_ours: tells whether a MESSAGE is for a subscription of ours; that of others is forged.
