@@ -58,7 +58,7 @@ check: setup ## format, lint, types, import contracts, tests without brokers (fa
 
 .PHONY: test
 test: brokers check ## what must pass for every change: the above, and each claim on a real broker; WORKERS=4
-	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image
+	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation
 	@# Why by themselves: they keep both processors busy, or measure memory.
 	$(PYTEST) $(TIER) tests/pipeline tests/bench tests/chaos tests/soak
 
@@ -137,6 +137,10 @@ reference: setup ## print the reference documents out of the code again
 	$(BIN)/python deploy/chart.py
 	$(BIN)/python deploy/monitoring/rules.py > deploy/monitoring/rules.yaml
 	$(BIN)/python deploy/monitoring/dashboard.py > helm/amqsidecar/files/dashboard.json
+
+.PHONY: site
+site: setup ## build the documentation site into dist/site/html; serve it by python -m http.server -d dist/site/html
+	$(BIN)/python deploy/site/build.py dist/site
 
 .PHONY: matrix
 matrix: brokers ## what each wire carries, measured on real brokers: the record and its pages

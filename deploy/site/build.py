@@ -1,0 +1,194 @@
+"""Builds the documentation site into FOLDER/html: `python deploy/site/build.py FOLDER`.
+
+Pages are the repository's documents at the same relative paths, so that a link between them works
+in both places, and the reference pages that are made of the code here (`reference_pages.py`).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reference_pages import api_page, command_page, event_page, plugin_page
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Path(__file__).with_name("mkdocs.yml")
+STYLE = Path(__file__).with_name("site.css")
+
+GENERATED = {
+    "reference/commands": command_page,
+    "reference/http-api": api_page,
+    "reference/events": event_page,
+    "reference/plugin-api": plugin_page,
+}
+"""Pages that are made of the code, by their path without the ending."""
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Start": (
+        "README",
+        "deploy/README",
+        "deploy/guides/install",
+        "deploy/guides/choosing",
+        "deploy/guides/broker-side",
+        "deploy/guides/moving",
+        "deploy/compose/README",
+        "deploy/image/README",
+        "deploy/reference/connecting",
+        "deploy/reference/permissions",
+        "deploy/reference/discovery",
+        "deploy/reference/observe",
+        "helm/amqsidecar/README",
+        "CHANGELOG",
+    ),
+    "Operate": (
+        "deploy/reference/operations",
+        "deploy/reference/console",
+        "deploy/reference/causes",
+        "deploy/reference/outcomes",
+        "deploy/reference/gates",
+        "deploy/reference/doctor",
+        "deploy/reference/runbooks",
+        "deploy/monitoring/README",
+        "deploy/reference/shared-schedule",
+        "deploy/reference/broker-held-schedule",
+        "deploy/reference/journal",
+        "deploy/reference/pipeline",
+        "deploy/spark/README",
+        "deploy/guides/sizing",
+        "deploy/guides/upgrade",
+        "deploy/guides/backup",
+        "deploy/guides/argo-cd",
+        "deploy/guides/flux",
+        "SECURITY",
+    ),
+    "Reference": (
+        "deploy/reference/options",
+        "deploy/reference/metrics",
+        *GENERATED,
+        "plugins/README",
+        "sidecar/amqsidecar/policy/README",
+        "deploy/reference/origins",
+        "deploy/reference/amqp-on-classic",
+        "deploy/reference/stomp",
+        "deploy/reference/resource-bounds",
+    ),
+    "Evidence": ("deploy/evidence/README", "deploy/evidence/*"),
+    "Internals": (
+        "sidecar/README",
+        "sidecar/internals/architecture",
+        "sidecar/internals/glossary",
+        "sidecar/internals/wire-facts",
+        "sidecar/internals/spec-classic",
+        "sidecar/internals/spec-artemis",
+        "sidecar/internals/adr/README",
+        "sidecar/internals/adr/*",
+        "tests/README",
+        "CONTRIBUTING",
+        "deploy/guides/release",
+    ),
+}
+"""The pages of each section in their order, without `.md`; an asterisk stands for the others."""
+
+TITLES = {"README": "amqsidecar", "helm/amqsidecar/README": "The Helm chart"}
+"""Titles of pages that are not their first heading."""
+
+_CODE = re.compile(r"`[^`]+`")
+_FENCE = re.compile(r" *(```|~~~)")
+_ITEM = re.compile(r" *(?:[-*]|\d+\.) +(?=\S)")
+_LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
+
+
+def site_markdown(text: str) -> str:
+    """Return a document as Python-Markdown reads it.
+
+    It wants a blank line before lists and tables, four spaces for each level of a list, and no
+    backslash before a bar in code.
+    """
+    lines: list[str] = []
+    columns: list[int] = []
+    in_fence = False
+    for line in text.splitlines():
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip(" "))
+        item = None if in_fence else _ITEM.match(line)
+        is_table = not in_fence and stripped.startswith("|")
+        previous = lines[-1].strip() if lines else ""
+        begins_list = item is not None and not columns
+        if stripped and not in_fence and (item or not previous):
+            while columns and indent < columns[-1]:
+                columns.pop()
+        begins_table = is_table and not previous.startswith("|")
+        if previous and (begins_list or begins_table):
+            lines.append("")
+        if is_table:
+            stripped = _CODE.sub(lambda code: code[0].replace("\\|", "|"), stripped)
+        spare = max(0, indent - (columns[-1] if columns else 0))
+        lines.append((" " * (4 * len(columns) + spare) + stripped) if stripped else "")
+        if item:
+            columns.append(item.end())
+        if _FENCE.match(line):
+            in_fence = not in_fence
+    return "\n".join([*lines, ""])
+
+
+def section_pages(names: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of a section's pages, with their ending."""
+    for name in names:
+        if name.endswith("*"):
+            found = sorted(page for page in (ROOT / name).parent.glob("*.md"))
+            yield from (str(page.relative_to(ROOT)) for page in found if page.stem != "README")
+        else:
+            yield f"{name}.md"
+
+
+def entries(names: Sequence[str]) -> list[str | dict[str, str]]:
+    """Return a section's part of the navigation."""
+    pages = section_pages(names)
+    titles = {f"{name}.md": title for name, title in TITLES.items()}
+    return [{titles[page]: page} if page in titles else page for page in pages]
+
+
+def lay_pages(folder: Path) -> None:
+    """Write all pages, and the files that they link to."""
+    for names in SECTIONS.values():
+        for name in section_pages(names):
+            page = folder / name
+            page.parent.mkdir(parents=True, exist_ok=True)
+            generate = GENERATED.get(name.removesuffix(".md"))
+            text = generate() if generate else (ROOT / name).read_text(encoding="utf-8")
+            page.write_text(site_markdown(text), encoding="utf-8")
+            for link in _LINK.findall(text):
+                target = (ROOT / name).parent / link
+                if "://" not in link and target.is_file() and target.suffix != ".md":
+                    copy = (page.parent / link).resolve()
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(target, copy)
+    shutil.copyfile(STYLE, folder / STYLE.name)
+
+
+def main() -> None:
+    """Build the site from scratch; warnings are errors."""
+    place = Path(sys.argv[1]).resolve()
+    shutil.rmtree(place, ignore_errors=True)
+    lay_pages(place / "pages")
+    settings = {
+        "INHERIT": str(SETTINGS),
+        "docs_dir": str(place / "pages"),
+        "site_dir": str(place / "html"),
+        "nav": [{title: entries(names)} for title, names in SECTIONS.items()],
+    }
+    with (place / "mkdocs.yml").open("w", encoding="utf-8") as file:
+        YAML().dump(settings, file)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    # Why the variable: Material warns on each build that it ends in 2027.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    arguments = [*command, "--config-file", str(place / "mkdocs.yml")]
+    sys.exit(subprocess.run(arguments, check=False, env=environment).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The documentation site: built without a warning, on a phone and a desk, without a network."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from support.chromium import opened_page, running_chromium
+
+SITE = Path(__file__).parents[2] / "deploy" / "site"
+PAGES = (
+    "index.html",
+    "deploy/reference/options.html",
+    "deploy/reference/metrics.html",
+    "deploy/evidence/fidelity-matrix.html",
+    "reference/commands.html",
+    "reference/http-api.html",
+    "reference/events.html",
+    "reference/plugin-api.html",
+)
+"""Each kind of page: prose, wide tables, long words, code."""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, SITE / "build.py", folder], check=False, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as running:
+        yield running
+
+
+def test_a_link_to_a_missing_heading_fails_the_build(site: Path, tmp_path: Path) -> None:
+    place = site.parent
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "README.md").write_text("# One\n\n[two](#two)\n")
+    settings = (place / "mkdocs.yml").read_text().partition("nav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings.replace(str(place), str(tmp_path)))
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file"]
+    built = subprocess.run(
+        [*command, tmp_path / "mkdocs.yml"], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 1
+    assert "contains a link '#two'" in built.stderr
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [375, 1280])
+def test_no_page_is_wider_than_the_screen(address: str, browser: Browser, width: int) -> None:
+    """Nor does any page ask another host for anything: `opened_page` fails on it."""
+    with opened_page(browser, address, viewport={"width": width, "height": 800}) as page:
+        for name in PAGES:
+            page.goto(f"/{name}")
+            expect(page.locator("h1")).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+@pytest.mark.browser
+def test_search_finds_an_option(address: str, browser: Browser) -> None:
+    with opened_page(browser, address, viewport={"width": 1280, "height": 800}) as page:
+        page.goto("/index.html")
+        page.get_by_role("textbox", name="Search").fill("recheck_minutes")
+        found = page.locator(".md-search-result__link[href*='reference/options.html']")
+        expect(found.first).to_be_visible()
