@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support import needs
 from support.brokers import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
@@ -22,7 +22,7 @@ BROKER_FIXTURES = {"classic_5", "classic_6", "artemis", "classic", "broker"}
 POSTGRES_FIXTURES = {"postgres", "postgres_url"}
 
 # Why: how long an example takes says nothing on a machine that is busy with brokers.
-settings.register_profile("amqsidecar", deadline=None)
+settings.register_profile("amqsidecar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("amqsidecar")
 
 log_offsets = pytest.StashKey[dict[Broker, int]]()

@@ -96,6 +96,10 @@ class StockArtemis(ArtemisBroker):
             path = self.folder / "etc" / name
             path.write_text(self._filled(_marked(path.read_text(), ARTEMIS_PORTS)))
 
+    def _java(self) -> list[str]:
+        # Why: producers are blocked for ever on a machine whose disk is full by 90 %.
+        return ["-Dbrokerconfig.maxDiskUsage=-1", *super()._java()]
+
 
 def stock_brokers() -> dict[str, Any]:
     """Return what makes each broker, by the name in the table."""
