@@ -1,7 +1,7 @@
 """What the Grafana dashboard shows: questions, with the queries that answer them.
 
-Counters that all sidecars add up are summed. What each sidecar of a shared schedule tells the same
-of it is the maximum over its job, and only then the sum over jobs: one job is one schedule.
+Counters of single sidecars are summed. Values that every sidecar of a shared schedule reports alike
+are the maximum over its job, then the sum over jobs: one job is one schedule.
 `PICKED` and `OF` are the variables at the top of the page.
 """
 
@@ -13,7 +13,7 @@ OF = PICKED + ',destination=~"$destination"'
 
 
 SCHEDULE = "namespace, job"
-"""What tells schedules apart."""
+"""Labels that identify a schedule."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Panel:
 
     Attributes:
         queries: (legend, expression) each.
-        help: what the picture says and what it can't.
+        help: what the picture shows and what it can't.
         kind: timeseries, stat, table or state-timeline.
         unit: as Grafana names units.
         bounds: values from which on it is yellow, and red.
@@ -55,7 +55,7 @@ def per_5m(metric: str, by: str, labels: str = PICKED) -> str:
 
 
 def of_schedules(metric: str, by: str = "", labels: str = PICKED) -> str:
-    """Return what is told of schedules, once for each, however many sidecars tell it."""
+    """Return one value per schedule, even if several sidecars report it."""
     return f"max by ({', '.join(filter(None, (SCHEDULE, by)))}) ({metric}{{{labels}}})"
 
 

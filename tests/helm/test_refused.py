@@ -34,26 +34,26 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
         "run `make image REGISTRY=registry.example.com/team`, which pushes it and writes "
         "image.yaml, then `helm install ... -f image.yaml`",
     ),
-    "no broker": ({}, "config.broker.url is not set: say where the broker listens"),
+    "no broker": ({}, "config.broker.url is not set: set the broker's address"),
     "the broker's password": (
         {"config": {"broker": {"url": ["amqps://a@one", "amqps://a:geheim@two"]}}},
-        "config.broker.url holds a password, and a ConfigMap is made of it",
+        "config.broker.url contains a password and would be stored in a ConfigMap",
     ),
     "the database's password": (
         SHARED | {"config": {"broker": BROKER, "store": {"url": "postgresql://a:geheim@db/r"}}},
-        "config.store.url holds a password",
+        "config.store.url contains a password",
     ),
     "the database's password as a parameter": (
         SHARED | {"config": {"broker": BROKER, "store": {"url": "postgresql://a@db/r?password=x"}}},
-        "config.store.url holds a password",
+        "config.store.url contains a password",
     ),
     "a password without TLS": (
         {"config": {"broker": {"url": "openwire://a@broker"}}, "broker": {"passwordSecret": "s"}},
-        "the password would go over the net unencrypted; use openwire+ssl://",
+        "the password would cross the network unencrypted; use openwire+ssl://",
     ),
     "a password of nobody": (
         {"config": {"broker": {"url": "amqps://broker"}}, "broker": {"passwordSecret": "s"}},
-        "config.broker.url names no user, and broker.passwordSecret a password",
+        "config.broker.url has no user for the password of broker.passwordSecret",
     ),
     "authorities of a wire without TLS": (
         {"config": {"broker": {"url": "openwire://broker"}}, "broker": {"caSecret": "ca"}},
@@ -95,7 +95,7 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a console that is open to all": (
         configured(http={"console": True}),
-        "config.http.console is true, and strangers could look and act",
+        "config.http.console is true, and strangers could read and act",
     ),
     "sessions that end each other": (
         SHARED | {"access": {"usersSecret": "users"}},
@@ -158,7 +158,7 @@ BY_THE_CHART: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an ingress for strangers": (
         MINIMAL | {"ingress": {"enabled": True, "host": "redelivery.example.com"}},
-        "ingress.enabled is true, and there is no console: name a way to show who one is",
+        "ingress.enabled is true, and there is no console: configure an authentication method",
     ),
     "an ingress to no Service": (
         MINIMAL

@@ -796,14 +796,14 @@ def notes(folder: Path, values: Mapping[str, Any]) -> str:
 def test_notes_say_what_to_do_next(tmp_path: Path) -> None:
     first = notes(tmp_path, MINIMAL)
     assert "helm -n mq test redelivery --logs" in first
-    assert "No rules are named" in first
+    assert "No rules are configured" in first
     assert "--set access.usersSecret=redelivery-amqsidecar-users" in first
     assert "amqsidecar-data-redelivery-amqsidecar-0" in first
     gated = notes(tmp_path, CASES["beside, gates and a journal"] | {"policy": {"content": "<a/>"}})
-    assert "No rules are named" not in gated
-    assert "named by a tag, which may be moved" in first
+    assert "No rules are configured" not in gated
+    assert "referenced by a tag, which can change" in first
     by_digest = notes(tmp_path, CASES["beside, everything of Kubernetes"])
-    assert "named by a tag" not in by_digest
+    assert "referenced by a tag" not in by_digest
     browsed = notes(tmp_path, CASES["beside, an ingress"])
     assert "The console is at https://redelivery.example.com/" in browsed
     shared = notes(tmp_path, CASES["shared, all"])

@@ -83,7 +83,7 @@ amqsidecar.yaml: |
 {{- toYaml $config -}}
 {{- end -}}
 
-{{- /* "yes" where the options name a way to show who one is. */ -}}
+{{- /* "yes" if the options have an authentication method. */ -}}
 {{- define "amqsidecar.hasWayIn" -}}
 {{- $http := .http -}}
 {{- if or $http.tokens_file $http.users_file $http.proxy_user_header (dig "oidc" "issuer" "" $http) -}}yes{{- end -}}

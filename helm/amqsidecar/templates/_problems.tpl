@@ -10,7 +10,7 @@
 {{- /* What is in the ConfigMaps and Secrets of `envFrom` can't be seen here. */ -}}
 {{- $hasHiddenUrl := or (has "AMQSIDECAR_BROKER__URL" $variables) (and $values.envFrom (not $urls)) -}}
 {{- if not (or $urls $hasHiddenUrl) -}}
-{{- $problems = append $problems "config.broker.url is not set: say where the broker listens, such as amqps://amqsidecar@broker:5671" -}}
+{{- $problems = append $problems "config.broker.url is not set: set the broker's address, such as amqps://amqsidecar@broker:5671" -}}
 {{- end -}}
 {{- if not $values.image.repository -}}
 {{- $problems = append $problems "image.repository is not set, and no public registry holds the image: run `make image REGISTRY=registry.example.com/team`, which pushes it and writes image.yaml, then `helm install ... -f image.yaml`" -}}
@@ -23,34 +23,34 @@
 {{- with $values.networkPolicy -}}
 {{- if and .enabled (not .extraEgress) (ne $values.shape "inPod") -}}
 {{- if $hasHiddenUrl -}}
-{{- $problems = append $problems "networkPolicy.extraEgress is empty, and the port of the broker in AMQSIDECAR_BROKER__URL can't be seen here: let it out there, or set networkPolicy.enabled to false" -}}
+{{- $problems = append $problems "networkPolicy.extraEgress is empty, and the port of the broker in AMQSIDECAR_BROKER__URL is not visible to the chart: permit it there, or set networkPolicy.enabled to false" -}}
 {{- end -}}
 {{- if contains "://" (dig "journal" "path" "" $config | toString) -}}
-{{- $problems = append $problems "networkPolicy.extraEgress is empty, and config.journal.path is an object store, whose port can't be seen here: add the rule `ports: [{port: 443}]` there, or set networkPolicy.enabled to false" -}}
+{{- $problems = append $problems "networkPolicy.extraEgress is empty, and config.journal.path is an object store, whose port is not visible to the chart: add the rule `ports: [{port: 443}]` there, or set networkPolicy.enabled to false" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $urls -}}
 {{- $problems = concat $problems (include "amqsidecar.urlProblems" . | fromYamlArray) -}}
 {{- if and $values.broker.passwordSecret (regexMatch "://" .) (not (regexMatch "://[^/@]+@" .)) -}}
-{{- $problems = append $problems "config.broker.url names no user, and broker.passwordSecret a password: say whose it is, such as amqps://amqsidecar@broker:5671" -}}
+{{- $problems = append $problems "config.broker.url has no user for the password of broker.passwordSecret: add one, such as amqps://amqsidecar@broker:5671" -}}
 {{- end -}}
 {{- if and (or $values.broker.caSecret $values.broker.caConfigMap $values.broker.certificateSecret) (regexMatch "^(amqp|openwire|stomp)://" .) -}}
 {{- $problems = append $problems "config.broker.url is without TLS, so that broker.caSecret, broker.caConfigMap and broker.certificateSecret do nothing; use amqps://, openwire+ssl:// or stomp+ssl://, or remove them" -}}
 {{- end -}}
 {{- if regexMatch "://[^/@]*:[^/@]*@" . -}}
-{{- $problems = append $problems "config.broker.url holds a password, and a ConfigMap is made of it: put it into a Secret, and name that in broker.passwordSecret" -}}
+{{- $problems = append $problems "config.broker.url contains a password and would be stored in a ConfigMap: put it into a Secret, and name that in broker.passwordSecret" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (regexMatch "^postgres" $store) (regexMatch "://[^/@]*:[^/@]*@|[?&](ssl)?password=" $store) -}}
-{{- $problems = append $problems "config.store.url holds a password, and a ConfigMap is made of it: put it into a Secret, and name that in store.passwordSecret" -}}
+{{- $problems = append $problems "config.store.url contains a password and would be stored in a ConfigMap: put it into a Secret, and name that in store.passwordSecret" -}}
 {{- end -}}
 {{- $mechanisms := dig "broker" "sasl_mechanisms" list $config -}}
 {{- $hidden := and $mechanisms (not (has "PLAIN" $mechanisms)) -}}
 {{- if and $values.broker.passwordSecret (not $hidden) (not (dig "broker" "allow_plain_password" false $config)) -}}
 {{- range $urls -}}
 {{- if and (regexMatch "^(amqp|openwire|stomp)://" .) (not (regexMatch "^[a-z]+://([^/@]*@)?(localhost|127\\.[0-9.]+|\\[::1\\])(:|/|$)" .)) -}}
-{{- $problems = append $problems (printf "config.broker.url: the password would go over the net unencrypted; use %s:// with the broker's connector for TLS, or set config.broker.allow_plain_password to true where nobody can listen in" (get (dict "amqp" "amqps" "openwire" "openwire+ssl" "stomp" "stomp+ssl") (regexFind "^[a-z]+" .))) -}}
+{{- $problems = append $problems (printf "config.broker.url: the password would cross the network unencrypted; use %s:// with the broker's connector for TLS, or set config.broker.allow_plain_password to true if nobody can eavesdrop" (get (dict "amqp" "amqps" "openwire" "openwire+ssl" "stomp" "stomp+ssl") (regexFind "^[a-z]+" .))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -107,7 +107,7 @@
 {{- end -}}
 {{- $options := include "amqsidecar.options" . | fromYaml -}}
 {{- if and $options.http.console (ne (include "amqsidecar.hasWayIn" $options) "yes") -}}
-{{- $problems = append $problems "config.http.console is true, and strangers could look and act: name a way to show who one is below access, or in config.http" -}}
+{{- $problems = append $problems "config.http.console is true, and strangers could read and act: configure an authentication method below access, or in config.http" -}}
 {{- end -}}
 {{- if and (eq $values.shape "shared") (gt (int $values.replicas) 1) $options.http.console -}}
 {{- if and (or $options.http.users_file (dig "oidc" "issuer" "" $options.http)) (not $options.http.session_key_file) -}}
@@ -117,7 +117,7 @@
 {{- range $way, $enabled := dict "ingress" $values.ingress.enabled "httpRoute" $values.httpRoute.enabled -}}
 {{- if $enabled -}}
 {{- if not $options.http.console -}}
-{{- $problems = append $problems (printf "%s.enabled is true, and there is no console: name a way to show who one is below access, or in config.http" $way) -}}
+{{- $problems = append $problems (printf "%s.enabled is true, and there is no console: configure an authentication method below access, or in config.http" $way) -}}
 {{- end -}}
 {{- if eq $values.shape "inPod" -}}
 {{- $problems = append $problems (printf "%s.enabled: with shape inPod there is no Service" $way) -}}
@@ -125,11 +125,11 @@
 {{- end -}}
 {{- end -}}
 {{- if and $values.ingress.enabled (not $values.ingress.host) -}}
-{{- $problems = append $problems "ingress.host is not set: say under which name browsers see the console" -}}
+{{- $problems = append $problems "ingress.host is not set: set the console's host name for browsers" -}}
 {{- end -}}
 {{- with $values.httpRoute -}}
 {{- if and .enabled (not .hostnames) -}}
-{{- $problems = append $problems "httpRoute.hostnames is empty: say under which name browsers see the console" -}}
+{{- $problems = append $problems "httpRoute.hostnames is empty: set the console's host name for browsers" -}}
 {{- end -}}
 {{- if and .enabled (not .parentRefs) -}}
 {{- $problems = append $problems "httpRoute.parentRefs is empty: name the Gateway, such as {name: public, namespace: gateways}" -}}
@@ -145,7 +145,7 @@
 {{- end -}}
 {{- if not $values.upgradeCheck.acceptNewSchedule -}}
 {{- range include "amqsidecar.scheduleChanges" . | fromYamlArray -}}
-{{- $problems = append $problems (printf "%s: what waits in the old schedule would not be sent any more. Keep it; or let everything be sent first (`amqsidecar status` says messages 0), and set upgradeCheck.acceptNewSchedule and config.store.accept_orphans to true for this upgrade" .) -}}
+{{- $problems = append $problems (printf "%s: messages that wait in the old schedule would never be sent. Keep it; or wait until everything is sent (`amqsidecar status` prints messages 0), and set upgradeCheck.acceptNewSchedule and config.store.accept_orphans to true for this upgrade" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if $problems -}}

@@ -1,6 +1,6 @@
 {{/*
-The groups of files/rules.yaml as `monitoring.alerts`, `alertLabels`, `runbookUrl` and `consoleUrl` want them: what an alert is
-told there wins over the file, and its thresholds fill the ${names} in its texts.
+The groups of files/rules.yaml with `monitoring.alerts`, `alertLabels`, `runbookUrl` and `consoleUrl`: the settings of an alert
+override the file, and its thresholds fill the ${names} in its texts.
 */}}
 {{- define "amqsidecar.rules" -}}
 {{- $monitoring := .Values.monitoring }}

@@ -1,4 +1,4 @@
-"""`amqsidecar access`: lines for the files that say who may come to console and API."""
+"""`amqsidecar access`: lines for the files that grant access to console and API."""
 
 import getpass
 import sys
@@ -30,7 +30,7 @@ app = typer.Typer(name="access", add_completion=False, no_args_is_help=True, ric
 
 @app.callback()
 def access() -> None:
-    """Make lines for the files that say who may come to console and API."""
+    """Make lines for the files that grant access to console and API."""
 
 
 @app.command("token")

@@ -21,7 +21,7 @@ RunningUrl = Annotated[
         "--broker",
         metavar="URL",
         help="Use a Classic that runs already, such as openwire://user@localhost:61616. Its "
-        "dead-letter queue must be empty, and nobody else may use it during the demo.",
+        "dead-letter queue must be empty and unused by others during the demo.",
         show_default=False,
     ),
 ]

@@ -108,7 +108,7 @@ def explain(
     sets: Sets = None,
     output: OutputChoice = None,
 ) -> None:
-    """Say what the rules decide about a dead letter; no broker is needed.
+    """Print what the rules decide about a dead letter; no broker is needed.
 
     Classic: --destination queue://A --redelivery-count 2. Artemis: --address A --delivery-count 3.
     Many cases: --batch.

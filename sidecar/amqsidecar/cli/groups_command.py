@@ -30,15 +30,18 @@ def list_groups(
         typer.Option(
             "--last",
             metavar="TIME",
-            help="Compare so long with the same time of the day before, such as 15m, 1h or 6h.",
+            help=(
+                "Compare this latest period with the same period of the day before, such as 15m, "
+                "1h or 6h."
+            ),
         ),
     ] = "1h",
-    limit: Annotated[int, typer.Option(min=1, max=2_000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=2_000, help="Maximum number.")] = 50,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Say what dies and why: failures by destination and cause, those first of which most die.
+    """Print what dies and why: failures by destination and cause, those first of which most die.
 
     \b
     JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |

@@ -127,7 +127,8 @@ def init(
 ) -> None:
     """Write amqsidecar.yaml for a broker, then run `doctor` with it.
 
-    On a terminal it asks for what no option says. It overwrites nothing. The password goes into a
+    On a terminal it asks for values that no option gives. It overwrites nothing. The password goes
+    into a
     file that only its owner can read. Exit codes: those of doctor; 2 wrong usage.
     """
     asks = sys.stdin.isatty() and not password_stdin
@@ -169,7 +170,7 @@ def init(
 def _url(url: str | None, *, asks: bool) -> str:
     """Return the broker's URL, from the option or asked for; it is one, without a password."""
     if url is None and not asks:
-        raise typer.BadParameter("is needed where nobody can be asked", param_hint="--url")
+        raise typer.BadParameter("is needed without a terminal", param_hint="--url")
     if url is None:
         url = typer.prompt(
             "Broker (openwire://user@host:61616 for Classic, amqp://user@host:5672 for Artemis)"
@@ -188,7 +189,7 @@ def _url(url: str | None, *, asks: bool) -> str:
 
 
 def _asked_kind(*, asks: bool) -> BrokerProduct:
-    """Return the product behind a STOMP URL, which tells nothing."""
+    """Return the product behind a STOMP URL, which does not show it."""
     if not asks:
         raise typer.BadParameter("say classic or artemis for a stomp:// URL", param_hint="--kind")
     while True:

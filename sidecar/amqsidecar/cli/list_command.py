@@ -33,7 +33,7 @@ class ListChoice(Chosen):
     """What the options say."""
 
     properties: FilterProperty = None
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100
     after: Annotated[
         int, typer.Option(min=0, help="Only rows with a higher number; gives the next page.")
     ] = 0

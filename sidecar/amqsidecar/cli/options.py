@@ -218,7 +218,7 @@ def read_config(config_file: Path | None, sets: Sequence[str] | None) -> "Config
     """Return the options of this command line.
 
     Args:
-        config_file: what the command line names; None = what `ConfigFile` says in its help.
+        config_file: path from the command line; None = the default in the help of `ConfigFile`.
         sets: of the command line.
 
     Raises:
@@ -314,8 +314,8 @@ def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True
     if store_url == BROKER_HELD and not (is_simple and rows == known):
         raise typer.BadParameter(
             "the broker keeps what waits (store.url broker:); only ids, --destination, --state "
-            "and --older-than tell there which messages, and what is done is done at once: "
-            "without --dry-run, --detach, --pace or anything else about how carefully"
+            "and --older-than select messages there, and actions take effect at once:  without "
+            "--dry-run, --detach, --pace or anything else about how carefully"
         )
 
 

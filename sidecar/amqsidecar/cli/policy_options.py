@@ -28,7 +28,7 @@ OutputChoice = Annotated[
 
 
 def wants_json(output: OutputFormat | None) -> bool:
-    """Tell whether data is to be printed as JSON."""
+    """Return whether data is to be printed as JSON."""
     return output is OutputFormat.JSON or (output is None and not sys.stdout.isatty())
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Advance(Protocol):
-    """Tells a progress bar that so many more are done."""
+    """Adds a number of finished items to a progress bar."""
 
     def __call__(self, count: int, /) -> None:
         """Move on."""
@@ -57,7 +57,7 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
 
     Args:
         title: what is done.
-        total: how much it is; None = nobody knows.
+        total: the total; None = unknown.
     """
     if not sys.stderr.isatty() or (total is not None and total < 1000):
         yield lambda _count: None

@@ -59,7 +59,7 @@ SidecarName = Annotated[
     typer.Option(
         "--sidecar",
         metavar="NAME",
-        help="Only messages that this sidecar's journal tells of; without it those of all.",
+        help="Only messages in this sidecar's journal; without it those of all.",
         show_default=False,
     ),
 ]
@@ -207,7 +207,7 @@ def _store_hand(
     from amqsidecar.stores.open import open_store  # noqa: PLC0415 - as above
 
     if config.store.url == BROKER_HELD:
-        what = "keeps no history that tells what a plan has done: use `amqsidecar retry` with ids"
+        what = "keeps no history of what a plan has done: use `amqsidecar retry` with ids"
         raise ConfigError([Problem("store.url", f"{BROKER_HELD} {what}")])
     clock = SystemClock()
     store = open_store(config, clock)
@@ -216,7 +216,7 @@ def _store_hand(
 
 @contextmanager
 def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the execution between cycles; a second one ends the program."""
+    """End the execution between cycles on SIGINT and SIGTERM; a second one ends the program."""
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, _frame: object) -> None:

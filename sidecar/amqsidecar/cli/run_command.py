@@ -20,7 +20,7 @@ CheckOnly = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Only read options, rules, gates and files; say all that is wrong, ask nobody, leave.",
+        help="Only read options, rules, gates and files; print every fault, contact nobody, exit.",
     ),
 ]
 AwaitFiles = Annotated[

@@ -42,7 +42,7 @@ class Wanted(Chosen):
 
 @takes(Wanted)
 def status(wanted: Wanted) -> None:
-    """Say what waits, by destination and state, and what is overdue.
+    """Print what waits, by destination and state, and what is overdue.
 
     Filters say which messages are counted; all else is about the whole schedule.
 

@@ -114,7 +114,7 @@ def parse_broker_url(text: str) -> BrokerUrl:
 
 
 def _is_name(host: str) -> bool:
-    """Tell whether a host can be looked up at all; Python does not call it unknown otherwise."""
+    """Return whether a host name is valid; Python reports a look-up of others differently."""
     try:
         host.encode("idna")
     except UnicodeError:

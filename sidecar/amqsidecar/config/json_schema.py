@@ -42,5 +42,5 @@ def _help(node: dict[str, Any]) -> str:
     if node.get("unit"):
         words.append(f"In {node['unit']}.")
     if node.get("why"):
-        words.append(f"Default because: {node['why']}.")
+        words.append(f"Why this default: {node['why']}.")
     return " ".join(word for word in words if word)

@@ -283,7 +283,7 @@ class _Merger:
 
 
 def _is_file(value: str) -> bool:
-    """Tell whether it is a path: neither a connection URI with a redelivery policy nor a URL."""
+    """Return whether it is a path: neither a connection URI with a redelivery policy nor a URL."""
     return "jms.redeliveryPolicy." not in value and "://" not in value
 
 
@@ -336,7 +336,7 @@ def _unknown(key: str) -> str:
 
 
 def _wants_text(key: str) -> bool:
-    """Tell whether an option takes a text, so that a value on a command line needs no quotes."""
+    """Return whether an option takes a text, so that a value on a command line needs no quotes."""
     field = known_options().get(key)
     return field is not None and not any(
         kind in str(field.annotation) for kind in ("int", "bool", "Mapping")

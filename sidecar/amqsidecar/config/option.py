@@ -25,7 +25,7 @@ def option(
     """Declare an option.
 
     Args:
-        default: what holds when nobody sets it.
+        default: value unless it is set.
         help_text: one or more sentences for operators.
         why: where the default comes from; "" = it speaks for itself.
         unit: of a number.
@@ -62,7 +62,7 @@ StrictBool = Annotated[bool, Field(strict=True)]
 
 
 def as_texts(value: object) -> object:
-    """Let one text stand for a list of one, and nothing for none."""
+    """Accept one text as a list of one, and null as an empty list."""
     if isinstance(value, str):
         return (value,) if value else ()
     return () if value is None else value

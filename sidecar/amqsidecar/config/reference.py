@@ -44,7 +44,7 @@ def _entry(key: str, field: Any) -> str:
     if extra["unit"]:
         facts.append(extra["unit"])
     facts.extend(_limits(field))
-    because = f" Default because: {extra['why']}." if extra["why"] else ""
+    because = f" Why this default: {extra['why']}." if extra["why"] else ""
     return f"### `{key}`\n\n{', '.join(facts)}\n\n{field.description}{because}\n"
 
 

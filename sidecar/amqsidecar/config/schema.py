@@ -31,17 +31,19 @@ class Config(Section):
     """All options; what `load_config` returns."""
 
     broker: BrokerOptions = section(BrokerOptions, "The broker and how to reach it.")
-    intake: IntakeOptions = section(IntakeOptions, "What is read.")
+    intake: IntakeOptions = section(IntakeOptions, "Which dead letters are read, and how.")
     policy: PolicyOptions = section(PolicyOptions, "The rules.")
-    redelivery: RedeliveryOptions = section(RedeliveryOptions, "What redeliveries look like.")
-    cycle: CycleOptions = section(CycleOptions, "How much one exactly-once unit of work does.")
+    redelivery: RedeliveryOptions = section(RedeliveryOptions, "What is redelivered, and where to.")
+    cycle: CycleOptions = section(CycleOptions, "The exactly-once unit of work.")
     store: StoreOptions = section(StoreOptions, "The persistent schedule.")
     journal: JournalOptions = section(JournalOptions, "The history as files for analysis.")
-    history: HistoryOptions = section(HistoryOptions, "How long `show` can tell what happened.")
+    history: HistoryOptions = section(
+        HistoryOptions, "How long `show` has the history of a message."
+    )
     http: HttpOptions = section(HttpOptions, "Metrics, health, console and API.")
     log: LogOptions = section(LogOptions, "The log on standard error.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
-    observe: ObserveOptions = section(ObserveOptions, "Looking only, with `run --observe`.")
+    observe: ObserveOptions = section(ObserveOptions, "`run --observe`, which changes nothing.")
     outcomes: OutcomesOptions = section(OutcomesOptions, "What became of re-sends.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)

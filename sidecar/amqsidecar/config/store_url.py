@@ -34,7 +34,7 @@ def checked_store_url(value: object) -> str:
 
 
 def is_postgres(url: str) -> bool:
-    """Tell whether a checked URL names a database of PostgreSQL."""
+    """Return whether a checked URL names a PostgreSQL database."""
     return url.partition(":")[0] in POSTGRES_SCHEMES
 
 

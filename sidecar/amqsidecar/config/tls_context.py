@@ -1,4 +1,4 @@
-"""TLS as the options say it: whom we trust, and who we are."""
+"""TLS by the options: trusted authorities and the sidecar's certificate."""
 
 import ssl
 from pathlib import Path

@@ -42,8 +42,8 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "user": Difference(
         False,
-        "JMSXUserID is the sidecar's user, where the broker is told to write the sender's "
-        "(`populateJMSXUserID`).",
+        "JMSXUserID contains the sidecar's user if the broker is configured to write the sender "
+        "into messages (`populateJMSXUserID`).",
     ),
     "ttl-anew": Difference(
         False,

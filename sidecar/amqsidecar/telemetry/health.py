@@ -88,7 +88,7 @@ class Health:
             self._token, self._token_reason = TokenState.AWAITED, reason
 
     def intake(self, read_count: int, refused: Mapping[str, str], problem: str) -> None:
-        """So many dead-letter queues are read; a problem says why nothing at all can be."""
+        """Set the number of dead-letter queues that are read, or the problem why none can be."""
         with self._lock:
             self._read_count, self._refused = read_count, dict(refused)
             self._intake_problem = problem

@@ -27,10 +27,10 @@ from amqsidecar.model.event import (
 )
 
 MAX_TEXT: Final = 200
-"""Causes and reasons are cut to so many characters; a cause may hold a whole stack trace."""
+"""Maximum characters of causes and reasons; a cause may hold a whole stack trace."""
 
 MAX_LINES_PER_KIND: Final = 5
-"""So many events of a kind get a line of their own in one period; the summary counts them all."""
+"""Maximum events of a kind with a line of their own in one period; the summary counts them all."""
 
 PERIOD_S: Final = 1.0
 
@@ -47,7 +47,7 @@ class Logger(Protocol):
         ...
 
     def warning(self, event: str, **fields: object) -> object:
-        """Write a line that somebody should look at."""
+        """Write a warning."""
         ...
 
 
@@ -132,7 +132,7 @@ class LogEvents:
         self._until_s = 0.0
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
-        """Tell of events that became true."""
+        """Log events that were committed."""
         if not events:
             return
         with self._lock:
@@ -152,7 +152,7 @@ class LogEvents:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is not told yet."""
+        """Write what has not been logged yet."""
         with self._lock:
             if self._counts:
                 self._log.info("summary", **self._counts)

@@ -57,8 +57,8 @@ class Metrics:
         """Begin with nothing counted.
 
         Args:
-            destination_limit: so many destinations have a label of their own at a time.
-            clock: tells which of them are idle; None = the system's.
+            destination_limit: maximum destinations with their own label at a time.
+            clock: decides which of them are idle; None = the system's.
         """
         self._lock = Lock()
         self._destination_limit = destination_limit
@@ -107,7 +107,7 @@ class Metrics:
                 by_destination[key] = by_destination.get(key, 0.0) + 1
 
     def gate_waits(self, gate: str, count: int) -> None:
-        """Count messages that a gate let wait."""
+        """Count messages that a gate delayed."""
         totals = self._values["amqsidecar_gate_waits_total"]
         with self._lock:
             totals[(gate,)] = totals.get((gate,), 0.0) + count
@@ -224,7 +224,7 @@ class Metrics:
             self._values["amqsidecar_waiting"] = values
 
     def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
-        """Say what gates let wait; what is not named is gone."""
+        """Set the numbers of delayed messages by gate; those not named are removed."""
         values: MetricValues = {}
         with self._lock:
             for tally in tallies:

@@ -15,7 +15,7 @@ DESTINATION_LIMIT: Final = 200
 OTHER: Final = "other"
 
 IDLE_S: Final = 3600.0
-"""After so long without an event, and with nothing waiting, a destination gives its label back."""
+"""Time without events and waiting messages after which a destination loses its label."""
 
 
 class MetricKind(StrEnum):
@@ -33,7 +33,7 @@ class MetricSpec(msgspec.Struct, frozen=True):
         name: as Prometheus shows it.
         source: the event or the part of the service that it comes from.
         bounds: histograms only: upper bounds of the buckets, without infinity.
-        is_always_there: False = it has no value until somebody sets one.
+        is_always_there: False = it has no value until one is set.
     """
 
     name: str
@@ -58,14 +58,14 @@ METRICS: Final = (
         MetricKind.COUNTER,
         ("destination",),
         "Dead letters taken from the broker, by original destination; by dead-letter queue where "
-        "the message doesn't tell its origin.",
+        "the message does not show its origin.",
         "received, returned",
     ),
     MetricSpec(
         "amqsidecar_decisions_total",
         MetricKind.COUNTER,
         ("action", "rule_kind"),
-        "Verdicts on dead letters. Action: redeliver, dead_letter, discard, park or hold. Rule "
+        "Decisions on dead letters. Action: redeliver, dead_letter, discard, park or hold. Rule "
         "kind: redelivery, dead_letter, discarding, address_settings, sidecar (no rule of the "
         "broker's) or other.",
         "scheduled, exhausted, discarded, parked, held",
@@ -74,15 +74,15 @@ METRICS: Final = (
         "amqsidecar_observed_total",
         MetricKind.COUNTER,
         ("action", "rule_kind"),
-        "`run --observe` only: dead letters that were seen, by what would become of them; labels "
-        "as those of amqsidecar_decisions_total.",
+        "`run --observe` only: dead letters seen, by the action that would follow; labels as for "
+        "amqsidecar_decisions_total.",
         "the observer",
     ),
     MetricSpec(
         "amqsidecar_observed_by_destination_total",
         MetricKind.COUNTER,
         ("destination", "action"),
-        "`run --observe` only: the same by where they would go.",
+        "`run --observe` only: the same by destination.",
         "the observer",
     ),
     MetricSpec(
@@ -112,52 +112,52 @@ METRICS: Final = (
         "amqsidecar_exhausted_total",
         MetricKind.COUNTER,
         ("destination",),
-        "Messages that the rules redeliver no further, by the destination that they died at.",
+        "Messages that the rules redeliver no more, by the destination where they died.",
         "exhausted",
     ),
     MetricSpec(
         "amqsidecar_discarded_total",
         MetricKind.COUNTER,
         ("destination",),
-        "Messages that the rules drop, by the destination that they died at.",
+        "Messages that the rules discard, by the destination where they died.",
         "discarded",
     ),
     MetricSpec(
         "amqsidecar_destinations_blocked_total",
         MetricKind.COUNTER,
         (),
-        "How often a destination was found unable to take re-sends; what is due there waits.",
+        "How often a destination could not take re-sends; messages due there wait.",
         "destination_blocked",
     ),
     MetricSpec(
         "amqsidecar_gate_waits_total",
         MetricKind.COUNTER,
         ("gate",),
-        "How often a gate let a due message wait (`gates.md`).",
+        "How often a gate delayed a due message (`gates.md`).",
         "the gates",
     ),
     MetricSpec(
         "amqsidecar_gate_waiting",
         MetricKind.GAUGE,
         ("destination", "gate"),
-        "Messages that were due and that a gate lets wait until later (`gates.md`). They are part "
-        "of amqsidecar_waiting, and not overdue.",
+        "Due messages that a gate delays (`gates.md`). They are part of amqsidecar_waiting, and "
+        "not overdue.",
         "the store's rows",
     ),
     MetricSpec(
         "amqsidecar_waiting",
         MetricKind.GAUGE,
         ("destination", "state"),
-        "Messages that the schedule knows, by where they belong and state: waiting, held, parked "
-        "or exhausted (no more redeliveries; a person has to act on them).",
+        "Messages in the schedule, by destination and state: waiting, held, parked or exhausted "
+        "(no more redeliveries; a person has to act on them).",
         "the store's tallies",
     ),
     MetricSpec(
         "amqsidecar_new_causes",
         MetricKind.GAUGE,
         ("destination",),
-        "Groups of failures, by cause and destination, of which the first message ever died within "
-        "the last hour, as far as the history goes.",
+        "Groups of failures, by cause and destination, whose first message died within the last "
+        "hour, as far as the history goes.",
         "the store's groups",
     ),
     MetricSpec(
@@ -167,8 +167,8 @@ METRICS: Final = (
         "Dead letters that stay in their queue (the label's destination). Reason, by what the "
         "wire can't carry: body_type, property_types, group, not_carried, not_convertible; can't "
         "accept: not_acknowledgeable; does not show: no_origin, no_name, not_amqp_made; or "
-        "not_listed (`run --observe` can't look at them), stuck_in_broker (handed out to nobody), "
-        "refused (the queue can't be read; 0 where it can't be counted). At least so many.",
+        "not_listed (`run --observe` can't look at them), stuck_in_broker (delivered to no "
+        "consumer), refused (the queue can't be read; 0 where it can't be counted). A lower bound.",
         "the link",
     ),
     MetricSpec(
@@ -206,7 +206,7 @@ METRICS: Final = (
         "amqsidecar_cycles_in_doubt_total",
         MetricKind.COUNTER,
         (),
-        "Cycles of which nobody could tell whether the broker committed them; copies are possible.",
+        "Cycles whose commit could not be confirmed; copies are possible.",
         "cycle_in_doubt",
     ),
     MetricSpec(
@@ -236,8 +236,8 @@ METRICS: Final = (
         "amqsidecar_orphaned_tokens",
         MetricKind.GAUGE,
         (),
-        "Schedules whose token is in the broker and that no sidecar works on, other than this one: "
-        "what waits in them is not sent. `/readyz` and the log name them.",
+        "Other schedules whose token is in the broker and that no sidecar works on: messages "
+        "waiting in them are not sent. `/readyz` and the log name them.",
         "the service",
     ),
     MetricSpec(
@@ -251,15 +251,14 @@ METRICS: Final = (
         "amqsidecar_takeovers_total",
         MetricKind.COUNTER,
         (),
-        "Sidecars that are gone for good, and whose last cycle this one settled by their token "
-        "(`shared-schedule.md`).",
+        "Stopped sidecars whose last cycle this one settled by their token (`shared-schedule.md`).",
         "the takeover",
     ),
     MetricSpec(
         "amqsidecar_clock_steps_total",
         MetricKind.COUNTER,
         ("direction",),
-        "How often somebody set the machine's clock by a second or more while the sidecar ran. "
+        "How often the machine's clock was set by a second or more while the sidecar ran. "
         "Direction: ahead or back. Delays don't change by it.",
         "the service",
     ),
@@ -290,7 +289,7 @@ METRICS: Final = (
         "amqsidecar_taking_stopped",
         MetricKind.GAUGE,
         (),
-        "1 where the store has no room, so that no dead letters are taken; what is due is sent.",
+        "1 = the store has no room, so no dead letters are taken; due messages are still sent.",
         "the store",
     ),
     MetricSpec(
@@ -341,7 +340,7 @@ METRICS: Final = (
         MetricKind.GAUGE,
         (),
         "Of the latest 50 operations, those that stopped by themselves because too many messages "
-        "came back, until somebody resumes or cancels them.",
+        "came back, until a person resumes or cancels them.",
         "the store",
     ),
     MetricSpec(
@@ -363,7 +362,7 @@ METRICS: Final = (
         "amqsidecar_build_info",
         MetricKind.GAUGE,
         ("version", "python"),
-        "Always 1; the labels tell the versions.",
+        "Always 1; the labels are the versions.",
         "the program",
     ),
 )

@@ -12,13 +12,13 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.telemetry.logs import Logger, cut
 
 DESTINATIONS_MAX: Final = 20
-"""So many destinations are named in a summary, those with most dead letters."""
+"""Maximum destinations named in a summary, those with most dead letters first."""
 
 PERIOD_S: Final = 1.0
 
 
 class LogObserved:
-    """Writes a line about each observed dead letter, at most so many a second, and summaries."""
+    """Writes a line about each observed dead letter, up to a number per second, and summaries."""
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ def test_the_brokers_own_file_and_a_password_file_are_named_where_they_are(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "is needed where nobody can be asked"),
+        ([], "is needed without a terminal"),
         (["--url", "openwire://a:geheim@localhost"], "can be seen by others"),
         (["--url", "openwire://a@localhost"], "a has no password"),
         (["--url", "openwire://localhost", "--password-stdin"], "there is a password but no user"),

@@ -10,9 +10,7 @@ from amqsidecar.cli.printing import print_json, print_line
 
 MaxEvents = Annotated[
     int,
-    typer.Option(
-        "--max-events", metavar="COUNT", min=1, help="A merged file has at most so many events."
-    ),
+    typer.Option("--max-events", metavar="COUNT", min=1, help="Maximum events of a merged file."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Who acts on the command line."""
+"""The user who acts on the command line."""
 
 import getpass
 

@@ -104,7 +104,7 @@ def hold(asked: Asked) -> None:
 
 @takes(Asked, but=("to", "state", *JUDGED))
 def release(asked: Asked) -> None:
-    """Let held messages go at their due time, at once if it has passed.
+    """Release held messages: they are sent at their due time, at once if it has passed.
 
     JSON: as `retry`
     """
@@ -197,7 +197,7 @@ def _preview(store: "LedgerStore", wish: "Wish", suffix: str = "") -> "Preview":
 
 
 def _count(store: "LedgerStore", asked: Asked, wish: "Wish") -> tuple[int | None, bool]:
-    """Return how many rows are selected, and whether that is all; None = nobody needs to know."""
+    """Return how many rows are selected, and whether that is all; None = not needed."""
     from amqsidecar.operations.select import is_tallied  # noqa: PLC0415 - as above
 
     if asked.ids or is_tallied(wish.selection):
@@ -315,7 +315,7 @@ def _carry_out(
 
 
 def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
-    """Act at once on what the broker keeps; nobody remembers what was done."""
+    """Act at once on what the broker keeps; no history is kept."""
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
     from amqsidecar.model.operation import OperationPace  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import (  # noqa: PLC0415 - as above
@@ -408,7 +408,7 @@ def _tell_preview(found: "Preview", output: OutputFormat) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C end the action after its step instead of in it; a second one ends the program."""
+    """End the action after its step on Ctrl-C instead of in it; a second one ends the program."""
     is_interrupted = False
 
     def interrupt(_signal: int, _frame: object) -> None:

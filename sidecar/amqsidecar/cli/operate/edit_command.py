@@ -50,7 +50,7 @@ def edit(
     without_entry: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Remove an entry of a map.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for those who read this later.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it would be, and change nothing.")
     ] = False,

@@ -41,15 +41,17 @@ def note(
     owner: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help='Who has the group from now on; "" = nobody.', show_default=False
+            metavar="NAME",
+            help='Who is responsible for the group from now on; "" = nobody.',
+            show_default=False,
         ),
     ] = None,
     snooze: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Keep it off the first screen for so long, such as 8h, or until one more dies of "
-            "it; 0s = show it again.",
+            help="Keep it off the first screen for this time, such as 8h, or until one more dies "
+            "of it; 0s = show it again.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +61,7 @@ def note(
 ) -> None:
     """Write a note on a group of failures, and print its notes, the latest first.
 
-    The latest one says who has the group, and until when it is snoozed.
+    The latest note names who is responsible for the group, and until when it is snoozed.
 
     \b
     JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms"}]

@@ -36,7 +36,7 @@ class MembersChoice(StrEnum):
 
 
 def list_operations(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number.")] = 20,
     before: Annotated[
         int | None,
         typer.Option(min=1, help="Only with a lower number; gives the next page."),
@@ -91,7 +91,7 @@ operation = typer.Typer(
 
 @operation.callback()
 def _operation() -> None:
-    """Look at an operation, pause it, let it go on, cancel it."""
+    """Show, pause, resume or cancel an operation."""
 
 
 @operation.command()
@@ -101,13 +101,13 @@ def show(
         MembersChoice | None,
         typer.Option(help="List its messages of this outcome, too.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100,
     after: Annotated[str, typer.Option(help="Only after this id; gives the next page.")] = "",
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Tell how an operation stands, and what became of its messages.
+    """Show an operation's progress, and what became of its messages.
 
     \b
     JSON: {"operation": {"id", "action", "state", "matched", "changed", "resent", "came_back",
@@ -143,7 +143,7 @@ def pause(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Let an operation wait until it is resumed.
+    """Pause an operation until it is resumed.
 
     JSON: as `operation show`
     """
@@ -158,7 +158,7 @@ def resume(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Let a paused or stopped operation go on, in the service, with a new probe.
+    """Resume a paused or stopped operation, in the service, with a new probe.
 
     JSON: as `operation show`
     """
@@ -267,7 +267,7 @@ def _print_members(page: "MemberPage") -> None:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Let what is refused in the block leave with code 2."""
+    """Exit with code 2 when an action in the block is refused."""
     from amqsidecar.operations.act import ActionRefused  # noqa: PLC0415 - as above
 
     try:

@@ -27,7 +27,9 @@ Ids = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything, where no other filter is given.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")
+]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the operation.")
 ]
@@ -45,9 +47,7 @@ At = Annotated[
 ]
 PerSecond = Annotated[
     float | None,
-    typer.Option(
-        "--pace", metavar="N", help="At most so many messages a second.", show_default=False
-    ),
+    typer.Option("--pace", metavar="N", help="Maximum messages per second.", show_default=False),
 ]
 Probe = Annotated[
     int | None,
@@ -55,7 +55,7 @@ Probe = Annotated[
         "--probe",
         metavar="N",
         min=1,
-        help="Send so many first, and go on if few of them come back.",
+        help="Send this many first, and continue if few of them come back.",
         show_default=False,
     ),
 ]
@@ -79,7 +79,7 @@ WindowOption = Annotated[
     typer.Option(
         "--window",
         metavar="TIME",
-        help="So long after it was sent a message may come back [default: 60s].",
+        help="Time after a send in which a message may come back [default: 60s].",
         show_default=False,
     ),
 ]

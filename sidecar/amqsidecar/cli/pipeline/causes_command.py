@@ -25,7 +25,9 @@ NewSince = Annotated[
 DaysBefore = Annotated[
     int,
     typer.Option(
-        min=1, metavar="N", help="The latest day is compared with so many days before it, at most."
+        min=1,
+        metavar="N",
+        help=("Maximum number of earlier days with which the latest day is compared."),
     ),
 ]
 Examples = Annotated[
@@ -53,7 +55,7 @@ def causes(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Tell what messages die of, per destination and over time: what is new, and what grows.
+    """Report why messages die, per destination and over time: what is new, and what grows.
 
     Writes tables and `report.html`; what they mean: `deploy/reference/pipeline.md`.
     """

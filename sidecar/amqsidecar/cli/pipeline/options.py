@@ -27,8 +27,8 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Spark's master, such as spark://host:7077; what spark-submit says counts otherwise, "
-        "else all processors of this machine.",
+        help="Spark's master, such as spark://host:7077; otherwise that of spark-submit,  else "
+        "all processors of this machine.",
         show_default=False,
     ),
 ]

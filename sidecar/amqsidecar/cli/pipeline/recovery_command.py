@@ -25,8 +25,9 @@ def recovery(
         str,
         typer.Option(
             metavar="TIME",
-            help="A message that has not returned for so long after a re-send is recovered, such "
-            "as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die again.",
+            help="A message that has not returned for this time after a re-send is recovered, "
+            "such as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die "
+            "again.",
         ),
     ] = "1h",
     confidence: Annotated[
@@ -41,7 +42,7 @@ def recovery(
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:
-    """Tell how many messages recover by which re-send, per destination and cause, with bounds.
+    """Compute how many messages recover by which re-send, per destination and cause, with bounds.
 
     A message that does not return after a re-send has recovered; one that was re-sent a short while
     ago is not counted as a success. Tables and what they mean: `deploy/reference/pipeline.md`.

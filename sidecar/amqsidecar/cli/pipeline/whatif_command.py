@@ -37,19 +37,21 @@ def whatif(
         str,
         typer.Option(
             metavar="TIME",
-            help="A message that has not returned for so long after a re-send is recovered, such "
-            "as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die again.",
+            help="A message that has not returned for this time after a re-send is recovered, "
+            "such as 90s, 15m, 2h or 3d. Longer than it takes to be consumed and to die "
+            "again.",
         ),
     ] = "1h",
     bucket: Annotated[
-        str, typer.Option(metavar="TIME", help="Re-sends over time are counted by so long.")
+        str,
+        typer.Option(metavar="TIME", help=("Length of the periods by which re-sends are counted.")),
     ] = "1h",
     most_attempts: Annotated[
         int,
         typer.Option(
             min=1,
             max=100_000,
-            help="Re-sends of one message that are played; the tables tell where a policy would "
+            help="Maximum simulated re-sends of one message; the tables show where a policy would "
             "have gone on.",
         ),
     ] = 1000,

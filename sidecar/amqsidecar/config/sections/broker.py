@@ -78,23 +78,23 @@ _WITH_TLS: Final = {"amqp": "amqps", "openwire": "openwire+ssl", "stomp": "stomp
 
 
 class TlsOptions(Section):
-    """How the broker is verified, and how we show who we are."""
+    """Verification of the broker, and the sidecar's certificate."""
 
     ca_file: OptionalPath = option(
         None,
-        "PEM file of the authorities that may sign the broker's certificate; empty = those of the "
-        "system.",
+        "PEM file of the authorities trusted to sign the broker's certificate; empty = the "
+        "system's.",
     )
     cert_file: OptionalPath = option(
-        None, "PEM file of our own certificate, where the broker asks for one (mTLS)."
+        None, "PEM file of the sidecar's certificate, for brokers that require one (mTLS)."
     )
     key_file: OptionalPath = option(
         None, "PEM file of the key of `cert_file`; empty = it is in `cert_file`."
     )
     verify: StrictBool = option(
         True,
-        "Whether the broker's certificate and host name are checked. `false` lets anyone in "
-        "between read and change messages.",
+        "Whether the broker's certificate and host name are checked. With `false`, anyone on the "
+        "network path can read and change messages.",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
@@ -121,42 +121,42 @@ class BrokerOptions(Section):
     kind: KindChoice = option(
         KindChoice.AUTO,
         "The broker product. `auto` asks the broker.",
-        why="the broker tells it reliably",
+        why="the broker reports it reliably",
     )
     password_file: OptionalPath = option(
         None,
-        "File that holds the password of the user in `url`, such as a mounted secret. It is read "
-        "at each connect, so a changed secret counts from then on; a line end at its end is "
+        "File that holds the password of the user in `url`, such as a mounted secret. Read at "
+        "each connect, so a changed secret applies from the next one; a trailing line end is "
         "ignored.",
     )
     sasl_mechanisms: SaslMechanisms = option(
         (),
-        "`amqp` and `amqps`: how we may log in. Empty = with a user, the strongest of "
+        "`amqp` and `amqps`: permitted SASL mechanisms. Empty = with a user, the strongest of "
         "`SCRAM-SHA-512`, `SCRAM-SHA-256` and `PLAIN` that the broker offers; without, `EXTERNAL` "
         "where there is a `tls.cert_file` and the broker offers it, else `ANONYMOUS`. Name only "
-        "`SCRAM-...` where whoever poses as the broker must not get the password.",
+        "`SCRAM-...` to keep the password from an impostor of the broker.",
     )
     allow_plain_password: StrictBool = option(
         False,
-        "Whether a password may be sent to another machine without TLS, where who listens in can "
+        "Whether a password may be sent to another machine without TLS, where an eavesdropper can "
         "read it.",
-        why="nobody should find out later that a password went over the net",
+        why="a password must not cross the network in clear text unnoticed",
     )
     tls: TlsOptions = section(
         TlsOptions, "TLS; counts for `amqps`, `openwire+ssl` and `stomp+ssl`."
     )
     connect_timeout_s: StrictInt = option(
         10,
-        "How long a connect with log-in may take before it is tried again.",
-        why="longer than a slow name look-up, shorter than a probe's patience",
+        "Time limit for connecting and logging in; then it is tried again.",
+        why="longer than a slow name look-up, shorter than a probe's time-out",
         unit="seconds",
         ge=1,
         le=600,
     )
     idle_timeout_s: StrictInt = option(
         30,
-        "A connection on which nothing arrives for so long is given up; we write in time for the "
-        "broker's limit of the same kind.",
+        "Time without input after which a connection is given up. The sidecar writes often enough "
+        "for the broker's corresponding limit.",
         why="Classic's own maxInactivityDuration",
         unit="seconds",
         ge=2,
@@ -206,9 +206,9 @@ class BrokerOptions(Section):
             if has_password and url.user is not None and not (url.uses_tls or url.is_loopback):
                 yield (
                     "url",
-                    f"the password for {url.host} would go over the net unencrypted; use "
+                    f"the password for {url.host} would cross the network unencrypted; use "
                     f"{_WITH_TLS[url.scheme]}:// with the broker's connector for TLS, or set "
-                    "`broker.allow_plain_password: true` where nobody can listen in",
+                    "`broker.allow_plain_password: true` if nobody can eavesdrop",
                 )
                 return
 

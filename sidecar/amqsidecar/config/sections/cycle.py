@@ -8,17 +8,17 @@ class CycleOptions(Section):
 
     max_messages: StrictInt = option(
         0,
-        "How many messages one cycle takes and sends at most; 0 = what suits the broker.",
-        why="measured: it differs between brokers",
+        "Maximum messages that one cycle takes and sends; 0 = the broker's best value.",
+        why="the measured optimum differs between brokers",
         unit="messages",
         ge=0,
         le=100_000,
     )
     max_wait_ms: StrictInt = option(
         500,
-        "How long the service sleeps at most while nothing arrives and nothing is due; so late it "
-        "sees what `retry` and the like changed in the store.",
-        why="a person hardly notices it, and two wake-ups a second cost nothing",
+        "Maximum sleep of the service while nothing arrives and nothing is due. Commands such as "
+        "`retry` take effect after at most this time.",
+        why="hardly noticeable, and two wake-ups a second cost nothing",
         unit="milliseconds",
         ge=1,
         le=60_000,

@@ -1,4 +1,4 @@
-"""Options `http.*`: metrics, health, console and API, and who may come in."""
+"""Options `http.*`: metrics, health, console and API, and their authentication."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -25,7 +25,7 @@ from amqsidecar.errors import ConfigError, Problem
 
 
 class BodyChoice(StrEnum):
-    """Who sees what messages carry."""
+    """Who may see the content of messages."""
 
     OPERATORS = "operators"
     VIEWERS = "viewers"
@@ -110,11 +110,10 @@ class OidcOptions(Section):
 
     issuer: Annotated[str, BeforeValidator(_checked_web_url)] = option(
         "",
-        "URL of the provider, as it calls itself; empty = none. Needs `http.public_url` and "
-        '`pip install "amqsidecar[oidc]"`. At the provider, register `/login/oidc/back` below the '
-        "public URL.",
+        "Issuer URL of the provider; empty = none. Needs `http.public_url` and `pip install "
+        '"amqsidecar[oidc]"`. At the provider, register `/login/oidc/back` below the public URL.',
     )
-    client_id: str = option("", "What the provider calls us.")
+    client_id: str = option("", "Client id at the provider.")
     client_secret_file: OptionalPath = option(
         None,
         "File that holds the client's secret, read at each log-in; empty = a public client. PKCE "
@@ -122,17 +121,17 @@ class OidcOptions(Section):
     )
     scopes: Texts = option(
         ("openid", "profile"),
-        "What is asked for; add what the provider gives groups for, such as `groups`.",
+        "Requested scopes; add the one for which the provider returns groups, such as `groups`.",
     )
     name_claim: str = option(
-        "preferred_username", "Claim that people are called by in logs and events; else `sub`."
+        "preferred_username", "Claim with the user's name for logs and events; without it, `sub`."
     )
     recheck_minutes: StrictInt = option(
         5,
-        "A page that is opened later than that after the log-in leads through the provider once "
-        "more, which nobody notices who is still logged in there; after twice as long also what an "
-        "open page sends is refused. So a role that was withdrawn ends.",
-        why="who leaves should be out within minutes",
+        "Time after which the next page view goes through the provider again, unnoticed by users "
+        "who are still logged in there. After twice this time, requests from an open page are "
+        "refused, too. A withdrawn role thus ends.",
+        why="access should end within minutes after it was withdrawn",
         unit="minutes",
         ge=1,
         le=60,
@@ -147,10 +146,10 @@ class OidcOptions(Section):
         if not self.issuer:
             return
         if not self.client_id:
-            yield "client_id", "is not set: say what the provider calls us"
+            yield "client_id", "is not set: it is the client id at the provider"
         parts = urlsplit(self.issuer)
         if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-            yield "issuer", "is without TLS, so that anybody in between says who may come in"
+            yield "issuer", "is without TLS, so anyone on the network path could grant access"
 
 
 class HttpOptions(Section):
@@ -159,32 +158,34 @@ class HttpOptions(Section):
     listen: Annotated[str, BeforeValidator(_checked_listen)] = option(
         "127.0.0.1:9464",
         "Address and port of `/metrics`, `/healthz`, `/readyz`, the console and the API "
-        "(`console.md`); port 0 = any free one; empty = off. Beyond loopback it needs a way to "
-        "show who one is (`tokens_file`, `users_file`, `proxy_user_header` or `oidc`), or "
-        "`console: false`. Metrics and health are open to all who reach it.",
+        "(`console.md`); port 0 = any free one; empty = off. Beyond loopback it needs an "
+        "authentication method (`tokens_file`, `users_file`, `proxy_user_header` or `oidc`), or "
+        "`console: false`. Metrics and health need no authentication.",
         why=(
-            "the port that OpenTelemetry gave to Prometheus exporters; loopback can't be open by "
-            "accident"
+            "OpenTelemetry's port for Prometheus exporters; loopback is not reachable by accident"
         ),
     )
     console: StrictBool = option(
         True,
-        "Whether console and API are served; `false` = metrics and health only, which need no way "
-        "to show who one is.",
+        "Whether console and API are served; `false` = metrics and health only, which need no "
+        "authentication.",
     )
     metrics_destinations: StrictInt = option(
         200,
-        "Maximum destinations with their own label in metrics at a time; the others share "
-        "`other`, until one at which nothing waits has been quiet for an hour.",
-        why="some thousand series, which any Prometheus bears; each alert names its destination",
+        "Maximum destinations with their own label in metrics at a time. The others share `other` "
+        "until a labelled destination has had no events and no waiting messages for an hour.",
+        why=(
+            "some thousand time series, which any Prometheus can store; each alert names its "
+            "destination"
+        ),
         unit="destinations",
         ge=1,
         le=100_000,
     )
     public_url: Annotated[str, BeforeValidator(_checked_web_url)] = option(
         "",
-        "Where browsers see the console, such as `https://sidecar.example.com`. With `https:` "
-        "cookies go over TLS only. Empty = as the browser says.",
+        "The console's address in browsers, such as `https://sidecar.example.com`. With `https:` "
+        "cookies go over TLS only. Empty = the address that the browser sends.",
     )
     tokens_file: OptionalPath = option(
         None,
@@ -193,67 +194,68 @@ class HttpOptions(Section):
     )
     users_file: OptionalPath = option(
         None,
-        "File of people with passwords, one `NAME ROLE scrypt$...` a line; `amqsidecar access "
+        "File of users with passwords, one `NAME ROLE scrypt$...` a line; `amqsidecar access "
         "user` makes them. Read anew when it changes.",
     )
     session_key_file: OptionalPath = option(
         None,
-        "File with what sessions are signed with, 32 characters or more. Empty = made at each "
-        "start, so that a restart ends all sessions; several sidecars behind one address need the "
-        "same.",
+        "File with the secret that signs sessions, 32 characters or more. Empty = a new one at "
+        "each start, so a restart ends all sessions. Several sidecars behind one address need the "
+        "same secret.",
     )
     session_hours: StrictInt = option(
-        12, "A log-in counts for so long.", why="a shift", unit="hours", ge=1, le=720
+        12, "Lifetime of a session after log-in.", why="a working shift", unit="hours", ge=1, le=720
     )
     trusted_proxies: Networks = option(
         (),
-        "Addresses or networks of proxies in front, such as `10.0.0.0/8`, whose headers are "
-        "believed: `X-Forwarded-For`, `X-Forwarded-Proto`, and the two that follow.",
-        why="a header is only as true as who sends it",
+        "Addresses or networks of trusted proxies, such as `10.0.0.0/8`. These headers are "
+        "accepted from them: `X-Forwarded-For`, `X-Forwarded-Proto`, and the two that follow.",
+        why="a header is only as trustworthy as its sender",
     )
     proxy_user_header: str = option(
         "",
-        "Header in which a trusted proxy says who asks, such as `X-Forwarded-User`; empty = it "
-        "doesn't. The proxy must remove it from what strangers send.",
+        "Header in which a trusted proxy names the authenticated user, such as "
+        "`X-Forwarded-User`; empty = none. The proxy must remove this header from incoming "
+        "requests.",
         pattern=r"^[A-Za-z0-9-]{0,64}$",
     )
     proxy_groups_header: str = option(
         "",
-        "Header in which a trusted proxy says their groups, separated by commas.",
+        "Header in which a trusted proxy names the user's groups, separated by commas.",
         pattern=r"^[A-Za-z0-9-]{0,64}$",
     )
     operator_groups: Texts = option(
         (),
-        "Groups, of a trusted proxy or an OpenID provider, whose members may look and act; `*` = "
-        "all who come that way.",
-        why="nobody acts by accident",
+        "Groups of a trusted proxy or an OpenID provider whose members are operators; `*` = every "
+        "authenticated user.",
+        why="permission to act must be granted explicitly",
     )
-    viewer_groups: Texts = option((), "The same of those who may look.")
+    viewer_groups: Texts = option((), "The same for viewers, who cannot change anything.")
     oidc: OidcOptions = section(OidcOptions, "Log-in by an OpenID provider.")
     bodies: BodyChoice = option(
         BodyChoice.OPERATORS,
-        "Who sees what messages carry, body, properties and headers: `operators`, `viewers` (all "
-        "who come in), or `nobody`.",
-        why="messages may hold personal data, and counting them needs none of it",
+        "Who may see the content of messages (body, properties and headers): `operators`, "
+        "`viewers` (all authenticated users), or `nobody`.",
+        why="messages may contain personal data, and viewers rarely need it",
     )
     masked: Patterns = option(
         (),
-        "Regular expressions (Python's `regex`); what they match in bodies, properties, headers "
-        "and causes is shown as `***` on screens and by the API; dumps of bytes are left out then. "
-        "Who may download a message still gets it whole.",
+        "Regular expressions (Python's `regex`); matches in bodies, properties, headers and "
+        "causes are shown as `***` in the console and the API; byte dumps are left out then. "
+        "Downloads are not masked.",
     )
     reports: OptionalPath = option(
         None,
-        "Folder of reports that jobs of the pipeline have written, one subfolder each; the console "
-        "shows them to all who come in. Empty = there are none.",
+        "Folder of reports that pipeline jobs have written, one subfolder each; the console shows "
+        "them to all authenticated users. Empty = none.",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield ways in that can't work."""
+        """Yield authentication methods that can't work."""
         if self.proxy_user_header and not self.trusted_proxies:
             yield (
                 "trusted_proxies",
-                "is empty, so nobody may say who asks: name the proxy's address",
+                "is empty, so no proxy is trusted to name the user: add the proxy's address",
             )
         if self.proxy_groups_header and not self.proxy_user_header:
             yield "proxy_groups_header", "does nothing without `proxy_user_header`"
@@ -261,7 +263,7 @@ class HttpOptions(Section):
             yield "public_url", "is not set: the OpenID provider has to lead browsers back to it"
         by_groups = self.proxy_user_header or self.oidc.issuer
         if by_groups and not (self.operator_groups or self.viewer_groups):
-            yield "operator_groups", "is empty, and `viewer_groups`, too: nobody could come in"
+            yield "operator_groups", "is empty, as is `viewer_groups`: nobody could log in"
         for key, problem in self.oidc.problems():
             yield f"oidc.{key}", problem
 
@@ -272,14 +274,15 @@ class HttpOptions(Section):
 
     @property
     def strangers_problem(self) -> str:
-        """Why `run` does not start: strangers could look and act; "" = they can't."""
+        """Why `run` does not start: strangers could read and act; "" = they can't."""
         ways = (self.tokens_file, self.users_file, self.proxy_user_header, self.oidc.issuer)
         if self.is_loopback or not self.console or any(ways):
             return ""
         return (
-            "is beyond loopback, where strangers could look and act: name a way to show who one "
-            "is (http.tokens_file, http.users_file, http.proxy_user_header or http.oidc.issuer), "
-            "leave console and API out (http.console: false), or listen on 127.0.0.1"
+            "is beyond loopback, where strangers could read and act: configure an authentication "
+            "method (http.tokens_file, http.users_file, http.proxy_user_header or "
+            "http.oidc.issuer), switch console and API off (http.console: false), or listen on "
+            "127.0.0.1"
         )
 
     def session_key(self) -> Secret | None:

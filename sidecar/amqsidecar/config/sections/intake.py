@@ -54,7 +54,7 @@ AllowedLosses = Annotated[
 
 
 class IntakeOptions(Section):
-    """What is read."""
+    """Which dead letters are read, and how."""
 
     queues: Texts = option(
         (),
@@ -71,16 +71,16 @@ class IntakeOptions(Section):
     )
     backlog_threshold: StrictInt = option(
         100,
-        "Up to so many old dead letters of a queue are processed even with `backlog: hold`.",
+        "Maximum old dead letters of a queue that are processed even with `backlog: hold`.",
         why="a handful of them is today's trouble, not a backlog",
         unit="messages",
         ge=0,
     )
     origin: DeclaredOrigins = option(
         {},
-        "Classic over AMQP, where messages don't tell their origin: the queue that the messages of "
-        "a dead-letter queue died in, by the name of the dead-letter queue. Needed for shared "
-        "dead-letter queues only; the origin of individual ones follows from `policy`.",
+        "Classic over AMQP, where messages do not show their origin: for each dead-letter queue, "
+        "the queue that its messages died in. Needed for shared dead-letter queues only; the "
+        "origin of individual ones follows from `policy`.",
     )
     producers: Producers = option(
         Producers.ANY,
@@ -95,20 +95,20 @@ class IntakeOptions(Section):
         "booleans among the application properties become strings; `group` = `JMSXGroupID` and "
         "`JMSXGroupSeq`. What would lose anything else is not taken. Classic over AMQP: "
         "`body_type` = what deploy/reference/amqp-on-classic.md names.",
-        why="nothing is altered without a word",
+        why="no message is altered silently",
     )
     cause_properties: Texts = option(
         (PROPERTY_CAUSE,),
-        "Application properties in which consumers say why they gave up a message; the first that "
-        "it has counts, before what the broker says (`causes.md`). A property of your own such as "
-        "`x-exception-message` stays on the message that is re-sent; ours is taken off.",
-        why="Artemis says nothing, and Classic only of what its own clients roll back",
+        "Application properties in which consumers state why they gave up a message. The first "
+        "one present is used, before the broker's cause (`causes.md`). A property of your own "
+        "such as `x-exception-message` stays on the re-sent message; the sidecar's own is removed.",
+        why="Artemis gives no cause, and Classic only for rollbacks by its own clients",
     )
     prefetch: StrictInt = option(
         0,
-        "How many dead letters the broker may hand over ahead of their cycle, over all queues; 0 "
-        "= what suits the broker.",
-        why="Artemis counts those in hand as failed when the link breaks, Classic doesn't",
+        "Maximum dead letters that the broker delivers ahead of their cycle, over all queues; 0 = "
+        "the broker's best value.",
+        why="when the link breaks, Artemis counts a failed delivery for each, Classic does not",
         unit="messages",
         ge=0,
         le=100_000,

@@ -30,18 +30,18 @@ class JournalOptions(Section):
         'no journal. Needs `pip install "amqsidecar[journal]"`. A relative path in a '
         "configuration file starts at that file's folder. Sidecars may share a journal; those that "
         "share a store need the same journal.",
-        why="needs an operator's decision on space",
+        why="the operator decides about the space",
     )
     name: str = option(
         "",
-        "What the column `sidecar` says; empty = the store's instance.",
+        "Value of the column `sidecar`; empty = the store's instance.",
         pattern=r"^[A-Za-z0-9_.-]{0,64}$",
     )
     cause_text: StrictBool = option(
         False,
-        "Whether the journal holds what the broker says of a death word by word, in the column "
-        "`cause`. Without it there are only groups of causes, without numbers, ids and names.",
-        why="exception texts quote customers' data",
+        "Whether the journal records the broker's full text for a death, in the column `cause`. "
+        "Otherwise it has only cause groups, without numbers, ids and names.",
+        why="exception texts may contain personal data",
     )
     properties: Texts = option(
         (),
@@ -51,15 +51,15 @@ class JournalOptions(Section):
     )
     segment_events: StrictInt = option(
         50_000,
-        "A segment is written when so many events wait for it.",
-        why="some megabytes, which is little memory and no tiny file",
+        "Maximum events of a segment; it is written when this many wait.",
+        why="some megabytes: little memory, and no tiny files",
         unit="events",
         ge=1,
         le=1_000_000,
     )
     segment_s: StrictInt = option(
         300,
-        "A segment is written when its oldest event is so old, however few there are.",
+        "Maximum age of a segment's oldest event; then it is written, however small.",
         why="fresh enough for reports, and less than 300 files a day",
         unit="seconds",
         ge=1,
@@ -67,8 +67,8 @@ class JournalOptions(Section):
     )
     keep_days: StrictInt = option(
         0,
-        "Files of the journal whose events are all older are removed; 0 = none ever is.",
-        why="nobody should lose a history without having said so",
+        "Files whose events are all older than this are removed; 0 = never.",
+        why="history must not be deleted unless an operator configures it",
         unit="days",
         ge=0,
         le=36_500,

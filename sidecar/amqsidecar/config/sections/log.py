@@ -24,9 +24,9 @@ class LogFormat(StrEnum):
 class LogOptions(Section):
     """The log on standard error."""
 
-    level: LogLevel = option(LogLevel.INFO, "The least important lines that are written.")
+    level: LogLevel = option(LogLevel.INFO, "Minimum level of the lines that are written.")
     format: LogFormat = option(
         LogFormat.JSON,
         "`json` for collectors, `text` for people.",
-        why="containers' logs are collected",
+        why="container logs are usually collected",
     )

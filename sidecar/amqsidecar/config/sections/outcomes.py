@@ -10,22 +10,23 @@ class OutcomesOptions(Section):
 
     watch: StrictBool = option(
         True,
-        "Whether the sidecar looks at the queues that it re-sends to, over a connection of its own "
-        "that only looks. Without it no re-send is called consumed (`outcomes.md`).",
-        why="some questions to the broker every few seconds, and none when nothing waits",
+        "Whether the sidecar watches the queues that it re-sends to, over a separate read-only "
+        "connection. Otherwise no re-send is reported as consumed (`outcomes.md`).",
+        why="a few requests to the broker every few seconds, and none when nothing waits",
     )
     window_s: StrictInt = option(
         60,
-        "So long after its re-send a message may come back; only then it may be called consumed.",
-        why="longer than most consumers work at a message; one that fails later still comes back",
+        "Time after a re-send in which the message may come back; only afterwards it can be "
+        "reported as consumed.",
+        why="longer than most consumers process a message; a later return is still recognised",
         unit="seconds",
         ge=2,
         le=86_400,
     )
     interval_s: StrictInt = option(
         5,
-        "How often a queue is looked at while its re-sends may still come back.",
-        why="a short moment in which a queue is empty should not be missed for long",
+        "How often a queue is checked while its re-sends may still come back.",
+        why="a queue may be empty for only a short time",
         unit="seconds",
         ge=1,
         le=3600,

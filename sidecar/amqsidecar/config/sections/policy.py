@@ -61,14 +61,13 @@ class PolicyOptions(Section):
         TopicPolicy.PARK,
         "Classic: what happens to a dead letter of a plain topic: `park` = kept for a person; "
         "`republish` = sent to the topic again, so that all its subscribers get it again.",
-        why="one subscriber's failure is not the others' message",
+        why="one subscriber's failure must not repeat the message for the others",
     )
 
     gates: GateTexts = option(
         (),
-        "Gates that redeliveries pass when they are due, in the order in which they are asked: "
-        "`pace`, `breaker`, `windows`, `order`, or those of other packages (`gates.md`). None = "
-        "the broker's rules alone decide when they go.",
+        "Gates that due redeliveries pass, in this order: `pace`, `breaker`, `windows`, `order`, "
+        "or those of other packages (`gates.md`). None = the broker's rules alone decide the time.",
         why="they are beyond what brokers do",
     )
 

@@ -36,38 +36,37 @@ class ExhaustedChoice(StrEnum):
 
 
 class RedeliveryOptions(Section):
-    """What redeliveries look like."""
+    """What is redelivered, and where to."""
 
     final_suffix: str = option(
         FINAL_SUFFIX,
-        "Where the rules' dead-letter queue is one that the sidecar reads, messages that are "
-        "given up go to the queue of that name plus this suffix, so that none circles.",
-        why="sorts beside its queue",
+        "Suffix of the final queue's name if the rules name a dead-letter queue that the sidecar "
+        "reads; without it, exhausted messages would circulate.",
+        why="the queue is listed beside its dead-letter queue",
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9._-]+$",
     )
     allow: Effects = option(
         (),
-        "What may act on a redelivery once more (`origins.md`). Without its name here, a message "
-        "whose redelivery it would copy, take away, or replace is parked.",
-        why="a redelivery reaches the queue that the message died in, and nothing else",
+        "Broker features that may act on a redelivery again (`origins.md`). A message is parked "
+        "if a feature that is not named here would copy, divert or replace its redelivery.",
+        why="a redelivery must reach only the queue that the message died in",
     )
     allowed_origins: OriginPatterns = option(
         (),
         "Destinations that redeliveries may go to, as patterns such as `orders.>` (Artemis: "
-        "`orders.#`) or `topic://news.*`; what died anywhere else is parked. Empty = anywhere. Who "
-        "may write to a dead-letter queue chooses the origin of what they put there "
-        "(`permissions.md`).",
-        why="the broker does not limit where its own redeliveries go either",
+        "`orders.#`) or `topic://news.*`; messages that died elsewhere are parked. Empty = "
+        "anywhere. Everyone with write permission on a dead-letter queue can choose the origin of "
+        "the messages they put there (`permissions.md`).",
+        why="the broker does not limit its own redeliveries either",
     )
     exhausted: ExhaustedChoice = option(
         ExhaustedChoice.QUEUE,
-        "Where messages go that the rules redeliver no more: `queue` = to their final dead-letter "
-        "queue, as the broker's rules say; the schedule keeps ids, group and history, and takes "
-        "messages back when a person acts on them. `keep` = they stay in the schedule, with their "
-        "bodies; what lies in final queues whose name ends with `redelivery.final_suffix` is taken "
-        "back, unless a person has given it up. Both are shown as exhausted until a person acts "
-        "on them.",
+        "Where exhausted messages go: `queue` = to their final dead-letter queue, as the broker's "
+        "rules say; the schedule keeps ids, group and history, and takes messages back when a "
+        "person acts on them. `keep` = they stay in the schedule, with their bodies; what lies in "
+        "final queues whose name ends with `redelivery.final_suffix` is taken back, unless a "
+        "person has given it up. Both are shown as exhausted until a person acts on them.",
         why="the broker's rules name that queue",
     )

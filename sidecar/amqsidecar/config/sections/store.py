@@ -24,17 +24,17 @@ class StoreOptions(Section):
         "sqlite:///var/lib/amqsidecar/schedule.db",
         "Where waiting messages are kept: `sqlite:///path/of/file.db` (always an absolute path), "
         "or `sqlite:file.db` in the working directory; or `postgresql://user@host:5432/database`, "
-        "which several sidecars may share (`shared-schedule.md`), with libpq's parameters such as "
-        "`?sslmode=verify-full`; or `broker:`, where Artemis itself keeps what waits "
+        "which several sidecars can share (`shared-schedule.md`), with libpq's parameters such as "
+        "`?sslmode=verify-full`; or `broker:`, where Artemis itself keeps waiting messages "
         "(`broker-held-schedule.md`).",
-        why="one file on a volume, nothing else to run",
+        why="a file needs no server",
     )
     instance: str = option(
         "",
         "Name of this sidecar's share of the schedule; the private queue in the broker is named "
         "after it. Empty = made once by the store; in PostgreSQL any free one, else a new one, so "
         "that all sidecars can have the same configuration.",
-        why="with one file for one sidecar there is nothing to tell apart",
+        why="a file has only one sidecar",
         pattern=r"^[A-Za-z0-9_-]{0,64}$",
     )
     password_file: OptionalPath = option(
@@ -44,27 +44,27 @@ class StoreOptions(Section):
     )
     accept_orphans: StrictBool = option(
         False,
-        "Begin with a new store although the broker holds the token of another one that no "
-        "sidecar has in hand. What waits in that store is not sent until a sidecar runs with it.",
-        why="otherwise a store that was lost or mixed up goes unnoticed, and all that waits in it",
+        "Start with a new store although the broker holds an orphaned token of another store. "
+        "Messages waiting in that store are not sent until a sidecar runs with it.",
+        why="otherwise a lost or wrong store, and the messages waiting in it, would go unnoticed",
     )
     reserve_mib: StrictInt = option(
         64,
-        "Space that is kept for sending, discarding and housekeeping: where less is left on the "
-        "volume of a `sqlite` store, no dead letters are taken, and what is due is sent. Half of "
-        "it lies in a file beside the store, which is removed where the volume gets full; at most "
-        "a quarter of the volume is used. In PostgreSQL half of it lies in a table, and taking "
-        "stops when the server's medium was full. 0 = none: a full volume stops everything.",
-        why="room for the largest cycle of sends and its log, little on any volume",
+        "Space reserved for sending, discarding and housekeeping. If less is left on the volume "
+        "of a `sqlite` store, no dead letters are taken; due messages are still sent. Half of it "
+        "lies in a file beside the store, which is removed when the volume gets full; the reserve "
+        "uses at most a quarter of the volume. In PostgreSQL half of it lies in a table, and "
+        "taking stops when the server's medium was full. 0 = none: a full volume stops everything.",
+        why="fits the largest cycle of sends and its log; little on any volume",
         unit="MiB",
         ge=0,
         le=65536,
     )
     lease_s: StrictInt = option(
         30,
-        "`postgresql` only: after so long without a sign of life the share of a sidecar may be "
-        "taken over by the others.",
-        why="longer than a restart of the server, shorter than anyone's patience",
+        "`postgresql` only: time without a heartbeat after which other sidecars may take over an "
+        "instance.",
+        why="longer than a restart of the server, short enough for a failover",
         unit="seconds",
         ge=2,
         le=3600,
