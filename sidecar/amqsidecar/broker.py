@@ -11,7 +11,7 @@ receive the token doesn't own the instance.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -138,8 +138,8 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             where the wire has one.
         redelivery_delay_ms: written as `redeliveryDelay` (long).
         expiration_ms: final dead letters only: time to live from now; 0 = for ever.
-        deliver_at_ms: not to be delivered before, by the broker's clock; 0 = at once. Only links
-            that are `KeepsDelayed` carry it.
+        deliver_at_ms: not to be delivered before, by the broker's clock; 0 = at once. Only
+            `KeepsDelayed` carries it.
     """
 
     destination: Destination
@@ -175,11 +175,189 @@ class IntakeQueue(msgspec.Struct, frozen=True):
     redelivery_ids: tuple[str, ...] = ()
 
 
+class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The token of an instance that is not in the caller's schedule.
+
+    Attributes:
+        instance: its name, which ends the name of its token queue.
+        sent_at_ms: when its last cycle was committed, by the clock of broker or sender; None = the
+            broker does not say.
+        is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
+            False = its schedule has no sidecar: what waits there is not sent.
+    """
+
+    instance: str
+    sent_at_ms: int | None
+    is_held: bool
+
+
+class KeepsDelayed(Protocol):
+    """A link to a broker that itself keeps what waits, and delivers it when its time has come.
+
+    Exactly once rests on the broker's transaction alone: whoever can accept a dead letter may move
+    it, and a predecessor that is given up has nothing left to accept. So there is no token, and
+    several sidecars may read the same queues.
+    """
+
+    def open_to_move(self) -> None:
+        """Connect, log in and prepare transactions, without a token; in place of `open`.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials, permissions, or a capability that is missing.
+        """
+        ...
+
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one broker transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened or none. Where the link is lost the
+        dead letters tell: what comes again was not moved.
+
+        Args:
+            accepts: deliveries of this link, each at most once; all in the order received.
+            sends: what to send; an error's index refers to it.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened.
+        """
+        ...
+
+    def waiting_problem(self, destination: Destination) -> str | None:
+        """Return why a message that waits there may be lost, as a sentence; None = it is kept.
+
+        Cheap: results are cached for some seconds.
+        """
+        ...
+
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
+        ...
+
+
+class CommitsInBackground(Protocol):
+    """A link on which the next transaction can be begun while the broker commits one."""
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each `commit_cycle`, once the broker was asked to commit.
+
+        It may call everything but `attach` and `commit_cycle`. What it raises ends the connection,
+        or leaves it to `close`. If the commit fails, the caller abandons what was begun.
+        """
+        ...
+
+
+class TakesChosen(Protocol):
+    """A link that can take chosen messages out of a queue and leave the others in their place.
+
+    Its `attach` does so with queues that name `IntakeQueue.redelivery_ids`.
+    """
+
+    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
+        """Read from now on only messages of these redelivery ids; in place of `attach`.
+
+        Of several messages with the same id the first that arrives is read. What was received
+        before can still be accepted; what was not is in its queue again when this returns.
+
+        Raises:
+            QueueRefused: a queue can't be read; the error and its message name it.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        """Tell whether a queue holds a message of these ids that nobody has in hand.
+
+        Raises:
+            BrokerRefused: this user may not ask; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+
+class HearsDeaths(Protocol):
+    """A link that can hear of each death as it happens, where the broker tells of them.
+
+    What died while nobody listened is not told.
+    """
+
+    def listen(self) -> None:
+        """Begin to listen; needs an open link, makes nothing in the broker that stays.
+
+        Raises:
+            BrokerRefused: the user may not; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def heard(self) -> list[Delivery]:
+        """Return what died since the last call, in order; never blocks.
+
+        A delivery's handle is None, and its source is where it died: the broker doesn't say into
+        which dead-letter queue it went. Its cause and its body are not told.
+        """
+        ...
+
+
+class ListsQueues(Protocol):
+    """A link to Classic that can tell which queues there are."""
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues but the sidecar's own; `queues_changed` tells of more.
+
+        Raises:
+            DiscoveryRefused: the broker does not tell; the message says what mends it.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+
+class TellsSettings(Protocol):
+    """A link that can ask for the merged settings of addresses (Artemis)."""
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return what the broker says of each address, in order.
+
+        Raises:
+            BrokerRefused: this user may not ask.
+        """
+        ...
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What a link can do beyond the contract; None = its wire can't.
+
+    Attributes:
+        preferred_batch: messages of a transaction beyond which it gets no faster; 0 = no bound.
+        background: begins the next transaction while the broker commits one.
+        choosing: takes chosen messages out of a queue.
+        deaths: hears of each death.
+        listing: lists the queues of Classic.
+        settings: asks for the address settings of Artemis.
+        delayed: lets the broker keep what waits.
+    """
+
+    preferred_batch: int = 0
+    background: CommitsInBackground | None = None
+    choosing: TakesChosen | None = None
+    deaths: HearsDeaths | None = None
+    listing: ListsQueues | None = None
+    settings: TellsSettings | None = None
+    delayed: KeepsDelayed | None = None
+
+
 class Link(Protocol):
     """One connection to one broker, used by one thread."""
 
     description: BrokerDescription
     """Valid after `open`."""
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        ...
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token.
@@ -315,11 +493,69 @@ class Link(Protocol):
         """
         ...
 
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `route_problem` knows them for some seconds.
+
+        Does nothing where `route_problem` asks no broker.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery to this destination does, and what mends it.
+
+        Effects that the operator allows (`redelivery.allow`) do not count, and Classic's follow
+        from its rules alone. Cached like the answers of `route_problem`.
+
+        Returns:
+            None, or a sentence with the line that mends it: nothing may be sent there.
+        """
+        ...
+
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has; empty where it can't tell.
 
         Raises:
             DiscoveryRefused: this user may not ask; the message names the permission.
+        """
+        ...
+
+    def queues_changed(self) -> bool:
+        """Return whether a look for queues may find others than the last one; forgets it.
+
+        Cheap: called after each turn.
+        """
+        ...
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        ...
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Tell whether a queue was made while this link was open, so that all in it is new."""
+        ...
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations; works on a link that only looks.
+
+        What can't be told is left out: a topic, which is many queues, or a queue that isn't there.
+
+        Raises:
+            BrokerRefused: this user may not ask; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name; works on a link that only looks.
+
+        It leaves each where it is. A token that is being exchanged at this moment may be missed.
+
+        Raises:
+            BrokerRefused: this user may not look; the sentence names the permission.
+            LinkLost: the connection is gone.
         """
         ...
 
@@ -354,254 +590,5 @@ class Link(Protocol):
 
         Returns:
             None, or why it can't be used, as a sentence.
-        """
-        ...
-
-
-@runtime_checkable
-class KeepsDelayed(Protocol):
-    """A link to a broker that keeps what waits itself, and delivers it when its time has come.
-
-    Exactly once rests on the broker's transaction alone: whoever can accept a dead letter may move
-    it, and a predecessor that is given up has nothing left to accept. So there is no token, and
-    several sidecars may read the same queues.
-    """
-
-    def open_to_move(self) -> None:
-        """Connect, log in and prepare transactions, without a token; in place of `open`.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions, or a capability that is missing.
-        """
-        ...
-
-    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one broker transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened or none. Where the link is lost the
-        dead letters tell: what comes again was not moved.
-
-        Args:
-            accepts: deliveries of this link, each at most once; all in the order received.
-            sends: what to send; an error's index refers to it.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened.
-        """
-        ...
-
-    def waiting_problem(self, destination: Destination) -> str | None:
-        """Return why a message that waits there may be lost, as a sentence; None = it is kept.
-
-        Cheap: results are cached for some seconds.
-        """
-        ...
-
-    def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
-        ...
-
-
-@runtime_checkable
-class AsksRoutesAhead(Protocol):
-    """A link to which each `route_problem` is a question to the broker."""
-
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        ...
-
-
-@runtime_checkable
-class KnowsResendEffects(Protocol):
-    """A link that knows what else its broker does with a redelivery."""
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery to this destination does, and what mends it.
-
-        Effects that the operator allows (`redelivery.allow`) do not count. Cached like the answers
-        of `route_problem`.
-
-        Returns:
-            None, or a sentence with the line that mends it: nothing may be sent there.
-        """
-        ...
-
-
-@runtime_checkable
-class PrefersSmallCycles(Protocol):
-    """A link that is no faster with more messages in a transaction.
-
-    Attributes:
-        preferred_batch: so many.
-    """
-
-    preferred_batch: int
-
-
-@runtime_checkable
-class CommitsInBackground(Protocol):
-    """A link on which the next transaction can be begun while the broker commits one."""
-
-    def while_committing(self, begin_next: Callable[[], None]) -> None:
-        """Call this in each `commit_cycle`, once the broker was asked to commit.
-
-        It may call everything but `attach` and `commit_cycle`. What it raises ends the connection,
-        or leaves it to `close`. If the commit fails, the caller abandons what was begun.
-        """
-        ...
-
-
-@runtime_checkable
-class TakesChosen(Protocol):
-    """A link that can take chosen messages out of a queue and leave the others in their place.
-
-    Its `attach` does so with queues that name `IntakeQueue.redelivery_ids`.
-    """
-
-    def choose(self, queues: Mapping[Destination, Collection[str]]) -> None:
-        """Read from now on only messages of these redelivery ids; in place of `attach`.
-
-        Of several messages with the same id the first that arrives is read. What was received
-        before can still be accepted; what was not is in its queue again when this returns.
-
-        Raises:
-            QueueRefused: a queue can't be read; the error and its message name it.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Tell whether a queue holds a message of these ids that nobody has in hand.
-
-        Raises:
-            BrokerRefused: this user may not ask; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-
-@runtime_checkable
-class HearsDeaths(Protocol):
-    """A link that can hear of each death as it happens, where the broker tells of them.
-
-    What died while nobody listened is not told.
-    """
-
-    def listen(self) -> None:
-        """Begin to listen; needs an open link, makes nothing in the broker that stays.
-
-        Raises:
-            BrokerRefused: the user may not; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def heard(self) -> list[Delivery]:
-        """Return what died since the last call, in order; never blocks.
-
-        A delivery's handle is None, and its source is where it died: the broker doesn't say into
-        which dead-letter queue it went. Its cause and its body are not told.
-        """
-        ...
-
-
-@runtime_checkable
-class WatchesQueues(Protocol):
-    """A link that hears of queues that come and go, as far as the broker tells it."""
-
-    def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it.
-
-        Cheap: called after each turn.
-        """
-        ...
-
-    def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
-        ...
-
-    def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue was made while this link was open, so that all in it is new."""
-        ...
-
-
-@runtime_checkable
-class ListsQueues(Protocol):
-    """A link to Classic that can tell which queues there are."""
-
-    def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues but the sidecar's own; `queues_changed` tells of more.
-
-        Raises:
-            DiscoveryRefused: the broker does not tell; the message says what mends it.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-
-@runtime_checkable
-class CountsQueues(Protocol):
-    """A link that can tell how much of a queue was acknowledged."""
-
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these destinations; works on a link that only looks.
-
-        What can't be told is left out: a topic, which is many queues, or a queue that isn't there.
-
-        Raises:
-            BrokerRefused: this user may not ask; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-
-class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
-    """The token of an instance that is not in the caller's schedule.
-
-    Attributes:
-        instance: its name, which ends the name of its token queue.
-        sent_at_ms: when its last cycle was committed, by the clock of broker or sender; None = the
-            broker does not say.
-        is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
-            False = its schedule has no sidecar: what waits there is not sent.
-    """
-
-    instance: str
-    sent_at_ms: int | None
-    is_held: bool
-
-
-@runtime_checkable
-class FindsTokens(Protocol):
-    """A link that finds the tokens of other instances."""
-
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name; works on a link that only looks.
-
-        It leaves each where it is. A token that is being exchanged at this moment may be missed.
-
-        Raises:
-            BrokerRefused: this user may not look; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-
-@runtime_checkable
-class TellsSettings(Protocol):
-    """A link that can ask for the merged settings of addresses (Artemis)."""
-
-    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return what the broker says of each address, in order.
-
-        Raises:
-            BrokerRefused: this user may not ask.
         """
         ...

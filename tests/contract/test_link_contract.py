@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from amqsidecar.broker import CommitsInBackground, Delivery, IntakeQueue, Link, Resend
+from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from support.link_amqp_artemis import AmqpArtemisHarness
@@ -316,7 +316,8 @@ def test_refused_sends_leave_everything_as_it_was(
 
 def begin_while_committing(link: Link, sends: Sequence[Resend]) -> list[int]:
     """Let the link begin these sends in each commit; return what counts how often."""
-    if not isinstance(link, CommitsInBackground):
+    background = link.features.background
+    if background is None:
         pytest.skip("this link begins nothing ahead")
     begun: list[int] = []
 
@@ -324,7 +325,7 @@ def begin_while_committing(link: Link, sends: Sequence[Resend]) -> list[int]:
         link.begin_sends(sends)
         begun.append(len(sends))
 
-    link.while_committing(begin)
+    background.while_committing(begin)
     return begun
 
 

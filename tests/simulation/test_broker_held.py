@@ -183,6 +183,12 @@ class Link:
     def route_problem(self, destination: Destination) -> str | None:
         return "blocked" if self.broker.is_blocked and destination == ORDERS else None
 
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """It asks nobody."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        return None
+
     def waiting_problem(self, destination: Destination) -> str | None:
         return None
 

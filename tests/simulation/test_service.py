@@ -86,9 +86,6 @@ class WatchingLink(MemoryLink):
         changed, self.has_changed = self.has_changed, False
         return changed
 
-    def queues_read(self) -> tuple[Destination, ...]:
-        return tuple(queue(name) for name in self._intake)
-
     def is_newborn(self, destination: Destination) -> bool:
         return destination.name in self.born
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    Features,
+    ForeignToken,
     IntakeQueue,
     LeftBehind,
     Resend,
@@ -26,6 +28,7 @@ from amqsidecar.broker import (
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.errors import CommitRefused, LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import Provenance
 
 ENCODING = "memory/1"
@@ -238,6 +241,10 @@ class MemoryLink:
         self._begin_next: Callable[[], None] = lambda: None
         self._session: Session | None = None
 
+    @property
+    def features(self) -> Features:
+        return Features(background=self)
+
     def open(self, token_queue: str | None) -> None:
         if self.broker.is_down:
             raise LinkLost("the broker is down")
@@ -437,7 +444,28 @@ class MemoryLink:
             return "no such queue"
         return _FULL if name in broker.held_up and broker.is_full(name) else None
 
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """It asks nobody."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        return None
+
     def discover(self) -> tuple[IntakeQueue, ...]:
+        return ()
+
+    def queues_changed(self) -> bool:
+        return False
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        return tuple(map(queue, self._intake))
+
+    def is_newborn(self, destination: Destination) -> bool:
+        return False
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> dict[Destination, Counters]:
+        return {}
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         return ()
 
     def count(self, intake: IntakeQueue, at_most: int) -> int:
@@ -477,8 +505,10 @@ class AckLaterLink(MemoryLink):
     Source: `brokers/stomp_artemis/link.py`.
     """
 
-    while_committing = None  # type: ignore[assignment]
-    """It begins nothing ahead."""
+    @property
+    def features(self) -> Features:
+        """It begins nothing ahead."""
+        return Features()
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)

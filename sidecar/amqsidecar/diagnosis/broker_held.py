@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import KeepsDelayed, Link, TellsSettings
+from amqsidecar.broker import Link
 from amqsidecar.diagnosis.artemis_layout import address_setting
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
@@ -25,7 +25,8 @@ def keeping_findings(
         origins: where dead letters come from.
         may_ask: whether the broker tells this user of its queues and settings.
     """
-    if not isinstance(link, KeepsDelayed):
+    keeps = link.features.delayed
+    if keeps is None:
         why = NOT_KEPT[link.description.kind]
         yield _finding(Severity.PROBLEM, _SUBJECT, why, _ANOTHER_STORE)
         return
@@ -38,13 +39,13 @@ def keeping_findings(
         return
     yield _finding(Severity.OK, _SUBJECT, "the broker keeps what waits, in its own queues")
     for origin in dict.fromkeys(origins):
-        problem = link.waiting_problem(origin)
+        problem = keeps.waiting_problem(origin)
         if problem is not None:
             what = f"what has to wait for it is moved to {PARKED_QUEUE.name} instead: {problem}"
             yield _finding(Severity.WARNING, str(origin), what)
-    if isinstance(link, TellsSettings):
+    if (settings := link.features.settings) is not None:
         names = dict.fromkeys((WAITING_QUEUE.name, *(origin.address for origin in origins)))
-        told = link.address_settings([*names])
+        told = settings.address_settings([*names])
         yield from settings_findings(dict(zip(names, told, strict=True)))
 
 

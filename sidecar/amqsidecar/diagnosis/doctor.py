@@ -15,11 +15,7 @@ from typing import Any
 
 from amqsidecar.broker import (
     BrokerKind,
-    CountsQueues,
-    FindsTokens,
     IntakeQueue,
-    KeepsDelayed,
-    TellsSettings,
 )
 from amqsidecar.clock import Clock
 from amqsidecar.diagnosis.artemis_layout import (
@@ -44,17 +40,11 @@ from amqsidecar.diagnosis.judging import (
 )
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, read_refusal
 from amqsidecar.diagnosis.rights import management_attempt, permission_findings
-from amqsidecar.diagnosis.rights_trial import RightsTrial, roles_teller
+from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.schedule import foreign_token_findings, schedule_findings
 from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.diagnosis.sources import ADVISORIES, FindQueues, Sources
 from amqsidecar.diagnosis.transactions import transaction_findings
-from amqsidecar.diagnosis.trials import (
-    ExaminedLink,
-    TellsExpiration,
-    TellsResendEffects,
-    Trials,
-)
 from amqsidecar.diagnosis.wires import recorded_findings, version_finding, wire_findings
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import (
@@ -65,6 +55,10 @@ from amqsidecar.errors import (
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.trials import (
+    ExaminedLink,
+    Trials,
+)
 
 MakeLink = Callable[[str], ExaminedLink]
 """Makes a link, not yet opened, for an instance of that name."""
@@ -211,7 +205,7 @@ class Doctor:
         )
         if settings.is_broker_held:
             self._found += keeping_findings(link, origins, may_ask=self._may_ask)
-            if isinstance(link, KeepsDelayed):
+            if link.features.delayed is not None:
                 rights.try_keeping(link, trials)
         self._count(link, sources)
         self._look_for_tokens(link)
@@ -221,30 +215,31 @@ class Doctor:
             self._judge_clock(trials)
 
     def _note_management(self, link: ExaminedLink, trials: Trials) -> None:
-        if not isinstance(link, TellsSettings) or self._kind is not BrokerKind.ARTEMIS:
+        if (asked := link.features.settings) is None:
             return
         try:
             names = ["#", self._token_queue.name]
-            tells = roles_teller(trials)
+            tells = trials.features.roles
             names += () if tells is None else tells.addresses()[:_ADDRESSES_MAX]
-            self._settings_of = dict(zip(names, link.address_settings(names), strict=True))
+            self._settings_of = dict(zip(names, asked.address_settings(names), strict=True))
         except BrokerRefused as refused:
             self._may_ask = False
             self._note_unasked(refused, trials)
 
     def _note_settings(self, link: ExaminedLink, intake: Sequence[IntakeQueue]) -> None:
         """Ask for the settings of dead-letter addresses, where not all addresses are known."""
-        if not isinstance(link, TellsSettings) or not self._settings_of:
+        asked = link.features.settings
+        if asked is None or not self._settings_of:
             return
         addresses = dict.fromkeys(item.destination.address for item in intake)
         missing = [name for name in addresses if name not in self._settings_of]
-        told = link.address_settings(missing)
+        told = asked.address_settings(missing)
         self._settings_of.update(zip(missing, told, strict=True))
 
     def _note_unasked(self, refused: BrokerRefused, trials: Trials) -> None:
         settings = self._settings
         user = settings.user
-        tells = roles_teller(trials)
+        tells = trials.features.roles
         words = () if tells is None else tells.refusals()
         purpose = "asking the broker for its dead-letter queues, its settings and its queues"
         attempts = [management_attempt(one, user, purpose) for one in words or (str(refused),)]
@@ -284,7 +279,7 @@ class Doctor:
 
     def _look_for_tokens(self, link: ExaminedLink) -> None:
         settings = self._settings
-        if settings.is_broker_held or not isinstance(link, FindsTokens):
+        if settings.is_broker_held:
             return
         try:
             tokens = link.foreign_tokens(settings.schedule.instances)
@@ -297,7 +292,8 @@ class Doctor:
 
     def _judge_effects(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
         """Look at every address that a message may have died on, known origin or not."""
-        if not isinstance(trials, TellsResendEffects) or not self._settings_of:
+        asked = trials.features.effects
+        if asked is None or not self._settings_of:
             return
         read = {item.destination.address for item in intake}
         settings_of = {
@@ -306,7 +302,7 @@ class Doctor:
             if name == "#" or (is_application(name) and name not in read)
         }
         try:
-            effects = trials.resend_effects(settings_of)
+            effects = asked.resend_effects(settings_of)
         except (BrokerRefused, DiscoveryRefused) as refused:
             what = f"what else the broker does with redeliveries can't be asked: {refused}"
             self._find(Check.ORIGINS, Severity.NOTE, "#", what)
@@ -316,7 +312,7 @@ class Doctor:
     def _try_counting(self, link: ExaminedLink, sources: Sequence[Destination]) -> None:
         """Find out whether the broker counts what is acknowledged; a dead-letter queue will do."""
         settings = self._settings
-        if not settings.watches_outcomes or not isinstance(link, CountsQueues):
+        if not settings.watches_outcomes:
             return
         try:
             counters = link.queue_counters([*sources][:1])
@@ -395,6 +391,6 @@ class Doctor:
             return
         trials = link.trials()
         self._judge_clock(trials)
-        if isinstance(trials, TellsExpiration):
-            expiration_ms = trials.token_expiration_ms()
+        if (expiration := trials.features.expiration) is not None:
+            expiration_ms = expiration.token_expiration_ms()
             self._found.append(token_finding(self._token_queue.name, expiration_ms))

@@ -8,17 +8,12 @@ from amqsidecar.broker import BrokerKind, Link
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
-from amqsidecar.diagnosis.trials import ExaminedLink, TellsRoles, Trials
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.trials import ExaminedLink, Trials
 
 _TRIED_MAX = 50
 _TAKING = "taking dead letters"
-
-
-def roles_teller(trials: object) -> TellsRoles | None:
-    """Return trials that know who may do what; None = these don't."""
-    return trials if isinstance(trials, TellsRoles) else None
 
 
 class RightsTrial:
@@ -74,7 +69,7 @@ class RightsTrial:
 
     def try_sources(self, trials: Trials, sources: Sequence[Destination]) -> None:
         """Begin to read each dead-letter queue, and take nothing."""
-        tells = roles_teller(trials)
+        tells = trials.features.roles
         for source in sources:
             if source.name.endswith(self._final_suffix):
                 continue
@@ -160,7 +155,7 @@ class RightsTrial:
 
     def note_roles(self, trials: Trials) -> None:
         """Ask who may do what where something was refused."""
-        tells = roles_teller(trials)
+        tells = trials.features.roles
         if tells is None:
             return
         for one in self.attempts:
@@ -187,5 +182,5 @@ def _purged(source: Destination) -> Finding:
 
 def _is_asked(link: Link, trials: Trials) -> bool:
     """Tell whether the link can make queues; where a user may not manage Artemis, a sender does."""
-    tells = roles_teller(trials)
+    tells = trials.features.roles
     return link.description.kind is BrokerKind.CLASSIC or tells is None or not tells.refusals()

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, Link, ListsQueues
+from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, Link
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.judging import is_wildcard
 from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.settings import DoctorSettings
-from amqsidecar.diagnosis.trials import ListsMessages, Trials
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.trials import Trials
 
 FindQueues = Callable[[Link], Sequence[IntakeQueue]]
 """Finds the dead-letter queues that a service would read, where none are named."""
@@ -70,14 +70,14 @@ class Sources:
     def _existing(self, link: Link, addresses: Collection[str]) -> frozenset[str] | None:
         if self._kind is BrokerKind.ARTEMIS:
             return frozenset(addresses) if self._may_ask else None
-        if not isinstance(link, ListsQueues):
+        if (listing := link.features.listing) is None:
             return None
         try:
-            names = frozenset(link.queue_names())
+            names = frozenset(listing.queue_names())
             # Why only there: over STOMP the broker says nowhere that it has told of all queues.
             while self._settings.scheme.startswith("stomp"):
                 link.wait(_QUIET_S)
-                known, names = names, frozenset(link.queue_names())
+                known, names = names, frozenset(listing.queue_names())
                 if names == known:
                     break
         except BrokerRefused:
@@ -188,7 +188,8 @@ class Sources:
                 found[origin] = None
         for item in () if by_name else intake:
             try:
-                listing = trials.list_messages if isinstance(trials, ListsMessages) else link.browse
+                told = trials.features.messages
+                listing = link.browse if told is None else told.list_messages
                 for delivery in listing(item, _BROWSED_MAX):
                     if delivery.provenance.origin is not None:
                         found[delivery.provenance.origin] = None

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 
 from amqsidecar.broker import Link, Resend
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
-from amqsidecar.diagnosis.trials import ExaminedLink
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.trials import ExaminedLink
 
 Opened = Callable[[str | None], AbstractContextManager[ExaminedLink]]
 """Opens a link with a token queue or, with None, to look, for the time of a block."""

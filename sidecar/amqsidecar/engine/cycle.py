@@ -18,7 +18,7 @@ from itertools import takewhile
 
 import msgspec
 
-from amqsidecar.broker import CommitsInBackground, Delivery, Link, Resend
+from amqsidecar.broker import Delivery, Link, Resend
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -141,8 +141,8 @@ class CycleEngine:
         self._committing: _Cycle | None = None
         self._ahead: _Cycle | None = None
         self._ahead_until_s = 0.0
-        if isinstance(link, CommitsInBackground):
-            link.while_committing(self._begin_ahead)
+        if (background := link.features.background) is not None:
+            background.while_committing(self._begin_ahead)
 
     def recover(self, state: StoreState, wait_s: float) -> bool:
         """Become the owner of the instance and settle its last cycle by the token.

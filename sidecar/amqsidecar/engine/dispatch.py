@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from amqsidecar.broker import AsksRoutesAhead, KnowsResendEffects, Link
+from amqsidecar.broker import Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.judge import Judging
@@ -143,8 +143,6 @@ class Dispatch:
         return is_open | set(islice(probes, PROBES_MAX))
 
     def _ask_ahead(self, due: Sequence[DueRow], names: Collection[str]) -> None:
-        if not isinstance(self._link, AsksRoutesAhead):
-            return
         encoding = self._link.description.encoding
         asked = dict.fromkeys(
             row.destination
@@ -170,11 +168,7 @@ class Dispatch:
             )
         reason = self._judge.resend_problem(destination)
         # Why only in its turn: the link may have to ask the broker.
-        if (
-            reason is None
-            and row.destination in in_turn
-            and isinstance(self._link, KnowsResendEffects)
-        ):
+        if reason is None and row.destination in in_turn:
             return self._link.resend_problem(destination)
         return reason
 

@@ -17,10 +17,8 @@ from zlib import crc32
 import msgspec
 
 from amqsidecar.broker import (
-    AsksRoutesAhead,
     Delivery,
     KeepsDelayed,
-    KnowsResendEffects,
     Link,
     Resend,
 )
@@ -170,8 +168,6 @@ class MoveEngine:
         return plan
 
     def _ask_ahead(self, chosen: Sequence[_Item]) -> None:
-        if not isinstance(self._link, AsksRoutesAhead):
-            return
         names = dict.fromkeys(
             item.verdict.row.destination for item in chosen if item.verdict.row is not None
         )
@@ -221,7 +217,7 @@ class MoveEngine:
         problem = self._link.route_problem(destination)
         if problem is not None:
             return problem, None
-        if not row.is_final and isinstance(self._link, KnowsResendEffects):
+        if not row.is_final:
             effect = self._link.resend_problem(destination)
             if effect is not None:
                 return None, effect

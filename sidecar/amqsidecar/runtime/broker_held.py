@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from amqsidecar.broker import IntakeQueue, KeepsDelayed, Link
+from amqsidecar.broker import IntakeQueue, Link
 from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.move_cycle import MovingLink
 from amqsidecar.errors import BrokerRefused
@@ -19,7 +19,7 @@ def open_to_move(link: Link) -> MovingLink:
         LinkLost: the broker can't be reached.
         BrokerRefused: the broker can't keep what waits, or we may not use it; nothing was taken.
     """
-    if not isinstance(link, KeepsDelayed):
+    if link.features.delayed is None:
         link.open(None)
         raise BrokerRefused(NOT_KEPT[link.description.kind])
     moving = cast(MovingLink, link)

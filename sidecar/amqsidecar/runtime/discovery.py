@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link, ListsQueues
+from amqsidecar.broker import BrokerKind, IntakeQueue, Link
 from amqsidecar.engine.intake import NamePattern, dead_letter_queues_of, name_patterns_of
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import queue
@@ -73,9 +73,10 @@ class Discovery:
     def _names(self, link: Link, patterns: Sequence[NamePattern]) -> tuple[str, ...]:
         """Return the names of all queues; none, and once a warning, where they aren't told."""
         reason = NOT_LISTED
-        if isinstance(link, ListsQueues):
+        listing = link.features.listing
+        if listing is not None:
             try:
-                return link.queue_names()
+                return listing.queue_names()
             except DiscoveryRefused as refused:
                 reason = str(refused)
         for pattern in patterns:

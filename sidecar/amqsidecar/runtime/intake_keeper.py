@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from amqsidecar.broker import REFUSED, IntakeQueue, LeftBehind, Link, WatchesQueues
+from amqsidecar.broker import REFUSED, IntakeQueue, LeftBehind, Link
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
-from amqsidecar.model.destination import Destination
 
 MENDS_REFUSAL = (
     "left out for now, the others are read, and it is tried again at each look for queues: give "
@@ -141,14 +140,6 @@ class IntakeKeeper:
         if problem and _lasting(problem) != _lasting(self._told_problem):
             log.warning("intake_limited" if read else "intake_empty", meaning=problem)
         self._told_problem = problem
-
-
-def queues_read(link: Link, names: IntakeNames) -> tuple[Destination, ...]:
-    """Return the queues that a link reads, each by name, as far as it can tell."""
-    if isinstance(link, WatchesQueues):
-        return link.queues_read()
-    wanted = (one.destination for one in names.queues or ())
-    return tuple(one for one in wanted if {"*", ">"}.isdisjoint(one.name.split(".")))
 
 
 def _count(link: Link, queue: IntakeQueue) -> int:

@@ -226,14 +226,15 @@ class Observer:
     # Where dead letters are
 
     def _listen(self, link: Link) -> HearsDeaths | None:
-        if not isinstance(link, HearsDeaths):
+        hears = link.features.deaths
+        if hears is None:
             return None
         try:
-            link.listen()
+            hears.listen()
         except BrokerRefused as refused:
             self._tell_once("deaths_not_heard", meaning=str(refused))
             return None
-        return link
+        return hears
 
     def _find_queues(self, link: Link, names: IntakeNames) -> None:
         try:

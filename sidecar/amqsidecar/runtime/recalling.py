@@ -12,7 +12,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import structlog
 
-from amqsidecar.broker import IntakeQueue, Link, TakesChosen
+from amqsidecar.broker import IntakeQueue, Link
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
 from amqsidecar.errors import BrokerRefused
@@ -143,7 +143,7 @@ class Recalling:
 
     def _queue_to_read(self, queue: Destination, rows: Sequence[RowView]) -> IntakeQueue:
         # Why: the broker takes no selector with a fully qualified name.
-        if not isinstance(self._link, TakesChosen) or "::" in queue.name:
+        if self._link.features.choosing is None or "::" in queue.name:
             return IntakeQueue(queue, is_final=True)
         ids = dict.fromkeys(row.redelivery_id for row in rows)
         return IntakeQueue(queue, is_final=True, redelivery_ids=tuple(ids)[:CHOSEN_AT_ONCE])
@@ -170,8 +170,9 @@ class Recalling:
     def _holds(self, reading: IntakeQueue) -> bool:
         """Tell whether a queue may hold what is to be taken back, also where it can't be told."""
         try:
-            if isinstance(self._link, TakesChosen) and reading.redelivery_ids:
-                return self._link.holds_chosen(reading.destination, reading.redelivery_ids)
+            choosing = self._link.features.choosing
+            if choosing is not None and reading.redelivery_ids:
+                return choosing.holds_chosen(reading.destination, reading.redelivery_ids)
             return self._link.count(reading, 1) > 0
         except BrokerRefused:
             return True

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from amqsidecar.broker import IntakeQueue, KnowsResendEffects, Link, TakesChosen
+from amqsidecar.broker import IntakeQueue, Link, TakesChosen
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.crash_points import CrashPoint
@@ -111,9 +111,7 @@ class QueueHand:
         if destination.name.startswith(TOKEN_QUEUE_PREFIX):
             return f"{destination} holds the token of a sidecar"
         problem = self._link.route_problem(destination)
-        if problem is None and isinstance(self._link, KnowsResendEffects):
-            return self._link.resend_problem(destination)
-        return problem
+        return problem or self._link.resend_problem(destination)
 
     def _pending_by_queue(self) -> dict[Destination, list[str]]:
         queues: dict[Destination, list[str]] = {}
@@ -207,12 +205,13 @@ def queue_hand(
     state = store.open()
     link = make_link(state.instance)
     try:
-        if not isinstance(link, TakesChosen):
+        chooser = link.features.choosing
+        if chooser is None:
             raise BrokerRefused(NOT_CHOSEN)
         link.open(TOKEN_QUEUE_PREFIX + state.instance)
         hand = QueueHand(
             link,
-            link,
+            chooser,
             store,
             plan_id=plan_id,
             clock=clock,

@@ -15,8 +15,6 @@ from amqsidecar.broker import (
     IntakeQueue,
     LeftBehind,
     Link,
-    PrefersSmallCycles,
-    WatchesQueues,
 )
 from amqsidecar.clock import Clock, ClockStep, never_set
 from amqsidecar.engine.backlog import BacklogGate
@@ -48,7 +46,7 @@ from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Chance, Decider
 from amqsidecar.runtime.attempts import Attempts, Candidates, OneBroker
 from amqsidecar.runtime.broker_held import INSTANCE, open_to_move
-from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper, queues_read
+from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.recalling import Recalling, RecallStore
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.token_watch import TokenWatch
@@ -370,7 +368,6 @@ class Service:
         backlog: BacklogGate,
         state: StoreState | None,
     ) -> None:
-        watches = link if isinstance(link, WatchesQueues) else None
         shared = self._store if isinstance(self._store, SharedStore) else None
         not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
         has_changed = False
@@ -380,7 +377,7 @@ class Service:
             self._watch_clock()
             if shared is not None:
                 shared.keep()
-            if watches is not None and watches.queues_changed():
+            if link.queues_changed():
                 has_changed = True
             if self._recalling is not None and self._recalling.tend():
                 self._look_for_queues(link, names, backlog)
@@ -419,7 +416,7 @@ class Service:
         prefetch = self._settings.prefetch or 2 * self._max_messages(link)
         finals = [] if self._recalling is None else self._recalling.queues()
         items = self._intake.look(link, names, prefetch, finals)
-        for queue in queues_read(link, names):
+        for queue in link.queues_read():
             backlog.meet(queue)
         self._tell_left_behind(items)
 
@@ -460,7 +457,7 @@ class Service:
     def _max_messages(self, link: Link) -> int:
         if self._settings.max_messages:
             return self._settings.max_messages
-        return link.preferred_batch if isinstance(link, PrefersSmallCycles) else MAX_MESSAGES
+        return link.features.preferred_batch or MAX_MESSAGES
 
     def _make_engine(
         self, link: Link, store: Store, gates: Gates | None = None
@@ -473,7 +470,7 @@ class Service:
             holds=settings.holds_backlog,
             threshold=settings.backlog_threshold,
             count_limit=CLASSIC_COUNT_LIMIT if is_classic else None,
-            is_newborn=link.is_newborn if isinstance(link, WatchesQueues) else lambda _: False,
+            is_newborn=link.is_newborn,
         )
         bound = self._max_messages(link)
         engine = CycleEngine(

@@ -6,7 +6,7 @@ is what a changed `store.url`, a renamed release or another volume leaves behind
 
 import structlog
 
-from amqsidecar.broker import FindsTokens, ForeignToken, Link
+from amqsidecar.broker import ForeignToken, Link
 from amqsidecar.engine.foreign_tokens import (
     FOREIGN_SIDECAR,
     ORPHAN_MENDS,
@@ -63,8 +63,6 @@ class TokenWatch:
         return found
 
     def _find(self, link: Link, known: frozenset[str]) -> tuple[ForeignToken, ...]:
-        if not isinstance(link, FindsTokens):
-            return ()
         try:
             return link.foreign_tokens(known)
         except BrokerRefused as refused:

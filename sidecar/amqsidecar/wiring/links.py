@@ -12,7 +12,6 @@ from amqsidecar.config.load import check_wire
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
-from amqsidecar.diagnosis.trials import ExaminedLink
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
@@ -20,6 +19,7 @@ from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.formats.classic_persistence import always_keeps
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
+from amqsidecar.trials import ExaminedLink
 
 # Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
 

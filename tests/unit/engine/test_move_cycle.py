@@ -64,6 +64,9 @@ class Broker:
     def route_problem(self, destination: Destination) -> str | None:
         return self.routes.get(destination.name)
 
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """It asks nobody."""
+
     def resend_problem(self, destination: Destination) -> str | None:
         return self.effects.get(destination.name)
 

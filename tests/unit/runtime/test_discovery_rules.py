@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqsidecar.broker import BrokerDescription, BrokerKind, IntakeQueue
+from amqsidecar.broker import BrokerDescription, BrokerKind, Features, IntakeQueue
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import queue
 from amqsidecar.policy.classic_rules import (
@@ -35,6 +35,10 @@ class ListingLink(MemoryLink):
 
     names: tuple[str, ...] = ()
     refusal = ""
+
+    @property
+    def features(self) -> Features:
+        return Features(listing=self)
 
     def queue_names(self) -> tuple[str, ...]:
         if self.refusal:

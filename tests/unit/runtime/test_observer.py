@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import Delivery, HearsDeaths, IntakeQueue, LeftBehind
+from amqsidecar.broker import Delivery, Features, IntakeQueue, LeftBehind
 from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, LinkLost
 from amqsidecar.model.decision import Decision, Redeliver
@@ -87,6 +87,10 @@ class HearingLink(LookingLink):
     """Tells deaths of queue `heard`."""
 
     deaths: list[str]
+
+    @property
+    def features(self) -> Features:
+        return Features(deaths=self)
 
     def listen(self) -> None:
         self.deaths = []
@@ -223,7 +227,6 @@ def test_where_discovery_is_refused_it_goes_on_and_is_not_ready() -> None:
 
 def test_deaths_are_heard_between_looks_and_count_once() -> None:
     world = World(HearingLink, interval_s=1000)
-    assert isinstance(world.link, HearsDeaths)
     link = world.link
     assert isinstance(link, HearingLink)
     world.run(lambda: link.deaths.extend(["x", "y", "x"]))

@@ -21,6 +21,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    Features,
     ForeignToken,
     IntakeQueue,
     LeftBehind,
@@ -106,6 +107,11 @@ class AmqpArtemisLink:
         self._waiting_places: WaitingPlaces | None = None
         self._met: tuple[int, int, float] | None = None
         self._chosen: AwaitedIds | None = None
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(background=self, choosing=self, settings=self, delayed=self)
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, prepare transactions and begin to wait for the token; None = look."""

@@ -14,6 +14,7 @@ from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.trials import TrialFeatures
 
 # Bound: the broker lists a whole queue at once, several hundred bytes for each message.
 _LISTED_MAX = 10_000
@@ -26,6 +27,11 @@ class ArtemisTrials(ArtemisAnswers):
         super().__init__(management)
         self._tried = tried
         self._refusals = management.refusals
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can tell beyond the contract."""
+        return TrialFeatures(roles=self, effects=self)
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.

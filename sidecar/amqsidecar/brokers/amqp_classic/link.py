@@ -20,6 +20,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    Features,
     ForeignToken,
     IntakeQueue,
     LeftBehind,
@@ -66,6 +67,8 @@ NATIVE_WIRE: Final = (
     "set intake.producers=amqp where only AMQP applications' messages are to be read, or attach by "
     "openwire://"
 )
+# Why: Classic pages 200 messages at a time.
+_BATCH = 200
 # Bound: a queue takes a few round trips and nothing is sent meanwhile; the rest has its turn later.
 _COUNTING_S_MAX = 0.5
 _PATTERN_WITHOUT_RULES: Final = (
@@ -77,9 +80,6 @@ _PATTERN_WITHOUT_RULES: Final = (
 
 class AmqpClassicLink:
     """One AMQP connection to one Classic broker; see `Link` of the broker contract."""
-
-    preferred_batch = 200
-    """Accepts per transaction; Classic pages 200 messages at a time."""
 
     def __init__(
         self,
@@ -134,6 +134,11 @@ class AmqpClassicLink:
         self._prefetch = 0
         self._has_news = False
         self._counters: ClassicCounters | None = None
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(preferred_batch=_BATCH)
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in, try the connector, and begin to wait for the token."""
@@ -303,7 +308,7 @@ class AmqpClassicLink:
         for queue in intake.queues:
             if count := counts.get(queue, 0):
                 # Why 200: the broker may not have looked at more of the queue.
-                is_more = count >= self.preferred_batch
+                is_more = count >= _BATCH
                 meaning = MEANINGS[NOT_AMQP_MADE]
                 others.append(LeftBehind(queue, NOT_AMQP_MADE, count, meaning, is_more))
         return (*found, *others)
@@ -412,6 +417,13 @@ class AmqpClassicLink:
             )
         if not {"*", ">", ",", "?"}.isdisjoint(destination.name):
             return f"{destination} is no name of one destination to Classic"
+        return None
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Do nothing: no answer of `route_problem` needs the broker's."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return None: what else Classic does follows from its rules."""
         return None
 
     def discover(self) -> tuple[IntakeQueue, ...]:

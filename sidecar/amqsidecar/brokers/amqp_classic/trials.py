@@ -12,6 +12,7 @@ from amqsidecar.brokers.classic.queues import EMPTIED, is_wildcard
 from amqsidecar.errors import BrokerRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import damage, take_apart
 from amqsidecar.model.destination import Destination
+from amqsidecar.trials import TrialFeatures
 
 Browse = Callable[[IntakeQueue, int], list[Delivery]]
 
@@ -41,6 +42,11 @@ class AmqpClassicTrials:
         self._find_transformer = find_transformer
         self._amqp_producers_only = amqp_producers_only
         self._may_damage = Loss.BODY_TYPE in allowed_losses
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can tell beyond the contract."""
+        return TrialFeatures()
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.

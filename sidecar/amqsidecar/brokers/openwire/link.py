@@ -15,6 +15,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    Features,
     ForeignToken,
     IntakeQueue,
     LeftBehind,
@@ -95,6 +96,11 @@ class OpenWireLink:
         self._token_or_none: OpenWireTokenQueue | None = None
         self._deaths: Deaths | None = None
         self._counters: ClassicCounters | None = None
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(background=self, deaths=self, listing=self)
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.
@@ -463,6 +469,13 @@ class OpenWireLink:
         Source: AbstractRegion.addDestination, DestinationDoesNotExistException.
         """
         return self._rooms.problem(destination, self._takes)
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Do nothing: no answer of `route_problem` needs the broker's."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return None: what else Classic does follows from its rules."""
+        return None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return nothing: OpenWire does not tell which queues are dead-letter queues."""

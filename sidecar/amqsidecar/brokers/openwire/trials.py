@@ -13,6 +13,7 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import take_apart
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import Destination
+from amqsidecar.trials import TrialFeatures
 
 _LONG = Struct(">q")
 # Why: the time at which the broker took a message in comes before the time at which it handed it
@@ -45,6 +46,11 @@ class OpenWireTrials:
         self._token_queue = token_queue
         self._clock = clock
         self._number = 0
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can tell beyond the contract."""
+        return TrialFeatures(expiration=self)
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.

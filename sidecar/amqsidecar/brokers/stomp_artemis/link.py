@@ -35,6 +35,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    Features,
     ForeignToken,
     IntakeQueue,
     LeftBehind,
@@ -109,6 +110,11 @@ class StompArtemisLink:
         self._stuck_token: StuckToken | None = None
         self._keeper: TokenKeeper | None = None
         self._transactions: Transactions | None = None
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(settings=self)
 
     def _connect(self) -> StompConnection:
         connection = StompConnection(self._endpoint, self._clock)

@@ -23,6 +23,7 @@ from amqsidecar.formats.amqp_artemis_message import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
 from amqsidecar.formats.stomp_frame import Header
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.trials import TrialFeatures
 
 _TRANSACTION: Header = (b"transaction", b"trial")
 _UNNAMED_SEND = "AMQ339011 Error sending message"
@@ -50,6 +51,11 @@ class StompArtemisTrials(ArtemisAnswers):
         self._connect = connect
         self._user = user
         self._allowed = allowed
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can tell beyond the contract."""
+        return TrialFeatures(roles=self, effects=self, messages=self)
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.

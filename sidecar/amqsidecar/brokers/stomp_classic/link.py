@@ -18,6 +18,7 @@ from amqsidecar.broker import (
     BrokerDescription,
     BrokerKind,
     Delivery,
+    Features,
     ForeignToken,
     IntakeQueue,
     LeftBehind,
@@ -74,6 +75,8 @@ _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
 _COUNT_MAX = 400
 _PRODUCT = "ActiveMQ/"
+# Why: Classic pages 200 messages at a time.
+_BATCH = 200
 
 
 class StompClassicLink:
@@ -83,9 +86,6 @@ class StompClassicLink:
     whose frames broke a connection, with their queues; it and `rooms` outlive links and are added
     to.
     """
-
-    preferred_batch = 200
-    """Accepts per transaction; Classic pages 200 messages at a time."""
 
     description: BrokerDescription
 
@@ -118,6 +118,11 @@ class StompClassicLink:
         self._token_or_none: StompTokenQueue | None = None
         self._counters: ClassicCounters | None = None
         self._encoder = StompResendEncoder(keeps_non_persistent)
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(preferred_batch=_BATCH, listing=self)
 
     def open(self, token_queue: str | None) -> None:
         """Connect, log in as the only connection of this instance, and ask for the token.
@@ -552,6 +557,13 @@ class StompClassicLink:
                 "only to lasting destinations; redirect the message to one"
             )
         return self._rooms.problem(destination, self._takes)
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Do nothing: no answer of `route_problem` needs the broker's."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return None: what else Classic does follows from its rules."""
+        return None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return nothing: Classic does not tell which queues are dead-letter queues."""

@@ -13,6 +13,7 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_classic_message import StompResendEncoder, read_cycle
 from amqsidecar.formats.stomp_frame import Frame
 from amqsidecar.model.destination import Destination
+from amqsidecar.trials import TrialFeatures
 
 # Why one: no number of the link's own transactions begins like that.
 _TRANSACTION = b"trial"
@@ -44,6 +45,11 @@ class StompClassicTrials:
         self._left = left
         self._clock = clock
         self._token_queue = token_queue
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can tell beyond the contract."""
+        return TrialFeatures(expiration=self)
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.

@@ -1,0 +1,139 @@
+"""What a link offers to a doctor beyond the link contract; each part may be missing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Link, SideEffect
+from amqsidecar.model.destination import Destination
+
+
+class TellsRoles(Protocol):
+    """Trials that know who may do what, and what a queue is (Artemis)."""
+
+    def is_purged(self, destination: Destination) -> bool:
+        """Tell whether the broker empties a queue when its last reader leaves; False = not known.
+
+        Such a queue must not be tried to read.
+        """
+        ...
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        ...
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the names of all addresses; () = it can't be asked."""
+        ...
+
+    def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
+        """Return who may do what on an address; () = it can't be asked."""
+        ...
+
+
+class TellsResendEffects(Protocol):
+    """Trials that know what else the broker does with redeliveries (Artemis)."""
+
+    def resend_effects(
+        self, settings_of: Mapping[str, Mapping[str, Any]], /
+    ) -> Mapping[str, Sequence[SideEffect]]:
+        """Return what else the broker does with redeliveries to the queues of each address.
+
+        Args:
+            settings_of: address to its merged settings.
+
+        Raises:
+            BrokerRefused: this user may not ask.
+        """
+        ...
+
+
+class ListsMessages(Protocol):
+    """Trials that see what their link can't browse (Artemis over STOMP)."""
+
+    def list_messages(self, queue: IntakeQueue, at_most: int, /) -> Sequence[Delivery]:
+        """Return what the broker tells of messages, without their bodies.
+
+        Raises:
+            BrokerRefused: it does not tell.
+        """
+        ...
+
+
+class TellsExpiration(Protocol):
+    """Trials that see what the broker did to a token (Classic over OpenWire and STOMP)."""
+
+    def token_expiration_ms(self) -> int | None:
+        """Return when our token will expire; 0 = never, None = there is none."""
+        ...
+
+
+class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
+    """What trials can tell beyond their contract; None = they can't.
+
+    Attributes:
+        roles: who may do what, and what a queue is.
+        effects: what else the broker does with redeliveries.
+        messages: what the link can't browse.
+        expiration: what the broker did to a token.
+    """
+
+    roles: TellsRoles | None = None
+    effects: TellsResendEffects | None = None
+    messages: ListsMessages | None = None
+    expiration: TellsExpiration | None = None
+
+
+class Trials(Protocol):
+    """Tries what the user may do; takes nothing and leaves nothing but queues that were missing."""
+
+    @property
+    def features(self) -> TrialFeatures:
+        """What these trials can tell beyond the contract."""
+        ...
+
+    @property
+    def can_remove(self) -> bool:
+        """Whether queues can be removed over this wire by this user."""
+        ...
+
+    def read(self, destination: Destination) -> str | None:
+        """Return the broker's words why this can't be read; None = it can."""
+        ...
+
+    def write(self, destination: Destination) -> str | None:
+        """Return the broker's words why nothing can be sent there; None = it can."""
+        ...
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove a queue of the doctor's own, or only empty it; return a sentence why it stays."""
+        ...
+
+    def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Return the queues that these names and wildcards stand for now.
+
+        Raises:
+            BrokerRefused: the broker does not tell which queues it has.
+        """
+        ...
+
+    def broker_ms(self) -> int | None:
+        """Return the broker's clock at a moment since the link was opened; None = not told."""
+        ...
+
+    def would_leave(self, queue: IntakeQueue, /) -> tuple[LeftBehind, ...]:
+        """Return what a run would leave of a dead-letter queue; () = nothing.
+
+        Raises:
+            BrokerRefused: it can't be told; the sentence says why.
+        """
+        ...
+
+
+class ExaminedLink(Link, Protocol):
+    """A link over which rights can be tried."""
+
+    def trials(self) -> Trials:
+        """Return what tries them."""
+        ...
