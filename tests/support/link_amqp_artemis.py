@@ -17,6 +17,7 @@ from support.brokers import Broker
 from support.link_harness import Drained
 from support.waiting import PATIENCE_S
 
+_DRAIN_S = 15.0
 _VAIN_DRAINS_MAX = 20
 
 
@@ -128,15 +129,15 @@ class AmqpArtemisHarness:
         # Why more than once: a busy broker drains the credit before it has looked into the queue.
         while vain < _VAIN_DRAINS_MAX:
             receiver.drain(500)
-            assert self.connection.run_until(lambda: receiver.is_drained, PATIENCE_S), (
-                receiver.refusal
-            )
+            # Quirk (Artemis 2.44): a busy broker rarely never answers (once in a whole run).
+            is_answered = self.connection.run_until(lambda: receiver.is_drained, _DRAIN_S)
+            assert not receiver.refusal, receiver.refusal
             arrived = receiver.take_arrived(500)
             for in_hand, message in arrived:
                 receiver.accept(in_hand)
                 found.append(message)
             if not arrived:
-                if not self.depth(queue_name):
+                if is_answered and not self.depth(queue_name):
                     break
                 vain += 1
         self._close(receiver)
