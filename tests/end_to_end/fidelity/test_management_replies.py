@@ -20,6 +20,7 @@ from amqsidecar.formats.amqp_artemis_message import BROKER_MADE
 from support.brokers import ArtemisBroker, Broker
 from support.link_amqp_artemis import AmqpArtemisHarness
 from support.link_stomp_artemis import StompArtemisHarness
+from support.tier import at_length
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -32,7 +33,7 @@ SETTINGS = """
 </address-setting>
 """
 # Why so many: one in some is counted as a failed delivery, as it happens.
-KILLS = 15
+KILLS = at_length(15, otherwise=5)
 ASKED = ManagementQuestion("broker", "getAddressNames")
 WIRES = pytest.mark.parametrize(
     "wire", [AmqpArtemisHarness, StompArtemisHarness], ids=lambda one: one.name

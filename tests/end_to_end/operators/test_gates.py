@@ -127,7 +127,9 @@ def test_a_breaker_opens_probes_and_closes(
     assert all(later - probe[0] >= 1_000 for _, later in others)
 
 
-@pytest.mark.parametrize("name", ["artemis", "classic_5", "classic_6"])
+@pytest.mark.parametrize(
+    "name", ["artemis", pytest.param("classic_5", marks=pytest.mark.proof), "classic_6"]
+)
 def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
 ) -> None:
