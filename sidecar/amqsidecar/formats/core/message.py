@@ -1,0 +1,332 @@
+"""Messages of Core: taken apart, put together, and edited without touching the rest.
+
+A message in a packet is `int end of body`, the body, then headers and properties; a large message
+has headers and properties only, its body comes in pieces. Body and properties stay bytes.
+
+Source: Artemis, core.message.impl.CoreMessage (encode, decodeHeadersAndProperties) and
+utils.collections.TypedProperties.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from amqsidecar.formats.core.primitives import (
+    SIZED_BYTES,
+    CoreProtocolError,
+    CoreReader,
+    decode_simple_text,
+    simple_string,
+)
+
+DEFAULT_MESSAGE, OBJECT_MESSAGE, TEXT_MESSAGE, BYTES_MESSAGE, MAP_MESSAGE = 0, 2, 3, 4, 5
+STREAM_MESSAGE, EMBEDDED_MESSAGE = 6, 7
+
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_SHORT = Struct(">h")
+_UNSIGNED_SHORT = Struct(">H")
+_BYTE = Struct(">b")
+_FLOAT = Struct(">f")
+_DOUBLE = Struct(">d")
+# type, durable, expiration, timestamp, priority
+_HEADERS = Struct(">bbqqb")
+# Source: CoreMessage.BUFFER_HEADER_SPACE; "end of body" counts from the start of the packet.
+_PACKET_HEAD_BYTES: Final = 13
+_USER_ID_BYTES: Final = 16
+
+NO_PROPERTIES = b"\0"
+
+
+class CoreMessage(NamedTuple):
+    """A message.
+
+    Attributes:
+        body: as it is in the packet; b"" where it comes in pieces.
+        message_id: the broker's number; 0 in a message that a client sends.
+        address: None = the session's default.
+        user_id: 16 bytes, from which JMS makes its message id; None = it has none.
+        kind: `TEXT_MESSAGE` and so on.
+        durable: it survives the broker's restart.
+        expiration_ms: since 1970; 0 = never.
+        timestamp_ms: since 1970.
+        priority: 0 to 9.
+        properties: encoded; see `edit_properties` and `read_core_properties`.
+    """
+
+    body: bytes
+    message_id: int
+    address: str | None
+    user_id: bytes | None
+    kind: int
+    durable: bool
+    expiration_ms: int
+    timestamp_ms: int
+    priority: int
+    properties: bytes
+
+
+def encode_message(message: CoreMessage) -> bytes:
+    """Return a message with its body, as `SESS_SEND` carries it."""
+    body = message.body
+    return _INT.pack(_PACKET_HEAD_BYTES + len(body)) + body + encode_headers(message)
+
+
+def decode_message(data: bytes) -> CoreMessage:
+    """Return the message that `encode_message` or a broker has encoded.
+
+    Raises:
+        CoreProtocolError: it is cut off, or its end of body lies outside.
+    """
+    try:
+        body_end = _INT.unpack_from(data)[0] - _PACKET_HEAD_BYTES + _INT.size
+    except error as cause:
+        raise CoreProtocolError("a message has no body") from cause
+    if not _INT.size <= body_end <= len(data):
+        raise CoreProtocolError(f"a message's body ends at {body_end} of {len(data)} bytes")
+    return _with_headers(data, body_end, data[_INT.size : body_end])
+
+
+def encode_headers(message: CoreMessage) -> bytes:
+    """Return headers and properties, as `SESS_SEND_LARGE` carries them."""
+    address, user_id = message.address, message.user_id
+    return b"".join(
+        (
+            _LONG.pack(message.message_id),
+            b"\0" if address is None else b"\x01" + simple_string(address),
+            b"\0" if user_id is None else b"\x01" + user_id,
+            _HEADERS.pack(*message[4:9]),
+            message.properties,
+        )
+    )
+
+
+def decode_headers(data: bytes, at: int = 0) -> CoreMessage:
+    """Return the message without a body whose headers and properties begin at an offset.
+
+    Raises:
+        CoreProtocolError: they are cut off.
+    """
+    return _with_headers(data, at, b"")
+
+
+def _with_headers(data: bytes, at: int, body: bytes) -> CoreMessage:
+    try:
+        message_id = _LONG.unpack_from(data, at)[0]
+        at += 8
+        address = None
+        if data[at]:
+            size = _INT.unpack_from(data, at + 1)[0]
+            start = at + 5
+            at = start + size
+            if size < 0 or at > len(data):
+                raise CoreProtocolError(f"an address claims {size} bytes")
+            address = decode_simple_text(data[start:at])
+        else:
+            at += 1
+        user_id = None
+        if data[at]:
+            user_id = data[at + 1 : at + 1 + _USER_ID_BYTES]
+            at += _USER_ID_BYTES
+        at += 1
+        kind, durable, expiration_ms, timestamp_ms, priority = _HEADERS.unpack_from(data, at)
+        at += _HEADERS.size
+        data[at]
+    except (error, IndexError) as cause:
+        raise CoreProtocolError("a message's headers are cut off") from cause
+    return CoreMessage(
+        body,
+        message_id,
+        address,
+        user_id,
+        kind,
+        durable != 0,
+        expiration_ms,
+        timestamp_ms,
+        priority,
+        data[at:],
+    )
+
+
+class CorePropertyType(IntEnum):
+    """What a property's value is.
+
+    Source: utils.DataConstants.
+    """
+
+    NULL = 0
+    BOOLEAN = 2
+    BYTE = 3
+    BYTES = 4
+    SHORT = 5
+    INT = 6
+    LONG = 7
+    FLOAT = 8
+    DOUBLE = 9
+    STRING = 10
+    CHAR = 11
+
+
+CoreValue = None | bool | int | float | str | bytes
+
+_NUMBERS: Final = {
+    CorePropertyType.BYTE: _BYTE,
+    CorePropertyType.SHORT: _SHORT,
+    CorePropertyType.INT: _INT,
+    CorePropertyType.LONG: _LONG,
+    CorePropertyType.FLOAT: _FLOAT,
+    CorePropertyType.DOUBLE: _DOUBLE,
+}
+_FIXED_BYTES: Final = {
+    0: 0,
+    2: 1,
+    **{int(kind): form.size for kind, form in _NUMBERS.items()},
+    11: 2,
+}
+_SIZED: Final = (CorePropertyType.BYTES, CorePropertyType.STRING)
+
+
+class CoreProperty(NamedTuple):
+    """A value and its type; a value that doesn't fit the type can't be encoded."""
+
+    kind: CorePropertyType
+    value: CoreValue
+
+    def encoded(self) -> bytes:
+        """Return type and value.
+
+        Raises:
+            ValueError: the value is not one of the type.
+        """
+        try:
+            return bytes((self.kind,)) + self._encoded_value()
+        except (error, TypeError, OverflowError) as cause:
+            raise ValueError(f"{self.value!r} is no {self.kind.name}") from cause
+
+    def _encoded_value(self) -> bytes:
+        match self.kind, self.value:
+            case CorePropertyType.NULL, None:
+                return b""
+            case CorePropertyType.BOOLEAN, bool(value):
+                return bytes((value,))
+            case CorePropertyType.STRING, str(text):
+                return simple_string(text)
+            case CorePropertyType.BYTES, bytes(data):
+                return SIZED_BYTES.write(data)
+            case CorePropertyType.CHAR, str(text):
+                return _UNSIGNED_SHORT.pack(ord(text))
+            case kind, value if kind in _NUMBERS and not isinstance(value, bool):
+                return _NUMBERS[kind].pack(value)
+        raise TypeError
+
+
+def _entries(encoded: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield key, start, start of the value, and end of each property.
+
+    Raises:
+        CoreProtocolError: they are cut off, of an unknown type, or followed by something.
+    """
+    reader = CoreReader(encoded, 5)
+    if encoded == NO_PROPERTIES:
+        return
+    try:
+        count = _INT.unpack_from(encoded, 1)[0]
+        if count < 0 or not encoded[0]:
+            raise CoreProtocolError(f"properties claim {count} entries")
+        for _ in range(count):
+            start = reader.at
+            key = reader.raw(_INT.unpack_from(encoded, start)[0] + _INT.size)[_INT.size :]
+            kind = reader.raw(1)[0]
+            value = reader.at
+            if kind in _SIZED:
+                reader.raw(_INT.unpack_from(encoded, value)[0] + _INT.size)
+            elif kind in _FIXED_BYTES:
+                reader.raw(_FIXED_BYTES[kind])
+            else:
+                raise CoreProtocolError(f"a property has the type {kind}")
+            yield key, start, value, reader.at
+    except error as cause:
+        raise CoreProtocolError("a message's properties are cut off") from cause
+    if reader.left:
+        raise CoreProtocolError(f"{reader.left} bytes follow a message's properties")
+
+
+def read_core_properties(encoded: bytes) -> dict[str, CoreProperty]:
+    """Return the properties by name; of two with one name the later, as the broker takes it.
+
+    Raises:
+        CoreProtocolError: they can't be read.
+    """
+    return {
+        decode_simple_text(key): _read_property(encoded, value, end)
+        for key, _, value, end in _entries(encoded)
+    }
+
+
+def _read_property(encoded: bytes, at: int, end: int) -> CoreProperty:
+    kind = CorePropertyType(encoded[at - 1])
+    data = encoded[at:end]
+    value: CoreValue = None
+    if kind in _NUMBERS:
+        value = _NUMBERS[kind].unpack(data)[0]
+    elif kind is CorePropertyType.BOOLEAN:
+        value = data != b"\0"
+    elif kind is CorePropertyType.STRING:
+        value = decode_simple_text(data[4:])
+    elif kind is CorePropertyType.BYTES:
+        value = data[4:]
+    elif kind is CorePropertyType.CHAR:
+        value = chr(_UNSIGNED_SHORT.unpack(data)[0])
+    return CoreProperty(kind, value)
+
+
+def edit_properties(encoded: bytes, changes: Mapping[str, CoreProperty | None]) -> bytes:
+    """Return properties of which some are set (a property) or removed (None).
+
+    No name is there twice that is set, however often it was; all other entries keep their bytes
+    and their order. A set property takes the place of the old one, or follows all others.
+
+    Raises:
+        CoreProtocolError: the properties can't be read.
+        ValueError: a value doesn't fit its type.
+    """
+    names = {name.encode("utf-16-le", "surrogatepass"): name for name in changes}
+    if any(key in encoded for key in names):
+        return _replaced(encoded, names, changes)
+    added = [_entry(name, change) for name, change in changes.items() if change is not None]
+    if not added:
+        return encoded
+    count = _count(encoded) + len(added)
+    return b"".join((b"\x01", _INT.pack(count), encoded[5:], *added))
+
+
+def _replaced(
+    encoded: bytes, names: Mapping[bytes, str], changes: Mapping[str, CoreProperty | None]
+) -> bytes:
+    left = dict(changes)
+    kept = []
+    for key, start, value, end in _entries(encoded):
+        name = names.get(key)
+        if name is None:
+            kept.append(encoded[start:end])
+        elif (change := left.pop(name, None)) is not None:
+            kept.append(encoded[start : value - 1] + change.encoded())
+    kept += [_entry(name, change) for name, change in left.items() if change is not None]
+    return b"".join((b"\x01", _INT.pack(len(kept)), *kept)) if kept else NO_PROPERTIES
+
+
+def _entry(name: str, change: CoreProperty) -> bytes:
+    return simple_string(name) + change.encoded()
+
+
+def _count(encoded: bytes) -> int:
+    if encoded == NO_PROPERTIES:
+        return 0
+    try:
+        count: int = _INT.unpack_from(encoded, 1)[0]
+    except error as cause:
+        raise CoreProtocolError("a message's properties are cut off") from cause
+    if not 0 <= count <= len(encoded):
+        raise CoreProtocolError(f"properties claim {count} entries")
+    return count
