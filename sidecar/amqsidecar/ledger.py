@@ -209,6 +209,9 @@ class Ledger(Protocol):
         those of `overtaken_rows`. Looks at a bounded number of rows: a step that matched none need
         not be the last.
 
+        What an action removes with `Change.undone_by` is kept for `put_back`: the latest
+        `UNDO_BYTES` of all, and nothing while `Store.room` has none.
+
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
             act: what becomes of a row; None = it is left as it is.
@@ -218,6 +221,34 @@ class Ledger(Protocol):
                 counts set; what it returns is kept. `after_id == until_id`: it was the last.
             is_followed: keep the changed rows as members, whose outcome is wanted.
         """
+        ...
+
+    def put_back(
+        self,
+        number: int,
+        event_of: Callable[[RowView], AnyEvent],
+        limit: int,
+        progress: Callable[[Operation], Operation],
+    ) -> Operation:
+        """Put messages back that an operation discarded, as they were; durable with its progress.
+
+        What was taken out of its final queue to be discarded goes back there (`Recall.RETURN`).
+
+        Args:
+            number: of the operation; if nothing of it is being undone, nothing is done.
+            event_of: the event of each row that came back.
+            limit: put back at most so many.
+            progress: called in the transaction with the operation after the step, `restored` set;
+                what it returns is kept.
+        """
+        ...
+
+    def count_discarded(self, number: int) -> int:
+        """Return how many messages `put_back` would find of an operation."""
+        ...
+
+    def forget_discarded(self, before_ms: int, limit: int) -> int:
+        """Remove at most `limit` messages that were discarded before a time; returns how many."""
         ...
 
     def members(

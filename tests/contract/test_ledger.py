@@ -32,9 +32,12 @@ from amqsidecar.model.operation import (
     Selection,
 )
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import DueRow, RowFilter, RowState, RowView, TakenRow
+from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.store import Store
+from amqsidecar.stores import discards
 from amqsidecar.stores.postgres import counts as postgres_counts
+from amqsidecar.stores.postgres import transaction as postgres_transaction
+from amqsidecar.stores.sqlite import changes as sqlite_changes
 from amqsidecar.stores.sqlite import counts as sqlite_counts
 from amqsidecar.stores.sqlite import operations as sqlite_operations
 from amqsidecar.stores.sqlite import pages as sqlite_pages
@@ -1115,3 +1118,141 @@ def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
         assert group.count == 1
         store.add_observations([observed(chance.randrange(10**6), f"queue://{text}")])
     assert len(store.observations(f"queue://{hostile[0]}", 0, 10**7)) >= 1
+
+
+# What was discarded.
+
+
+def undoing(store: LedgerStore) -> int:
+    """Keep a discard that is being undone; returns its number."""
+    operation = Operation(
+        id=0,
+        action=Action.DISCARD,
+        selection=Selection(),
+        actor="ann",
+        reason="",
+        created_at_ms=0,
+        until_id=0,
+        state=OperationState.UNDOING,
+    )
+    return store.add_operation(operation).id
+
+
+def put_back(store: LedgerStore, number: int, limit: int = 100) -> int:
+    def restored(row: RowView) -> AnyEvent:
+        return row_changes.restored(row, 9_000, "ann")
+
+    before = store.operation(number)
+    assert before is not None
+    return store.put_back(number, restored, limit, lambda now: now).restored - before.restored
+
+
+def discard(store: LedgerStore, number: int, at_ms: int = 1_000, **conditions: Any) -> None:
+    store.act(RowFilter(**conditions), row_changes.discard(at_ms, "ann", number))
+
+
+def test_what_was_discarded_is_put_back_as_it_was(store: LedgerStore) -> None:
+    take(
+        store,
+        grouped_row(1, due_at_ms=10**14),
+        grouped_row(2, state=RowState.HELD),
+        grouped_row(3, state=RowState.PARKED, message=b"large" * 5_000),
+        grouped_row(4, state=RowState.EXHAUSTED, final_queue="queue://DLQ.exhausted"),
+        grouped_row(5, is_final=True, due_at_ms=10**14, destination="queue://b"),
+        grouped_row(6),
+    )
+    before, tallies = store.list_rows(ALL, 10), store.group_tallies()
+    places, messages = store.exhausted_tallies(), [store.message(row.id) for row in before]
+    number = undoing(store)
+    discard(store, number, ids=(1, 2, 3, 4, 5))
+    assert [row.id for row in store.list_rows(ALL, 10)] == [6]
+    assert [store.message(row.id) for row in before[:5]] == [None] * 5
+    assert store.exhausted_tallies() == []
+    assert store.count_discarded(number) == 5
+
+    assert [put_back(store, number, 3), put_back(store, number, 3), put_back(store, number)] == [
+        *(3, 2, 0)
+    ]
+    assert store.list_rows(ALL, 10) == before
+    assert [store.message(row.id) for row in before] == messages
+    assert (store.group_tallies(), store.exhausted_tallies()) == (tallies, places)
+    assert store.count_discarded(number) == 0
+    kinds_of = [type(event).__name__ for event in store.history(before[0].redelivery_id)]
+    assert kinds_of[-2:] == ["Discarded", "Restored"]
+    with store.transaction() as tx:
+        assert [row.id for row in tx.claim_due(FAR_MS, 10)] == [6]
+
+
+def test_what_came_out_of_its_final_queue_to_be_discarded_is_to_return_there(
+    store: LedgerStore,
+) -> None:
+    number = undoing(store)
+    row = grouped_row(1, state=RowState.EXHAUSTED, final_queue="queue://DLQ.exhausted")
+    take(store, msgspec.structs.replace(row, recall=Recall.DROP, recall_operation=number))
+    discard(store, number)
+    assert put_back(store, number) == 1
+    [found] = store.list_rows(ALL, 10)
+    assert (found.recall, found.recall_operation) == (Recall.RETURN, 0)
+    assert [one.id for one in store.recalled(Recall.RETURN, 10)] == [1]
+
+
+def test_nothing_is_put_back_of_what_is_not_being_undone(store: LedgerStore) -> None:
+    number = undoing(store)
+    take(store, grouped_row(1), grouped_row(2))
+    discard(store, 0, ids=(1,))
+    discard(store, number, ids=(2,))
+    store.change_operation(
+        number, lambda now: msgspec.structs.replace(now, state=OperationState.UNDONE)
+    )
+    assert put_back(store, number) == 0
+    assert store.list_rows(ALL, 10) == []
+    assert store.count_discarded(number) == 1
+
+
+def test_a_step_of_putting_back_that_fails_changes_nothing(store: LedgerStore) -> None:
+    number = undoing(store)
+    take(store, grouped_row(1))
+    discard(store, number)
+
+    def fail(_now: Operation) -> Operation:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        store.put_back(number, lambda row: row_changes.restored(row, 9, "ann"), 10, fail)
+    assert (store.list_rows(ALL, 10), store.count_discarded(number)) == ([], 1)
+    assert put_back(store, number) == 1
+
+
+def test_what_was_discarded_is_forgotten_by_its_age(store: LedgerStore) -> None:
+    number = undoing(store)
+    take(store, *(grouped_row(one) for one in range(1, 5)))
+    for one in range(1, 5):
+        discard(store, number, at_ms=one * 100, ids=(one,))
+    assert [store.forget_discarded(301, 1), store.forget_discarded(301, 5)] == [1, 2]
+    assert store.forget_discarded(301, 5) == 0
+    assert put_back(store, number) == 1
+    assert [row.id for row in store.list_rows(ALL, 10)] == [4]
+
+
+def test_of_what_was_discarded_the_latest_is_kept_up_to_a_size(
+    store: LedgerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (discards, sqlite_changes, postgres_transaction):
+        monkeypatch.setattr(module, "UNDO_BYTES", 3 * 3_048)
+    number = undoing(store)
+    take(store, *(grouped_row(one, message=bytes(1_000)) for one in range(1, 9)))
+    discard(store, number, at_ms=100, ids=(1, 2))
+    discard(store, number, at_ms=200, ids=(3, 4))
+    assert store.count_discarded(number) == 3
+    discard(store, number, at_ms=300, ids=(5, 6, 7, 8))
+    assert put_back(store, number) == 3
+    assert [row.id for row in store.list_rows(ALL, 10)] == [6, 7, 8]
+
+
+def test_operations_that_undo_are_open(store: LedgerStore) -> None:
+    number = undoing(store)
+    assert [one.id for one in store.open_operations()] == [number]
+    store.change_operation(
+        number, lambda now: msgspec.structs.replace(now, state=OperationState.UNDONE)
+    )
+    assert store.open_operations() == []

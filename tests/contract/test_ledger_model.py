@@ -26,8 +26,14 @@ from amqsidecar.ledger import RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Parked, Received, Resent, Returned
 from amqsidecar.model.failure import CountKind, failure_cause, failures_of
-from amqsidecar.model.operation import Action, Operation, OutcomeKind, Selection
-from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
+from amqsidecar.model.operation import (
+    Action,
+    Operation,
+    OperationState,
+    OutcomeKind,
+    Selection,
+)
+from amqsidecar.model.schedule import DueRow, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.operations.follow import follow
 from support.failure_counts import counts_of
 from support.postgres_schedule import EmptiedStore, empty
@@ -74,6 +80,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.position = self.store.tail()
         assert follow(self.store)
         self.read = list[AnyEvent]()
+        self.discarded = dict[int, dict[int, RowView]]()
+        self.discarded_at_ms = dict[int, int]()
 
     def opened(self) -> UnsyncedStore | EmptiedStore:
         """Open the store, empty the first time."""
@@ -206,6 +214,62 @@ class LedgerMachine(RuleBasedStateMachine):
         assert after.changed - before.changed <= limit
         assert before.after_id <= after.after_id <= after.until_id
 
+    @rule(back=st.integers(0, 2), filters=FILTERS)
+    def discard(self, back: int, filters: RowFilter) -> None:
+        operations = self.store.operations(back + 1)
+        if len(operations) <= back:
+            return
+        number, at_ms = operations[back].id, self.tick()
+        before = {row.id: row for row in self.store.list_rows(ALL, 10_000)}
+        self.store.act(filters, row_changes.discard(at_ms, "ann", number))
+        left = {row.id for row in self.store.list_rows(ALL, 10_000)}
+        discarded = {row_id: row for row_id, row in before.items() if row_id not in left}
+        self.discarded.setdefault(number, {}).update(discarded)
+        self.discarded_at_ms |= dict.fromkeys(discarded, at_ms)
+
+    @rule(back=st.integers(0, 2), limit=st.integers(1, 3))
+    def put_back(self, back: int, limit: int) -> None:
+        operations = self.store.operations(back + 1)
+        if len(operations) <= back:
+            return
+        number, at_ms = operations[back].id, self.tick()
+        kept = self.discarded.get(number, {})
+        was = self.store.change_operation(
+            number, lambda now: msgspec.structs.replace(now, state=OperationState.UNDOING)
+        )
+        after = self.store.put_back(
+            number, lambda row: row_changes.restored(row, at_ms, "ann"), limit, lambda now: now
+        )
+        self.store.change_operation(
+            number, lambda now: msgspec.structs.replace(now, state=operations[back].state)
+        )
+        back_ids = sorted(kept)[:limit]
+        assert after.restored - was.restored == len(back_ids)
+        rows = {row.id: row for row in self.store.list_rows(ALL, 10_000)}
+        for row_id in back_ids:
+            assert rows[row_id] == kept.pop(row_id)
+            assert self.store.message(row_id) == taken_row(row_id).message
+
+    @rule(age_ms=st.integers(0, 500_000), limit=st.integers(1, 3))
+    def forget_discarded(self, age_ms: int, limit: int) -> None:
+        before_ms = self.now_ms - age_ms
+        old = sorted(
+            (self.discarded_at_ms[row_id], row_id)
+            for kept in self.discarded.values()
+            for row_id in kept
+            if self.discarded_at_ms[row_id] < before_ms
+        )[:limit]
+        assert self.store.forget_discarded(before_ms, limit) == len(old)
+        for _, row_id in old:
+            for kept in self.discarded.values():
+                kept.pop(row_id, None)
+
+    @invariant()
+    def what_was_discarded_is_counted(self) -> None:
+        for operation in self.store.operations(1_000):
+            count = len(self.discarded.get(operation.id, {}))
+            assert self.store.count_discarded(operation.id) == count
+
     @rule(limit=st.integers(1, 5))
     def follow(self, limit: int) -> None:
         tail = self.store.events_after(self.position, limit)
@@ -321,6 +385,7 @@ class SqliteMachine(LedgerMachine):
         with closing(sqlite3.connect(self.folder / "schedule.db")) as database:
             counted = dict(database.execute("SELECT text, uses FROM word WHERE uses <> 0"))
         rows = self.store.list_rows(ALL, 10_000)
+        rows += chain.from_iterable(kept.values() for kept in self.discarded.values())
         texts = [(one.destination, one.source, one.rule, one.encoding) for one in rows]
         groups = [one.cause_group for one in rows if one.cause_group]
         assert counted == Counter([*chain.from_iterable(texts), *groups])

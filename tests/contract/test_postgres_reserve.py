@@ -124,7 +124,8 @@ def test_where_the_volume_is_full_taking_stops_and_all_else_works(
 
     person = opened(is_service=False)
     rows = person.list_rows(ALL, 10_000)
-    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann", 7)) == 1
+    assert person.count_discarded(7) == 0  # What makes room is kept by nobody.
     wish = operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann")
     begun = operate.begin(person, wish, clock.now_ms())
     assert operate.cancel(person, begun.id, 2, "ann").state is OperationState.CANCELLED

@@ -19,7 +19,7 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 8
+VERSION = 9
 OLDEST = 6  # Exhausted rows are written as soon as nobody is an instance that can't read them.
 NEWER = VERSION + 1
 

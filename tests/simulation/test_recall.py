@@ -10,17 +10,19 @@ import pytest
 
 from amqsidecar.engine.crash_points import NAMES
 from amqsidecar.errors import LinkLost
+from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Held, Missed
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
-from amqsidecar.operations.operate import Wish, begin
+from amqsidecar.operations.operate import Means, Wish, begin, carry_out, undo
 from simulation.world import DLQ, FINAL, World
 from support.memory_broker import Killed, StoredMessage
 
 ALL = RowFilter()
 COUNT = 25
+MEANS = Means(suffix=".exhausted", properties_of=chosen_properties)
 
 
 @pytest.fixture
@@ -191,6 +193,73 @@ def test_discarded_ones_are_gone_and_taken_back_ones_stay(world: World) -> None:
     assert (
         world.broker.queue(DLQ) == world.broker.queue("orders") == type(world.broker.queue(DLQ))()
     )
+
+
+def discard_some(world: World, count: int) -> int:
+    """Begin to discard the first of what lies in the final queue; return the operation's number."""
+    assert world.store is not None
+    ids = tuple(sorted(row.id for row in rows_of(world))[:count])
+    wish = Wish(action=Action.DISCARD, selection=Selection(rows=RowFilter(ids=ids)), actor="ann")
+    operation = begin(world.store, wish, world.clock.now_ms())
+    while carry_out(world.store, operation.id, "me", MEANS, world.clock.now_ms).next_at_ms:
+        world.clock.advance(1_000)
+    return operation.id
+
+
+def undo_all(world: World, number: int) -> None:
+    """Undo a discard, and let it be put back whatever was done of it by then."""
+    assert world.store is not None
+    undo(world.store, number, world.clock.now_ms(), "ann")
+    while carry_out(world.store, number, "me", MEANS, world.clock.now_ms).next_at_ms:
+        world.clock.advance(1_000)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 60])
+def test_an_undone_discard_goes_back_to_its_final_queue_whenever_it_is_undone(
+    world: World, turns: int
+) -> None:
+    exhaust(world)
+    before = {row.id: row.redelivery_id for row in rows_of(world)}
+    number = discard_some(world, 7)
+    world.run(turns)
+    undo_all(world, number)
+    world.run(90)
+    assert sorted(world.bodies(FINAL)) == bodies()
+    assert {row.id: row.redelivery_id for row in rows_of(world)} == before
+    assert all(row.is_in_final_queue for row in rows_of(world))
+    assert world.store is not None
+    assert world.store.count_discarded(number) == 0
+    (place,) = world.store.exhausted_tallies()
+    assert (place.is_in_queue, place.count) == (True, COUNT)
+    if turns == 60:
+        last = world.store.operation(number)
+        assert last is not None
+        assert last.restored == 7
+
+
+@pytest.mark.parametrize("point", NAMES)
+def test_killed_while_a_discard_is_undone_nothing_is_lost_or_doubled(
+    world: World, point: str
+) -> None:
+    exhaust(world)
+    hits: list[str] = []
+
+    def crash_at(name: str) -> bool:
+        if name != point or len(hits) == 8:
+            return False
+        hits.append(name)
+        return True
+
+    number = discard_some(world, 7)
+    world.crash_at = crash_at
+    go_on(world, lambda: len(hits) > 0 or not rows_of(world)[0].is_in_final_queue)
+    undo_all(world, number)
+    go_on(world, lambda: len(world.bodies(FINAL)) == COUNT and not world.broker.count(DLQ))
+    world.crash_at = lambda _name: False
+    world.run(60)
+    assert sorted(world.bodies(FINAL)) == bodies()
+    assert len(rows_of(world)) == COUNT
+    assert all(row.is_in_final_queue for row in rows_of(world))
 
 
 def test_what_a_person_gave_up_stays_in_its_queue_also_where_exhausted_ones_are_kept(

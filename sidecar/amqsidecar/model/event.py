@@ -79,6 +79,13 @@ class Discarded(Event, frozen=True, gc=False, kw_only=True, tag="discarded"):
     actor: str | None = None
 
 
+class Restored(Event, frozen=True, gc=False, kw_only=True, tag="restored"):
+    """A person undid its discard: it is in the schedule again, as it was before."""
+
+    destination: str
+    actor: str
+
+
 class Missed(Event, frozen=True, gc=False, kw_only=True, tag="missed"):
     """It is no longer in its final dead-letter queue: somebody took it, or purged the queue."""
 
@@ -212,6 +219,7 @@ AnyEvent = (
     | Scheduled
     | Exhausted
     | Discarded
+    | Restored
     | Missed
     | Parked
     | Held

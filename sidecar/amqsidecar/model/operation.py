@@ -28,7 +28,7 @@ class Action(StrEnum):
     CANCEL = "cancel"
     """Give up: to the final dead-letter queue now."""
     DISCARD = "discard"
-    """Give up: gone for good, with nothing left but its history."""
+    """Give up: gone, with nothing left but its history; can be undone for `UNDO_MS`."""
     TAKE_BACK = "take-back"
     """Take exhausted messages out of their final queue, and keep them in the schedule."""
     HOLD = "hold"
@@ -59,6 +59,10 @@ class OperationState(StrEnum):
     CANCELLED = "cancelled"
     DONE = "done"
     """Every row was looked at; outcomes may still come."""
+    UNDOING = "undoing"
+    """What it discarded is being put back."""
+    UNDONE = "undone"
+    """What it discarded was put back, as far as it was kept."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +149,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         resent: of the changed ones so many were sent since; of several rows of one message all but
             one count at once.
         came_back: so many of these died again.
+        restored: so many of the changed ones were put back when it was undone.
         not_before_ms: no step before this.
         portion: size of the portion that is sent and judged; 0 = no more of them; None = not begun.
         window_until_ms: when the window of the portion ends; None = not all of it was sent yet.
@@ -175,6 +180,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     changed: int = 0
     resent: int = 0
     came_back: int = 0
+    restored: int = 0
     not_before_ms: int = 0
     portion: int | None = None
     window_until_ms: int | None = None
@@ -212,6 +218,17 @@ LEASE_MS: Final = 5_000
 CLOCKS_APART_MS: Final = 60_000
 """Clocks of runners may differ by so much; what lies further ahead was set before one went back."""
 
+UNDO_MS: Final = 3_600_000
+"""What was discarded is kept for so long."""
+
+UNDO_BYTES: Final = 256 * 1024 * 1024
+"""Of what was discarded the latest messages are kept that have no more bytes than this together."""
+
+UNDO_ROW_BYTES: Final = 2048
+"""A message counts as so many bytes more, for its row."""
+
+_OPEN = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
+_WORKING = (OperationState.RUNNING, OperationState.UNDOING)
 _STATE_CHANGES_KEPT = 100
 
 
@@ -327,16 +344,49 @@ def resumed(operation: Operation, now_ms: int, actor: str, reason: str) -> Opera
 
 def cancelled(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
     """Return an operation that is over, if it wasn't: the rows that it has not changed stay."""
-    if operation.state in (OperationState.CANCELLED, OperationState.DONE):
+    if not is_open(operation):
         return operation
     return _ended(operation, OperationState.CANCELLED, now_ms, actor=actor, reason=reason)
+
+
+def undoing(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
+    """Return a discard that is over and whose messages are being put back."""
+    if operation.action is not Action.DISCARD or operation.state is OperationState.UNDOING:
+        return operation
+    operation = _ended(operation, OperationState.UNDOING, now_ms, actor=actor, reason=reason)
+    return msgspec.structs.replace(operation, ended_at_ms=None)
+
+
+def undone(operation: Operation, now_ms: int) -> Operation:
+    """Return a discard of which all is put back that was kept."""
+    if operation.state is not OperationState.UNDOING:
+        return operation
+    return _ended(operation, OperationState.UNDONE, now_ms, actor="", reason="")
+
+
+def undoer(operation: Operation) -> str:
+    """Return who undid a discard; "" = nobody."""
+    for change in reversed(operation.state_changes):
+        if change.state is OperationState.UNDOING:
+            return change.actor
+    return ""
+
+
+def is_open(operation: Operation) -> bool:
+    """Tell whether it may still change rows, perhaps once a person resumed it."""
+    return operation.state in _OPEN
+
+
+def is_working(operation: Operation) -> bool:
+    """Tell whether somebody carries it out, or should."""
+    return operation.state in _WORKING
 
 
 def claimed(operation: Operation, runner: str, now_ms: int) -> Operation:
     """Return the operation with the lease of a runner begun or renewed, unless another has it."""
     has_lease = 0 < operation.runner_until_ms - now_ms <= LEASE_MS + CLOCKS_APART_MS
     is_free = operation.runner in ("", runner) or not has_lease
-    if operation.state is not OperationState.RUNNING or not is_free:
+    if not is_working(operation) or not is_free:
         return operation
     return msgspec.structs.replace(operation, runner=runner, runner_until_ms=now_ms + LEASE_MS)
 

@@ -3,7 +3,16 @@
 from collections.abc import Iterable
 from typing import Final
 
-from amqsidecar.model.event import AnyEvent, Cancelled, Edited, Held, Redirected, Released, Retried
+from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
+    Edited,
+    Held,
+    Redirected,
+    Released,
+    Restored,
+    Retried,
+)
 from amqsidecar.model.operation import Action, Operation
 
 _ACTIONS: Final = {
@@ -25,7 +34,7 @@ def overtaken_rows(operation: Operation, events: Iterable[AnyEvent]) -> set[int]
 
 def _overtakes(operation: Operation, event: AnyEvent) -> bool:
     match event:
-        case Edited():
+        case Edited() | Restored():
             return True
         case Held(actor=None):  # By the sidecar: backlog.
             return False

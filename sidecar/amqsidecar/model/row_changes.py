@@ -13,6 +13,7 @@ from amqsidecar.model.event import (
     Missed,
     Redirected,
     Released,
+    Restored,
     Retried,
 )
 from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView
@@ -25,6 +26,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         destination: where it belongs from now on.
         final_queue, recall, recall_operation: see `RowView`.
         is_removed: the row goes, and its message with it; the other fields say nothing then.
+        undone_by: of a removed row: the operation whose undoing puts it back; 0 = none can.
         passes_gates: a person says that it goes now; true until it is sent, or acted on again.
     """
 
@@ -39,6 +41,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     recall: Recall = Recall.NONE
     recall_operation: int = 0
     is_removed: bool = False
+    undone_by: int = 0
     passes_gates: bool = False
 
 
@@ -158,7 +161,7 @@ def discard(now_ms: int, actor: str, operation: int = 0) -> Act:
     Args:
         now_ms: the time.
         actor: who asked.
-        operation: its number; 0 = none.
+        operation: its number, by which it can be undone; 0 = none.
     """
 
     def drop(row: RowView) -> Change | None:
@@ -184,9 +187,38 @@ def discard(now_ms: int, actor: str, operation: int = 0) -> Act:
             actor=actor,
         )
         change = _changed(row, event, state=row.state, due_at_ms=row.due_at_ms)
-        return msgspec.structs.replace(change, is_removed=True)
+        return msgspec.structs.replace(change, is_removed=True, undone_by=operation)
 
     return drop
+
+
+def undo_discard(now_ms: int, actor: str, operation: int) -> Act:
+    """Leave or put back into final queues what an operation has not discarded yet."""
+
+    def change(row: RowView) -> Change | None:
+        if row.recall_operation != operation:
+            return None
+        match row.recall:
+            case Recall.DISCARD:
+                recall = Recall.LEAVE
+            case Recall.DROP:
+                recall = Recall.RETURN
+            case _:
+                return None
+        return _recalled(row, restored(row, now_ms, actor), recall)
+
+    return change
+
+
+def restored(row: RowView, now_ms: int, actor: str) -> Restored:
+    """Return the event that tells that a discard was undone."""
+    return Restored(
+        at_ms=now_ms,
+        id=row.id,
+        redelivery_id=row.redelivery_id,
+        destination=row.goes_to,
+        actor=actor,
+    )
 
 
 def take_back(now_ms: int, actor: str) -> Act:

@@ -25,6 +25,8 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
         changed: rows that were changed; the others were just being sent, or final already.
         overtaken: rows that were left because somebody did something else to them meanwhile.
         stopped: it was ended before all rows were done; doing it again does the rest.
+        operation: its number; 0 = none was begun.
+        undoable: so many of the changed messages can be put back by undoing the operation.
     """
 
     action: Action
@@ -32,6 +34,8 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     overtaken: int = 0
     stopped: bool = False
+    operation: int = 0
+    undoable: int = 0
 
 
 _BY_ACTOR: Final[Mapping[Action, Callable[[int, str], row_changes.Act]]] = {

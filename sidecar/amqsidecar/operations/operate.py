@@ -9,10 +9,12 @@ import msgspec
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.ledger import Ledger
 from amqsidecar.model import operation as course
+from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import (
     LEASE_MS,
     SENDS,
+    STEP_MAX,
     Action,
     Finished,
     Operation,
@@ -23,6 +25,7 @@ from amqsidecar.model.operation import (
     Step,
     Stop,
 )
+from amqsidecar.model.schedule import Recall, RowFilter
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
 from amqsidecar.operations.select import NEEDED_STATES, PropertyReader, narrow, selector
@@ -214,6 +217,71 @@ def cancel(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "
     )
 
 
+def undo(ledger: LedgerStore, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
+    """Let what an operation discarded be put back; returns it as it is then.
+
+    Whoever comes first carries it out (`carry_out`). An operation that has not ended ends.
+
+    Raises:
+        ActionRefused: there is none of this number, or nothing of it can be put back.
+    """
+    operation = ledger.operation(number)
+    if operation is not None and operation.action is not Action.DISCARD:
+        raise ActionRefused(
+            f"operation {number} is {operation.action.word}: only discard can be undone"
+        )
+    if operation is not None and not (course.is_open(operation) or undoable(ledger, operation)):
+        raise ActionRefused(
+            f"nothing that operation {number} discarded is kept: what is discarded is kept for an "
+            "hour, the latest 256 MiB of it, and not while the store is short of space"
+        )
+    return _change(ledger, number, course.undoing, now_ms, actor, reason, OperationState.UNDOING)
+
+
+def undoable(ledger: LedgerStore, operation: Operation) -> int:
+    """Return how many messages that an operation discarded, or is to discard, can be put back."""
+    if operation.action is not Action.DISCARD:
+        return 0
+    return ledger.count_discarded(operation.id) + len(_not_discarded_yet(ledger, operation.id))
+
+
+_RECALLED_MAX: Final = 100_000
+
+
+def _not_discarded_yet(ledger: LedgerStore, number: int) -> list[int]:
+    """Return rows of messages that an operation wants out of their final queues to discard them."""
+    return [
+        row.id
+        for recall in (Recall.DISCARD, Recall.DROP)
+        for row in ledger.recalled(recall, _RECALLED_MAX)
+        if row.recall_operation == number
+    ]
+
+
+def _put_back(ledger: LedgerStore, operation: Operation, now_ms: Callable[[], int]) -> Turn:
+    """Do a step of undoing a discard."""
+    number, at_ms, by = operation.id, now_ms(), course.undoer(operation)
+    if ids := _not_discarded_yet(ledger, number)[:STEP_MAX]:
+        act = row_changes.undo_discard(at_ms, by, number)
+        count = ledger.act(RowFilter(ids=tuple(ids)), act)
+        after = ledger.change_operation(
+            number, lambda now: msgspec.structs.replace(now, restored=now.restored + count)
+        )
+    else:
+        after = ledger.put_back(
+            number,
+            lambda row: row_changes.restored(row, at_ms, by),
+            STEP_MAX,
+            lambda now: course.claimed(now, operation.runner, at_ms),
+        )
+    count = after.restored - operation.restored
+    if count == 0 and not ids:
+        after = ledger.change_operation(number, lambda now: course.undone(now, at_ms))
+    is_over = not course.is_working(after)
+    next_at_ms = None if is_over else now_ms() + max(30, now_ms() - at_ms)
+    return Turn(operation=after, changed=count, next_at_ms=next_at_ms)
+
+
 def _change(
     ledger: Ledger,
     number: int,
@@ -241,7 +309,7 @@ class _LostLease(Exception):
 
 
 def carry_out(
-    ledger: Ledger, number: int, runner: str, means: Means, now_ms: Callable[[], int]
+    ledger: LedgerStore, number: int, runner: str, means: Means, now_ms: Callable[[], int]
 ) -> Turn:
     """Do at most one step of an operation, if this runner may.
 
@@ -262,8 +330,10 @@ def carry_out(
     ready = _ready(operation, runner, now_ms())
     if ready != operation:
         operation = ledger.change_operation(number, lambda now: _ready(now, runner, now_ms()))
-    if not _runs(operation) or operation.runner != runner:
+    if not course.is_working(operation) or operation.runner != runner:
         return Turn(operation=operation, changed=0, next_at_ms=None)
+    if operation.state is OperationState.UNDOING:
+        return _put_back(ledger, operation, now_ms)
     match course.next_step(operation, now_ms()):
         case Step(limit):
             return _step(ledger, operation, limit, means, now_ms)

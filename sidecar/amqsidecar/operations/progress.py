@@ -16,6 +16,7 @@ from amqsidecar.model.operation import (
     next_step,
 )
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.operate import LedgerStore, undoable
 from amqsidecar.operations.words import clock_time
 
 
@@ -42,11 +43,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         outcomes: None = it sends nothing.
         doing: what it does or waits for now, as a sentence.
+        undoable: how many messages `undo` would put back now.
     """
 
     operation: Operation
     outcomes: Outcomes | None
     doing: str
+    undoable: int = 0
 
 
 class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +74,7 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after: str | None
 
 
-def read_progress(ledger: Ledger, number: int, now_ms: int) -> Progress:
+def read_progress(ledger: LedgerStore, number: int, now_ms: int) -> Progress:
     """Return how an operation stands.
 
     Raises:
@@ -92,7 +95,12 @@ def read_progress(ledger: Ledger, number: int, now_ms: int) -> Progress:
             unknown=counts.get(OutcomeKind.UNKNOWN, 0),
             unknown_because=unknown[0].evidence if unknown else "",
         )
-    return Progress(operation=operation, outcomes=outcomes, doing=doing(operation, now_ms))
+    return Progress(
+        operation=operation,
+        outcomes=outcomes,
+        doing=doing(operation, now_ms),
+        undoable=undoable(ledger, operation),
+    )
 
 
 def list_operations(ledger: Ledger, limit: int, before: int | None = None) -> OperationPage:
@@ -118,6 +126,10 @@ def doing(operation: Operation, now_ms: int) -> str:
     match operation.state:
         case OperationState.DONE:
             return "every message was looked at"
+        case OperationState.UNDOING:
+            return "what it discarded is being put back by a running service"
+        case OperationState.UNDONE:
+            return f"{operation.restored} of {operation.changed} messages were put back"
         case OperationState.RUNNING if now_ms < min(
             begins_ms := operation.pace.begin_at_ms or 0, operation.runner_until_ms
         ):

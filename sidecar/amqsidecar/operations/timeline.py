@@ -109,6 +109,7 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     ),
     events.Exhausted: lambda event: f"to {event.destination}: {event.rule}",
     events.Discarded: lambda event: f"{event.destination}: {event.rule}",
+    events.Restored: lambda event: f"{event.destination}: {event.actor} undid its discard",
     events.Missed: lambda event: (
         f"{event.destination}: somebody took it there, or purged the queue"
     ),

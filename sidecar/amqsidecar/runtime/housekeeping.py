@@ -13,6 +13,7 @@ import structlog
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.ledger import Ledger
+from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import GateTally, Tally
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Store
@@ -132,6 +133,9 @@ class Housekeeping:
                 )
                 if isinstance(store, Ledger):
                     self._forget_ledger(store, ends_s, before_ms, now_ms)
+                    # Why all where it is short: what was discarded is the first to give way.
+                    undo_ms = UNDO_MS if store.room().is_enough else 0
+                    self._forget_discarded(store, ends_s, now_ms - undo_ms)
                 self._repeat(ends_s, True, store.shrink)
         except (ConfigError, StoreError) as error:
             log.warning("retention_failed", reason=str(error))
@@ -146,6 +150,10 @@ class Housekeeping:
             return ledger.forget_ledger(before_ms, merged[0], limit, merged[1])
 
         self._repeat(ends_s, limit, forget)
+
+    def _forget_discarded(self, ledger: Ledger, ends_s: float, before_ms: int) -> None:
+        limit = LEDGER_FORGOTTEN_AT_ONCE
+        self._repeat(ends_s, limit, lambda: ledger.forget_discarded(before_ms, limit))
 
     @contextmanager
     def _opened(self) -> Iterator[Store]:

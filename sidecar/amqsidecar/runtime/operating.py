@@ -14,7 +14,7 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, SidecarError, StoreError
-from amqsidecar.model.operation import SENDS, Action, Operation, OperationState
+from amqsidecar.model.operation import SENDS, Action, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
 from amqsidecar.operations.operate import (
     LedgerStore,
@@ -121,13 +121,13 @@ class Operating:
     def _look(self, store: LedgerStore) -> float:
         now_s = self._clock.monotonic_s()
         found = store.open_operations()
-        self._gauges.set_operations_running(sum(map(_runs, found)))
+        self._gauges.set_operations_running(sum(map(is_working, found)))
         if now_s >= self._count_at_s:
             self._count_at_s = now_s + COUNT_EVERY_S
             self._count(store)
         pause_s = LOOK_EVERY_S
         for operation in found:
-            if _runs(operation) and not self._stop.is_set():
+            if is_working(operation) and not self._stop.is_set():
                 pause_s = min(pause_s, self._turn(store, operation))
         if now_s >= self._judge_at_s and not self._stop.is_set():
             self._judge_at_s = now_s + LOOK_EVERY_S
@@ -148,7 +148,7 @@ class Operating:
         if turn.changed:
             self._wake()
         after = turn.operation
-        if not _runs(after):
+        if not is_working(after):
             log.info(
                 "operation_ended",
                 operation=after.id,
@@ -203,7 +203,3 @@ class Operating:
                     leave(self._store, operation.id, self._runner)
         except StoreError as error:
             log.warning("operations_failed", reason=str(error))
-
-
-def _runs(operation: Operation) -> bool:
-    return operation.state is OperationState.RUNNING

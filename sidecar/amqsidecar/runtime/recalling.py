@@ -19,7 +19,7 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.ledger import Ledger
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.operation import OperationState
+from amqsidecar.model.operation import Operation, OperationState, undoer, undoing
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
 from amqsidecar.store import Store
 
@@ -182,10 +182,9 @@ class Recalling:
         dropped = self._store.recalled(Recall.DROP, CHANGED_AT_ONCE)
         for number in {row.recall_operation for row in dropped}:
             operation = self._store.operation(number)
-            actor = "amqsidecar" if operation is None else operation.actor
             ids = tuple(row.id for row in dropped if row.recall_operation == number)
-            act = row_changes.discard(self._clock.now_ms(), actor, number)
-            self._store.act(RowFilter(ids=ids), act)
+            self._store.act(RowFilter(ids=ids), self._end_of_discard(operation, number))
+            self._undo_again(number)
         if not self._store.recalled(Recall.RETURN, 1):
             return bool(dropped)
         if not self._is_operating():
@@ -193,6 +192,22 @@ class Recalling:
             act = row_changes.give_back(self._clock.now_ms())
             self._store.act(RowFilter(ids=tuple(row.id for row in rows)), act)
         return True
+
+    def _end_of_discard(self, operation: Operation | None, number: int) -> row_changes.Act:
+        now_ms = self._clock.now_ms()
+        if operation is not None and (actor := undoer(operation)):
+            return row_changes.undo_discard(now_ms, actor, number)
+        actor = "amqsidecar" if operation is None else operation.actor
+        return row_changes.discard(now_ms, actor, number)
+
+    def _undo_again(self, number: int) -> None:
+        """Let be put back what was discarded while its operation was being undone."""
+        operation = self._store.operation(number)
+        is_undone = operation is not None and operation.state is OperationState.UNDONE
+        if is_undone and self._store.count_discarded(number):
+            self._store.change_operation(
+                number, lambda now: undoing(now, self._clock.now_ms(), undoer(now), "")
+            )
 
     def _is_operating(self) -> bool:
         now_ms = self._clock.now_ms()

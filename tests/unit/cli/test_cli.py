@@ -836,6 +836,27 @@ def test_discard_leaves_the_history_alone(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert (last["type"], last["actor"]) == ("discarded", "cli:ada")
 
 
+def test_a_discard_is_undone_by_the_number_that_its_answer_tells(cli: Cli) -> None:
+    before = cli("list", "--output", "json").json["rows"]
+    result = cli("discard", "--all", "--yes")
+    assert result.out == "discard: 5 messages\n"
+    assert "for an hour `amqsidecar operation undo 1` puts 5 of them back" in result.err
+    assert cli("list").code == 0
+    assert "undoable   5: `amqsidecar operation undo 1`" in cli("operation", "show", "1").out
+    undone = cli("operation", "undo", "1", "--reason", "wrong group", "--output", "json").json
+    assert (undone["operation"]["state"], undone["operation"]["restored"]) == ("undone", 5)
+    assert undone["undoable"] == 0
+    assert cli("list", "--output", "json").json["rows"] == before
+    last = cli("show", "4", "--output", "json").json["history"][-1]
+    assert (last["type"], last["id"]) == ("restored", 4)
+    again = cli("operation", "undo", "1")
+    assert again.code == 2
+    assert "nothing that operation 1 discarded is kept" in again.err
+    assert "there is no operation 9" in cli("operation", "undo", "9").err
+    cli("hold", "1")
+    assert "only discard can be undone" in cli("operation", "undo", "2").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [

@@ -12,9 +12,11 @@ from lxml import html
 from proton import Message
 
 from amqsidecar.http.console.shown import shown
+from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.note import GroupNote
-from amqsidecar.model.schedule import RowState
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations import operate
 from amqsidecar.operations.status import SidecarStatus
 from support.console_site import running_console
 from support.console_store import dead, keep, open_store
@@ -259,12 +261,41 @@ def test_an_action_is_looked_at_and_then_confirmed(client: httpx2.Client) -> Non
     assert "success" not in (listed + page.text_content()).lower()
 
 
-def test_what_can_not_be_undone_is_confirmed_twice(client: httpx2.Client) -> None:
+def test_what_ends_redelivery_is_confirmed_twice(client: httpx2.Client) -> None:
     page = page_of(client, "/act/discard?id=3")
     answer = confirm(client, page)
     assert answer.status_code == 422
-    assert "can't be undone" in check(answer).text_content()
+    assert "nothing redelivers them" in check(answer).text_content()
     assert confirm(client, page, sure="yes").status_code == 303
+
+
+def test_a_discard_is_undone_on_the_page_of_its_operation(
+    client: httpx2.Client, store_path: Path
+) -> None:
+    answer = confirm(client, page_of(client, "/act/discard?id=3"), sure="yes")
+    address = answer.headers["location"]
+    store = open_store(store_path)
+    means = operate.Means(suffix=".exhausted", properties_of=chosen_properties)
+
+    def carry_out() -> None:
+        number = int(address.rpartition("/")[2])
+        operate.carry_out(store, number, "service", means, store._clock.now_ms)
+
+    carry_out()
+    page = page_of(client, address)
+    assert "1 message can be put back" in page.text_content()
+    [form] = page.xpath("//form[.//button[@id='undo']]")
+    answer = client.post(form.action, data={**dict(form.form_values()), "reason": HOSTILE})
+    assert answer.status_code == 303
+    assert "is being put back" in page_of(client, address).text_content()
+    carry_out()
+    carry_out()
+    undone = page_of(client, address)
+    assert "was put back, each message as it was before" in undone.text_content()
+    assert undone.xpath("//button[@id='undo']") == []
+    assert [row.id for row in store.list_rows(RowFilter(ids=(3,)), 9)] == [3]
+    assert "put back by a person" in page_of(client, "/messages/one?id=3").text_content()
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ CALLS = (
     ("POST", "/operations/2/pause", {"reason": "lunch"}),
     ("POST", "/operations/2/resume", None),
     ("POST", "/operations/2/cancel", {}),
+    ("POST", "/operations", {"action": "discard", "filter": {"id": [2]}, "expected": 1}),
+    ("POST", "/operations/3/undo", {"reason": "wrong"}),
     ("GET", "/operations/1/members?limit=5", None),
     ("GET", "/operations/1/members.csv?outcome=consumed", None),
     ("GET", "/policies", None),

@@ -319,6 +319,41 @@ def test_discarded_rows_are_gone_and_redirected_ones_go_elsewhere(stage: Stage) 
     assert stage.states() == {}
 
 
+def test_the_service_undoes_a_discard_also_one_that_has_not_ended(stage: Stage) -> None:
+    stage.hold(1_200)
+    before = stage.store.list_rows(RowFilter(), 10_000)
+    begun = stage.begin(Action.DISCARD)
+    stage.turn(begun)
+    assert stage.states() == {RowState.HELD: 700}
+    operate.undo(stage.store, begun.id, stage.clock.now_ms(), "ann", "the wrong one")
+    operating = stage.operating()
+    for _ in range(5):
+        operating.look()
+        stage.clock.advance(1_000)
+    operating.close()
+    assert stage.store.list_rows(RowFilter(), 10_000) == before
+    undone = stage.store.operation(begun.id)
+    assert undone is not None
+    assert (undone.state, undone.restored, undone.changed) == (OperationState.UNDONE, 500, 500)
+    assert doing(undone, stage.clock.now_ms()) == "500 of 500 messages were put back"
+    assert set(stage.changes("restored").values()) == {1}
+    with pytest.raises(ActionRefused, match="nothing that operation 1 discarded is kept"):
+        operate.undo(stage.store, begun.id, stage.clock.now_ms(), "ann")
+
+
+def test_an_older_operation_leaves_what_was_put_back_after_it_began(stage: Stage) -> None:
+    stage.hold(4)
+    discarded = stage.finish(stage.begin(Action.DISCARD))
+    stage.hold(2)
+    retry = stage.begin()
+    operate.undo(stage.store, discarded.id, stage.clock.now_ms(), "ann")
+    while stage.turn(discarded, "service").next_at_ms is not None:
+        stage.clock.advance(1_000)
+    done = stage.finish(retry)
+    assert (done.changed, done.overtaken) == (2, 4)
+    assert stage.states() == {RowState.HELD: 4, RowState.WAITING: 2}
+
+
 def test_what_is_on_its_way_to_its_final_queue_is_redelivered_once_more(stage: Stage) -> None:
     stage.hold(1, redelivery_count=4)
     stage.finish(stage.begin(Action.CANCEL))

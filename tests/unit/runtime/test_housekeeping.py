@@ -3,7 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from amqsidecar.model import row_changes
 from amqsidecar.model.failure import CountKind
+from amqsidecar.model.operation import UNDO_MS
+from amqsidecar.model.schedule import RowFilter
 from amqsidecar.runtime.housekeeping import (
     FORGOTTEN_AT_ONCE,
     HOURS_AFTER_MS,
@@ -11,7 +16,7 @@ from amqsidecar.runtime.housekeeping import (
     WORK_S,
     Housekeeping,
 )
-from amqsidecar.store import Store
+from amqsidecar.store import Room, Store
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics
 from support.schedule_rows import taken_row, took
@@ -171,4 +176,31 @@ def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -
 
     work.show()
     assert metrics.value("amqsidecar_store_available_bytes") > 0
+    store.close()
+
+
+def test_what_was_discarded_is_kept_for_an_hour_and_gives_way_where_there_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    store.allocate_ids(9)
+    with store.transaction() as tx:
+        tx.record_cycle(1, [taken_row(1), taken_row(2)], [], [])
+        tx.finish_cycle(1)
+    work = housekeeping(tmp_path / "schedule.db", clock, lambda _s: None, 0)
+
+    store.act(RowFilter(ids=(1,)), row_changes.discard(clock.now_ms(), "ann", 7))
+    clock.advance(UNDO_MS)
+    store.act(RowFilter(ids=(2,)), row_changes.discard(clock.now_ms(), "ann", 7))
+    work.forget()
+    assert store.count_discarded(7) == 2
+    clock.advance(1)
+    work.forget()
+    assert store.count_discarded(7) == 1
+
+    monkeypatch.setattr(SqliteStore, "room", lambda _store: Room(at_once_bytes=0, reason="full"))
+    work.forget()
+    assert store.count_discarded(7) == 0
     store.close()

@@ -190,6 +190,7 @@ def test_rows_that_came_before_causes_were_grouped_have_no_group(tmp_path: Path)
 
 
 WITHOUT_RECALL = """
+DROP TABLE discarded;
 DROP INDEX redelivery_recall;
 ALTER TABLE redelivery DROP COLUMN recall;
 ALTER TABLE redelivery DROP COLUMN recall_operation;

@@ -36,6 +36,8 @@ SCANS = {
     # What gates let wait, and nothing else.
     "read_gate_tallies": "SCAN redelivery USING COVERING INDEX redelivery_gated",
     "read_exhausted": "SCAN t",  # One for each destination that has exhausted messages.
+    # What people discarded within an hour, bounded.
+    "discarded_size": "SCAN discarded USING COVERING INDEX discarded_by_age",
     "written_segments": "SCAN journal_segment",
     "read_failure_counts": "SCAN s",  # What a range of an index was summed up to.
 }

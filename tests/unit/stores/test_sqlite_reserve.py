@@ -150,7 +150,8 @@ def test_on_a_volume_full_to_its_last_byte_all_but_taking_works(
 
     person = opened(is_service=False)
     rows = person.list_rows(ALL, 1_000)
-    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann", 7)) == 1
+    assert person.count_discarded(7) == 0  # What makes room is kept by nobody.
     assert person.act(RowFilter(ids=(rows[1].id,)), row_changes.cancel(1, "ann", ".exhausted")) == 1
     begun = operate.begin(
         person,
@@ -177,7 +178,8 @@ def test_a_command_alone_acts_on_a_full_volume(
     store.close()
     volume.fill()
     person = opened(is_service=False)
-    assert person.act(RowFilter(ids=(row.id,)), row_changes.discard(1, "ann")) == 1
+    assert person.act(RowFilter(ids=(row.id,)), row_changes.discard(1, "ann", 7)) == 1
+    assert person.count_discarded(7) == 0  # What makes room is kept by nobody.
     assert not person.room().is_enough
 
 

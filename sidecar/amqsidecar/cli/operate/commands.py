@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _EXIT_INTERRUPTED = 130
 _ENDS_AS = {
     "cancel": ", to their final dead-letter queue (of the queue that they were taken from)",
-    "discard": ", gone for good but for their history",
+    "discard": ", kept for an hour (`operation undo`), then gone but for their history",
 }
 """What becomes of messages that nothing redelivers afterwards."""
 
@@ -49,8 +49,9 @@ _INTERRUPTED_WITHIN_S = 0.1
 def retry(asked: Asked) -> None:
     """Redeliver now, held and parked messages too.
 
-    JSON: {"action", "matched", "changed", "overtaken", "stopped"}; with --pace, --probe, --ramp,
-    --stop-share, --careful, --at or --detach as `operation show`; with --dry-run the preview
+    JSON: {"action", "matched", "changed", "overtaken", "stopped", "operation", "undoable"}; with
+    --pace, --probe, --ramp, --stop-share, --careful, --at or --detach as `operation show`; with
+    --dry-run the preview
     """
     _act("retry", asked)
 
@@ -77,7 +78,7 @@ def give_up(asked: Asked) -> None:
 
 @takes(Asked, but=("to", *JUDGED))
 def discard(asked: Asked) -> None:
-    """Drop messages for good; only their history stays. Asks first, or wants --yes.
+    """Drop messages; for an hour `operation undo` puts them back. Asks first, or wants --yes.
 
     JSON: as `retry`
     """
@@ -244,7 +245,7 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
     from amqsidecar.model.operation import OperationPace, OperationState  # noqa: PLC0415 - as above
     from amqsidecar.operations.act import ActionResult  # noqa: PLC0415 - as above
     from amqsidecar.operations.find_group import where_else  # noqa: PLC0415 - as above
-    from amqsidecar.operations.operate import begin  # noqa: PLC0415 - as above
+    from amqsidecar.operations.operate import begin, undoable  # noqa: PLC0415 - as above
     from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
 
     clock = SystemClock()
@@ -269,6 +270,8 @@ def _operate(store: "LedgerStore", asked: Asked, wish: "Wish", config: "Config")
             changed=operation.changed,
             overtaken=operation.overtaken,
             stopped=operation.state is not OperationState.DONE,
+            operation=operation.id,
+            undoable=undoable(store, operation),
         )
         _tell(outcome, asked.output)
     if is_interrupted:
@@ -368,6 +371,8 @@ def _tell(outcome: "ActionResult", output: OutputFormat) -> None:
         print_json(outcome)
         return
     print_line(f"{outcome.action.word}: {outcome.changed} messages")
+    if outcome.action.value == "discard" and outcome.changed:
+        _tell_undoing(outcome)
     if outcome.stopped:
         return
     left = outcome.matched - outcome.changed - outcome.overtaken
@@ -375,6 +380,15 @@ def _tell(outcome: "ActionResult", output: OutputFormat) -> None:
         say(f"{left} more were left as they are: they are being sent, or are final already")
     if outcome.overtaken:
         say(f"{outcome.overtaken} more were left: somebody changed them after this began")
+
+
+def _tell_undoing(outcome: "ActionResult") -> None:
+    lost = outcome.changed - outcome.undoable
+    if outcome.undoable:
+        undo = f"`amqsidecar operation undo {outcome.operation}`"
+        say(f"for an hour {undo} puts {outcome.undoable} of them back")
+    if lost:
+        say(f"{lost} of them can't be put back: the store has no room to keep them")
 
 
 def _tell_preview(found: "Preview", output: OutputFormat) -> None:

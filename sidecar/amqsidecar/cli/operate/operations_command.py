@@ -1,5 +1,7 @@
 """`amqsidecar operations` and `amqsidecar operation`: how they go, and changing them."""
 
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from amqsidecar.operations.progress import MemberPage, Progress
 
 _EXIT_NOT_DONE = 69
+_STEP_PAUSE_S = 0.03
 
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the operation.")]
 StepReason = Annotated[
@@ -91,7 +94,7 @@ operation = typer.Typer(
 
 @operation.callback()
 def _operation() -> None:
-    """Show, pause, resume or cancel an operation."""
+    """Show, pause, resume, cancel or undo an operation."""
 
 
 @operation.command()
@@ -113,7 +116,7 @@ def show(
     JSON: {"operation": {"id", "action", "state", "matched", "changed", "resent", "came_back",
     "actor", "reason", "state_reason", "state_changes", "selection", "pace", ...},
     "outcomes": null | {"not_sent", "resent", "consumed", "came_back", "unknown",
-    "unknown_because"}, "doing"},
+    "unknown_because"}, "doing", "undoable"},
     with --members also "members": [{"redelivery_id", "destination", "changed_at_ms",
     "resent_at_ms", "outcome", "evidence"}] and "next_after"
     """  # noqa: D301 - as above
@@ -180,6 +183,39 @@ def cancel(
     _change("cancel", number, reason, config_file, sets, output)
 
 
+@operation.command()
+def undo(
+    number: Number,
+    reason: StepReason = "",
+    config_file: ConfigFile = None,
+    sets: Sets = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Put back what a discard of the last hour removed: each message as it was before.
+
+    What lay in a final dead-letter queue goes back there.
+
+    JSON: as `operation show`
+    """
+    config = read_config(config_file, sets)
+    from amqsidecar.clock import SystemClock  # noqa: PLC0415 - as above
+    from amqsidecar.messages.kept_message import chosen_properties  # noqa: PLC0415 - as above
+    from amqsidecar.model.operation import is_working  # noqa: PLC0415 - as above
+    from amqsidecar.operations import operate  # noqa: PLC0415 - as above
+    from amqsidecar.operations.progress import read_progress  # noqa: PLC0415 - as above
+
+    now_ms, actor = SystemClock().now_ms, cli_actor()
+    means = operate.Means(suffix=config.redelivery.final_suffix, properties_of=chosen_properties)
+    runner = f"{actor}:{secrets.token_hex(8)}"
+    with opened_ledger(config, read_only=False) as store, usage_errors():
+        one = operate.undo(store, number, now_ms(), actor, reason)
+        while is_working(one):
+            one = operate.carry_out(store, number, runner, means, now_ms).operation
+            time.sleep(_STEP_PAUSE_S)
+        progress = read_progress(store, number, now_ms())
+    tell_progress(progress, output)
+
+
 def _change(
     name: str,
     number: int,
@@ -219,6 +255,8 @@ def tell_progress(
     print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
     if one.overtaken:
         print_line(f"left       {one.overtaken}, somebody changed them after this began")
+    if progress.undoable:
+        print_line(f"undoable   {progress.undoable}: `amqsidecar operation undo {one.id}`")
     if outcomes is not None:
         print_line(f"not sent   {outcomes.not_sent}")
         print_line(f"re-sent    {outcomes.resent} (they may still come back)")

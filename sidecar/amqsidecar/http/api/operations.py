@@ -13,7 +13,6 @@ from amqsidecar.http.api.filter import Filter, PreviewQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import kept
 from amqsidecar.http.store_queries import OpenStore, StoreQueries
-from amqsidecar.ledger import Ledger
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.operation import (
     Action,
@@ -29,7 +28,7 @@ from amqsidecar.operations.message import edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.preview import Preview, drift, preview
 
-ChangeOperation = Callable[[Ledger, int, int, str, str], Operation]
+ChangeOperation = Callable[[OpenStore, int, int, str, str], Operation]
 
 
 class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,10 +91,12 @@ class OperationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         outcomes: how many messages have which outcome; `not sent yet` has none.
+        undoable: how many discarded messages `undo` would put back now.
     """
 
     operation: Operation
     outcomes: dict[str, int]
+    undoable: int
 
 
 class ActionEndpoints:
@@ -124,6 +125,11 @@ class ActionEndpoints:
                     "cancel",
                     "End an operation; what it has changed stays changed.",
                     self._cancel_operation,
+                ),
+                (
+                    "undo",
+                    "Put back what a discard of the last hour removed; the service does it.",
+                    self._undo_operation,
                 ),
             )
         ]
@@ -251,8 +257,10 @@ class ActionEndpoints:
 
         def read(store: OpenStore, _state: StoreState, _now_ms: int) -> OperationAnswer:
             counts = store.member_counts(number)
+            operation = known(store, number)
             return OperationAnswer(
-                operation=known(store, number),
+                operation=operation,
+                undoable=operate.undoable(store, operation),
                 outcomes={
                     "not sent yet" if kind is None else kind.value: count
                     for kind, count in counts.items()
@@ -325,6 +333,9 @@ class ActionEndpoints:
 
     async def _cancel_operation(self, call: Call) -> Operation:
         return await self._change(call, operate.cancel)
+
+    async def _undo_operation(self, call: Call) -> Operation:
+        return await self._change(call, operate.undo)
 
 
 @contextmanager

@@ -73,7 +73,9 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         actor = caller_of(request).actor("console")
         try:
             if ACTIONS[action].is_final and form.get("sure") != "yes":
-                raise ActionRefused("this can't be undone: tick the box to say that you mean it")
+                raise ActionRefused(
+                    "nothing redelivers them after this: tick the box to say that you mean it"
+                )
             wish = _wish(action, query.selection, form, actor)
 
             def write(store: OpenStore, _state: StoreState, now_ms: int) -> Operation:

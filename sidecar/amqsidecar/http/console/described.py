@@ -17,7 +17,7 @@ class ActionWords(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: on buttons.
         what: what it does, a sentence.
-        is_final: it can't be undone by another action.
+        is_final: nothing redelivers the messages after it.
     """
 
     name: str
@@ -49,7 +49,8 @@ ACTIONS: Final = {
     ),
     Action.DISCARD: ActionWords(
         name="Discard",
-        what="Removes messages for good. Nothing of them is left but their history.",
+        what="Removes messages. For an hour the operation can be undone; then only their history "
+        "is left.",
         is_final=True,
     ),
 }

@@ -13,8 +13,14 @@ from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import OpenStore
-from amqsidecar.ledger import Ledger
-from amqsidecar.model.operation import SENDS, Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.operation import (
+    SENDS,
+    UNDO_MS,
+    Member,
+    Operation,
+    OperationState,
+    OutcomeKind,
+)
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
@@ -26,6 +32,7 @@ CHANGES: Final = {
     "pause": operate.pause,
     "resume": operate.resume,
     "cancel": operate.cancel,
+    "undo": operate.undo,
 }
 
 OPEN_STATES: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
@@ -38,12 +45,14 @@ class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
         counts: members by outcome; None = not sent yet.
         members: some of those with the outcome that was asked for.
         unknown: one of those whose outcome is unknown, if there is any.
+        undoable: how many discarded ones can be put back.
     """
 
     operation: Operation
     counts: dict[OutcomeKind | None, int]
     members: list[Member]
     unknown: list[Member]
+    undoable: int
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -80,6 +89,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 counts=store.member_counts(operation.id),
                 members=store.members(operation.id, outcome, MEMBERS_SHOWN + 1, after),
                 unknown=store.members(operation.id, OutcomeKind.UNKNOWN, 1),
+                undoable=operate.undoable(store, operation),
             )
 
         told = await desk.ask(read)
@@ -99,6 +109,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             pace=describe_pace(operation.pace),
             share_done=_share_done(operation),
             counts=told.counts,
+            undoable=0 if operation.state is OperationState.UNDOING else told.undoable,
+            keeps_until_ms=(operation.ended_at_ms or operation.created_at_ms) + UNDO_MS,
             unknown_because=told.unknown[0].evidence if told.unknown else "",
             outcome=outcome,
             outcomes=list(OutcomeKind),
@@ -123,7 +135,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
     async def change(request: Request) -> Response:
         number = whole_number(request.path_params["number"])
-        how: Callable[[Ledger, int, int, str, str], Operation] | None = CHANGES.get(
+        how: Callable[[OpenStore, int, int, str, str], Operation] | None = CHANGES.get(
             request.path_params["change"]
         )
         if how is None or number is None:

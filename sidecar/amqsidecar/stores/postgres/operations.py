@@ -144,6 +144,35 @@ class PostgresOperations:
         )
         return _decode(body)
 
+    def put_back(
+        self,
+        number: int,
+        event_of: Callable[[RowView], AnyEvent],
+        limit: int,
+        progress: Callable[[Operation], Operation],
+    ) -> Operation:
+        """Put messages back that an operation discarded, as they were; durable with its progress.
+
+        Promise: if the process dies inside, the step was done whole or not at all.
+        """
+        with self._written_as_nobody() as transaction:
+            before = self._locked(number)
+            if before.state is not OperationState.UNDOING:
+                return before
+            views = transaction.put_back(number, limit)
+            transaction.record([event_of(view) for view in views])
+            count = before.restored + len(views)
+            return self._write(progress(msgspec.structs.replace(before, restored=count)))
+
+    def count_discarded(self, number: int) -> int:
+        """Return how many messages `put_back` would find of an operation."""
+        return int(self._database.query("count_discarded", number=number)[0][0])
+
+    def forget_discarded(self, before_ms: int, limit: int) -> int:
+        """Remove at most `limit` messages that were discarded before a time; returns how many."""
+        with self._written_as_nobody():
+            return self._database.change("forget_discarded", before_ms=before_ms, limit=limit)
+
     # Members.
 
     def members(

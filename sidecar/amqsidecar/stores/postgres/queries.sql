@@ -17,6 +17,12 @@ SELECT event_block FROM unfinished_cycle WHERE event_block IS NOT NULL
     CASE WHEN segment IS NULL THEN NOT (SELECT is_kept FROM outbox)
     ELSE segment <> coalesce((SELECT id FROM journal_segment WHERE NOT is_written), 0) END
 
+-- fragment: row_columns
+-- All of a row.
+id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, reason, cause_group,
+passes_gates, gate, final_queue, recall, recall_operation
+
 -- fragment: view_columns
 -- What a person sees of a row. Older versions wrote texts of any length.
 id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
@@ -524,6 +530,59 @@ DELETE FROM redelivery WHERE id = ANY (%(ids)s::bigint[]);
 -- Their messages.
 DELETE FROM message WHERE id = ANY (%(ids)s::bigint[]);
 
+-- name: set_rows_aside
+-- What is discarded and can be put back; its messages stay where they are.
+WITH gone AS (
+    DELETE FROM redelivery WHERE id = ANY (%(ids)s::bigint[]) RETURNING {row_columns}
+)
+INSERT INTO discarded (operation, discarded_at_ms, {row_columns})
+SELECT %(operation)s, %(at_ms)s, {row_columns} FROM gone;
+
+-- name: trim_discarded
+-- The oldest of what was discarded, beyond so many bytes.
+WITH gone AS (
+    DELETE FROM discarded WHERE id IN (
+        SELECT id FROM (
+            SELECT id, sum(size_bytes + %(row_bytes)s)
+                OVER (ORDER BY discarded_at_ms DESC, id DESC) AS total
+            FROM discarded
+        ) AS summed WHERE total > %(most_bytes)s
+    ) RETURNING id
+)
+DELETE FROM message WHERE id IN (SELECT id FROM gone);
+
+-- name: discarded_size
+-- How many bytes count for what is kept of what was discarded.
+SELECT coalesce(sum(size_bytes + %(row_bytes)s), 0)::bigint FROM discarded;
+
+-- name: count_discarded
+-- How much of what an operation discarded is kept.
+SELECT count(*) FROM discarded WHERE operation = %(number)s;
+
+-- name: put_rows_back
+-- As they were; what was taken out of its final queue to be discarded goes back there.
+WITH back AS (
+    DELETE FROM discarded WHERE id IN (
+        SELECT id FROM discarded WHERE operation = %(number)s ORDER BY id LIMIT %(limit)s
+    ) RETURNING *
+)
+INSERT INTO redelivery ({row_columns})
+SELECT id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count,
+    delay_ms, expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, reason,
+    cause_group, passes_gates, gate, final_queue, CASE recall WHEN 4 THEN 5 ELSE recall END,
+    CASE recall WHEN 4 THEN 0 ELSE recall_operation END
+FROM back ORDER BY id RETURNING {view_columns}, false;
+
+-- name: forget_discarded
+-- What was discarded before a time.
+WITH gone AS (
+    DELETE FROM discarded WHERE id IN (
+        SELECT id FROM discarded WHERE discarded_at_ms < %(before_ms)s
+        ORDER BY discarded_at_ms, id LIMIT %(limit)s
+    ) RETURNING id
+)
+DELETE FROM message WHERE id IN (SELECT id FROM gone);
+
 -- name: change_rows
 -- What an operator's action makes of rows.
 UPDATE redelivery AS r SET state = c.state, due_at_ms = c.due_at_ms, destination = c.destination,
@@ -786,7 +845,8 @@ WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN ({taken}) AND {row_conditions};
 
 -- name: read_message
 -- The encoded message of a row.
-SELECT body FROM message WHERE id = %(id)s AND id NOT IN ({taken});
+SELECT body FROM message AS m WHERE id = %(id)s AND id NOT IN ({taken})
+    AND EXISTS (SELECT FROM redelivery AS r WHERE r.id = m.id);
 
 -- name: add_block
 -- Events that were written together.
@@ -1034,7 +1094,7 @@ SELECT body FROM operation WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)
 -- name: open_operations
 -- Those that are running, and those with messages of which something is to come still.
 SELECT body FROM operation AS o
-WHERE state = 'running'
+WHERE state IN ('running', 'undoing')
     OR EXISTS (SELECT FROM operation_member WHERE operation = o.id AND outcome IS NULL)
     OR EXISTS (SELECT FROM operation_member WHERE operation = o.id AND outcome = 're-sent')
 ORDER BY id;

@@ -222,10 +222,14 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
 
     @contextmanager
     def _written_as(self, instance: int) -> Iterator[PostgresTransaction]:
-        holder = None if instance == _NOBODY else self._lease.holder
+        is_nobody = instance == _NOBODY
+        holder = None if is_nobody else self._lease.holder
+        keeps = is_nobody and self._reserve.look().is_enough
         with self._database.transaction():
             try:
-                transaction = PostgresTransaction(self._database, instance, holder)
+                transaction = PostgresTransaction(
+                    self._database, instance, holder, keeps_discarded=keeps
+                )
             except LookupError:
                 raise self._lease.lost() from None
             yield transaction

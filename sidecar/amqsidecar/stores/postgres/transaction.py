@@ -18,8 +18,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import DueRow, RowState, RowView, TakenRow
+from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.postgres.counts import ROOM, CountChanges
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.events import read_block, rewrite_block, write_block
@@ -32,6 +34,7 @@ from amqsidecar.stores.postgres.rows import (
     pg_text,
     pg_text_or_none,
     tally_name,
+    view_row,
 )
 
 CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
@@ -76,14 +79,28 @@ class _Locked(NamedTuple):
 class PostgresTransaction:
     """Writes of one instance that become durable together; made by `PostgresStore.transaction`."""
 
-    def __init__(self, database: PostgresDatabase, instance: int, holder: str | None) -> None:
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        instance: int,
+        holder: str | None,
+        *,
+        keeps_discarded: bool,
+    ) -> None:
         """Lock the instance and read its cycle.
+
+        Args:
+            database: in a transaction.
+            instance: number of the instance; 0 = nobody.
+            holder: who is the instance.
+            keeps_discarded: there is room for what may be put back.
 
         Raises:
             LookupError: another process is this instance now.
         """
         self._database = database
         self._instance = instance
+        self._keeps_discarded = keeps_discarded
         locked, unfinished = database.query_all(
             ("lock_instance", {"instance": instance, "holder": holder}),
             ("read_unfinished", {"instance": instance}),
@@ -382,11 +399,40 @@ class PostgresTransaction:
                 operations=[made.recall_operation for _, made in kept],
             )
         if len(kept) < len(changes):
-            removed = [view.id for view, made in changes if made.is_removed]
-            self._queue("delete_rows", ids=removed)
-            self._queue("delete_messages", ids=removed)
+            self._remove([change for change in changes if change[1].is_removed])
         self._queue("add_tallies", **_tally_values(tally))
         self.record([made.event for _, made in changes])
+
+    def _remove(self, changes: Sequence[tuple[RowView, Change]]) -> None:
+        """Remove rows, or set them aside."""
+        kept = latest_undoable(changes) if self._keeps_discarded else []
+        aside = {view.id for view, _ in kept}
+        removed = [view.id for view, _ in changes if view.id not in aside]
+        self._queue("delete_rows", ids=removed)
+        self._queue("delete_messages", ids=removed)
+        if not kept:
+            return
+        made = kept[0][1]
+        values = {"operation": made.undone_by, "at_ms": made.event.at_ms}
+        self._queue("set_rows_aside", ids=sorted(aside), **values)
+        ((size_bytes,),) = self._database.query("discarded_size", row_bytes=UNDO_ROW_BYTES)
+        if size_bytes > UNDO_BYTES:
+            self._queue("trim_discarded", row_bytes=UNDO_ROW_BYTES, most_bytes=UNDO_BYTES)
+
+    def put_back(self, number: int, limit: int) -> list[RowView]:
+        """Put rows back that an operation discarded, as they were; returns them."""
+        rows = self._database.query("put_rows_back", number=number, limit=limit)
+        views = sorted(map(view_row, rows), key=lambda view: view.id)
+        tally = Counter[tuple[str, int]]()
+        for view in views:
+            state = STATE_NUMBERS[view.state]
+            tally[tally_name(view.destination), state] += 1
+            self._counts.add_rows(view.destination, state, view.cause_group, 1)
+            if view.state is RowState.EXHAUSTED:
+                queue = view.final_queue or ""
+                self._counts.add_exhausted(view.destination, queue, view.is_final, 1)
+        self._queue("add_tallies", **_tally_values(tally))
+        return views
 
     def _destination_of(self, made: Change) -> str:
         """Return the destination to write; see `as_older`."""

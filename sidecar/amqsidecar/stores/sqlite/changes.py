@@ -5,17 +5,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Act, Change
-from amqsidecar.model.schedule import RowState, RowView, TakenRow
+from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
+from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
+    LAST_ID,
     RECALL_NUMBERS,
     STATE_NUMBERS,
+    filtered,
+    json_ids,
     read_in_flight,
     storable_or_none,
     view_row,
 )
+
+TRIMMED_AT_ONCE = 500
 
 _WAITING = STATE_NUMBERS[RowState.WAITING]
 _EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
@@ -88,15 +95,30 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow], words: Mapping
 
 def delete_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
     """Remove rows with their messages, by runs of ids; returns what is to be taken off tallies."""
-    deleted = Counter(chain.from_iterable(database.query("delete_rows", run) for run in runs))
-    uses, gone = Counter[int](), []
-    for (state, destination, cause_group, final, is_final, *others), count in deleted.items():
-        gone.append(TallyDelta(destination, state, -count, cause_group, final, is_final))
-        for number in filter(None, (destination, cause_group, final, *others)):
-            uses[number] -= count
-    database.use_words(uses)
+    gone, words = _take_out(database, runs)
+    _unuse(database, words)
     database.query_each("delete_messages", runs)
     return gone
+
+
+def _take_out(
+    database: SqliteDatabase, runs: Sequence[tuple[int, int]]
+) -> tuple[list[TallyDelta], Counter[tuple[int, ...]]]:
+    """Remove rows; returns what is to be taken off tallies, and which words they had how often."""
+    deleted = Counter(chain.from_iterable(database.query("delete_rows", run) for run in runs))
+    gone, words = [], Counter[tuple[int, ...]]()
+    for (state, destination, cause_group, final, is_final, *others), count in deleted.items():
+        gone.append(TallyDelta(destination, state, -count, cause_group, final, is_final))
+        words[destination, cause_group, final, *others] += count
+    return gone, words
+
+
+def _unuse(database: SqliteDatabase, words: Mapping[tuple[int, ...], int]) -> None:
+    uses = Counter[int]()
+    for numbers, count in words.items():
+        for number in filter(None, numbers):
+            uses[number] -= count
+    database.use_words(uses)
 
 
 def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
@@ -133,7 +155,7 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
     texts |= {one.final_queue for pair in kept for one in pair if one.final_queue}
     words = database.intern(texts | {view.cause_group for view, _ in kept if view.cause_group})
     uses = Counter[int]()
-    deltas = delete_rows(database, runs_of(view.id for view, made in changes if made.is_removed))
+    deltas = _remove(database, [change for change in changes if change[1].is_removed])
     for view, made in kept:
         was, destination = words[view.destination], words[made.destination]
         group = words[view.cause_group] if view.cause_group else 0
@@ -168,6 +190,60 @@ def change_rows(database: SqliteDatabase, rows: Sequence[tuple[Any, ...]], act: 
     database.use_words(uses)
     count_rows(database, deltas)
     return Changed(len(counting), changes)
+
+
+def _remove(
+    database: SqliteDatabase, changes: Sequence[tuple[RowView, Change]]
+) -> list[TallyDelta]:
+    """Remove rows, or set them aside; returns what is to be taken off tallies."""
+    kept = [] if database.is_short else latest_undoable(changes)
+    aside = {view.id for view, _ in kept}
+    gone = delete_rows(database, runs_of(view.id for view, _ in changes if view.id not in aside))
+    if kept:
+        made = kept[0][1]
+        values = {"operation": made.undone_by, "at_ms": made.event.at_ms, "ids": json_ids(aside)}
+        database.query("set_rows_aside", values)
+        gone += _take_out(database, runs_of(aside))[0]
+        _trim_discarded(database)
+    return gone
+
+
+def _trim_discarded(database: SqliteDatabase) -> None:
+    """Forget the oldest of what was discarded, beyond what is kept."""
+    count, size_bytes = database.query("discarded_size").fetchone()
+    excess = size_bytes + count * UNDO_ROW_BYTES - UNDO_BYTES
+    while excess > 0:
+        ids = []
+        for row_id, size_bytes in database.query("oldest_discarded", (LAST_ID, TRIMMED_AT_ONCE)):
+            ids.append(row_id)
+            excess -= size_bytes + UNDO_ROW_BYTES
+            if excess <= 0:
+                break
+        _forget_ids(database, ids)
+
+
+def forget_discarded(database: SqliteDatabase, before_ms: int, limit: int) -> int:
+    """Remove at most `limit` messages that were discarded before a time; returns how many."""
+    found = database.query("oldest_discarded", (before_ms, limit)).fetchall()
+    _forget_ids(database, [row_id for row_id, _ in found])
+    return len(found)
+
+
+def _forget_ids(database: SqliteDatabase, ids: Sequence[int]) -> None:
+    _unuse(database, Counter(database.query("forget_discarded", (json_ids(ids),)).fetchall()))
+    database.query_each("delete_messages", runs_of(ids))
+
+
+def put_rows_back(database: SqliteDatabase, number: int, limit: int) -> list[RowView]:
+    """Put rows back that an operation discarded, as they were; returns them, at most `limit`."""
+    ids = [row_id for (row_id,) in database.query("discarded_ids", (number, limit))]
+    database.query("put_rows_back", (json_ids(ids),))
+    database.query("forget_discarded", (json_ids(ids),)).fetchall()
+    rows = filtered(database, RowFilter(ids=tuple(ids)), len(ids), 0, LAST_ID)
+    # The numbers of the columns are those of `view_row`.
+    deltas = [TallyDelta(row[3], row[1], 1, row[16], row[18], bool(row[4])) for row in rows]
+    count_rows(database, deltas)
+    return [view_row(database, row) for row in rows]
 
 
 def count_rows(database: SqliteDatabase, deltas: Iterable[TallyDelta]) -> None:

@@ -17,7 +17,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
 
 _OUTBOX = read_sql("sqlite/outbox.sql").split(";\n")
@@ -28,6 +28,7 @@ _GROUPS = read_sql("sqlite/groups.sql").split(";\n")
 _EXHAUSTED = read_sql("sqlite/exhausted.sql").split(";\n")
 _OWNERS = read_sql("sqlite/owners.sql").split(";\n")
 _RECALL = read_sql("sqlite/recall.sql").split(";\n")
+_UNDO = read_sql("sqlite/undo.sql").split(";\n")
 _MIGRATIONS: Mapping[int, Sequence[str]] = {
     2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
     3: _OUTBOX,
@@ -38,6 +39,7 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
     8: _EXHAUSTED,
     9: _OWNERS,
     10: _RECALL,
+    11: _UNDO,
 }
 """What makes the next version of a file of this one. Older files than these are refused."""
 
@@ -131,6 +133,11 @@ class SqliteDatabase:
         if connection is not None:
             with self.mapped("be closed"):
                 connection.close()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the volume is short, so that nothing is kept that need not be."""
+        return not self._reserve.look().is_enough
 
     def check_place(self) -> None:
         """Raise StoreUnavailable where there can't be such a file."""

@@ -28,7 +28,7 @@ from amqsidecar.model.note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import Act
-from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     exhausted_tallies,
@@ -38,7 +38,7 @@ from amqsidecar.stores.packing import (
     storable,
     unpack_message,
 )
-from amqsidecar.stores.sqlite.changes import change_rows
+from amqsidecar.stores.sqlite.changes import change_rows, forget_discarded, put_rows_back
 from amqsidecar.stores.sqlite.counts import (
     forget_counts,
     read_counts,
@@ -250,6 +250,39 @@ class SqliteLedger:
                 resent=operation.resent + doubled,
             )
             return write_operation(database, progress(after))
+
+    def put_back(
+        self,
+        number: int,
+        event_of: Callable[[RowView], AnyEvent],
+        limit: int,
+        progress: Callable[[Operation], Operation],
+    ) -> Operation:
+        """Put messages back that an operation discarded, as they were; durable with its progress.
+
+        Raises:
+            KeyError: there is none of this number.
+        """
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            operation = self._expected(number)
+            if operation.state is not OperationState.UNDOING:
+                return operation
+            views = put_rows_back(database, number, limit)
+            record_events(database, [event_of(view) for view in views])
+            count = operation.restored + len(views)
+            after = msgspec.structs.replace(operation, restored=count)
+            return write_operation(database, progress(after))
+
+    def count_discarded(self, number: int) -> int:
+        """Return how many messages `put_back` would find of an operation."""
+        with self._database.mapped("be read"):
+            return int(self._database.query("count_discarded", (number,)).fetchone()[0])
+
+    def forget_discarded(self, before_ms: int, limit: int) -> int:
+        """Remove at most `limit` messages that were discarded before a time; returns how many."""
+        with self._database.transaction(), self._database.mapped("be written"):
+            return forget_discarded(self._database, before_ms, limit)
 
     def _expected(self, number: int) -> Operation:
         operation = read_operation(self._database, number)

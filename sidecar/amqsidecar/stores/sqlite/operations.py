@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from amqsidecar.ledger import MemberVerdict, Select, Sighting
-from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
+from amqsidecar.model.operation import Member, Operation, OutcomeKind, is_working
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import RowView
@@ -52,7 +52,7 @@ def read_operations(database: SqliteDatabase, limit: int, before: int) -> list[O
 def write_operation(database: SqliteDatabase, operation: Operation) -> Operation:
     """Keep an operation as it is now; returns it as it is kept."""
     body = pack_struct(operation)
-    is_running = operation.state is OperationState.RUNNING
+    is_running = is_working(operation)
     values = (is_running, operation.ended_at_ms, body, operation.id)
     database.query("set_operation", values)
     return _decode(body)

@@ -8,6 +8,12 @@ rule, substr(cause, 1, 16384) AS cause, substr(message_id, 1, 1024) AS message_i
 encoding, size_bytes, substr(reason, 1, 2048) AS reason,
 cause_group, gate, final_queue, recall, recall_operation
 
+-- fragment: row_columns
+-- All of a row.
+id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
+expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, reason, cause_group,
+passes_gates, gate, message_group, final_queue, recall, recall_operation
+
 -- fragment: row_conditions
 -- All conditions of a filter, beside the one that chose the index.
     (:destination IS NULL OR destination = :destination)
@@ -187,6 +193,44 @@ INSERT INTO message (id, body) VALUES (?, ?);
 -- Rows with consecutive numbers; tells what tallies and words knew of them.
 DELETE FROM redelivery WHERE id BETWEEN ? AND ? 
 RETURNING state, destination, cause_group, final_queue, is_final, source, rule, encoding;
+
+-- name: set_rows_aside
+-- What is discarded and can be put back; its messages stay where they are.
+INSERT INTO discarded (operation, discarded_at_ms, {row_columns})
+SELECT :operation, :at_ms, {row_columns} FROM redelivery
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: discarded_size
+-- How much is kept of what was discarded: rows, and bytes of their messages.
+SELECT count(*), coalesce(sum(size_bytes), 0) FROM discarded INDEXED BY discarded_by_age;
+
+-- name: oldest_discarded
+-- What was discarded before a time, the oldest first.
+SELECT id, size_bytes FROM discarded INDEXED BY discarded_by_age
+WHERE discarded_at_ms < ? ORDER BY discarded_at_ms, id LIMIT ?;
+
+-- name: count_discarded
+-- How much of what an operation discarded is kept.
+SELECT count(*) FROM discarded INDEXED BY discarded_by_operation WHERE operation = ?;
+
+-- name: discarded_ids
+-- Some of what an operation discarded.
+SELECT id FROM discarded INDEXED BY discarded_by_operation
+WHERE operation = ? ORDER BY id LIMIT ?;
+
+-- name: put_rows_back
+-- As they were; what was taken out of its final queue to be discarded goes back there.
+INSERT INTO redelivery ({row_columns})
+SELECT id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count,
+    delay_ms, expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, reason,
+    cause_group, passes_gates, gate, message_group, final_queue, iif(recall = 4, 5, recall),
+    iif(recall = 4, 0, recall_operation)
+FROM discarded WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: forget_discarded
+-- Rows that were discarded; tells which words they had.
+DELETE FROM discarded WHERE id IN (SELECT value FROM json_each(?))
+RETURNING destination, cause_group, final_queue, source, rule, encoding;
 
 -- name: rename_row
 -- A row takes the place of one that is gone.

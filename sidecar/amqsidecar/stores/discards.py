@@ -1,0 +1,19 @@
+"""Which discarded messages stores keep, so that people can put them back."""
+
+from collections.abc import Sequence
+
+from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
+from amqsidecar.model.row_changes import Change
+from amqsidecar.model.schedule import RowView
+
+
+def latest_undoable(changes: Sequence[tuple[RowView, Change]]) -> list[tuple[RowView, Change]]:
+    """Return the last of the removed rows that an undoing may want, `UNDO_BYTES` at most."""
+    kept, size_bytes = [], 0
+    for view, made in reversed(changes):
+        size_bytes += view.size_bytes + UNDO_ROW_BYTES
+        if size_bytes > UNDO_BYTES:
+            break
+        if made.is_removed and made.undone_by:
+            kept.append((view, made))
+    return kept[::-1]
