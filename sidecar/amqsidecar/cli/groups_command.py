@@ -11,11 +11,12 @@ from amqsidecar.cli.options import (
     Output,
     OutputFormat,
     Sets,
+    Wide,
     canonical,
     duration_ms,
     read_config,
 )
-from amqsidecar.cli.printing import print_json, print_table, say
+from amqsidecar.cli.printing import print_json, print_rows, say
 from amqsidecar.model.cause import group_name
 from amqsidecar.operations.words import one_line, span
 
@@ -37,6 +38,7 @@ def list_groups(
         ),
     ] = "1h",
     limit: Annotated[int, typer.Option(min=1, max=2_000, help="Maximum number.")] = 50,
+    wide: Wide = False,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -70,7 +72,8 @@ def list_groups(
             *("waiting", "held", "parked", "exhausted"),
             *("first", "last", "destination", "cause"),
         )
-        print_table(headers, [_cells(group, now_ms) for group in groups])
+        cells = [_cells(group, now_ms) for group in groups]
+        print_rows(headers, cells, below=2, spare=("first", "day before"), is_wide=wide)
 
 
 def _cells(group: "Group", now_ms: int) -> tuple[str, ...]:

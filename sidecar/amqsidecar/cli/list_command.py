@@ -13,6 +13,7 @@ from amqsidecar.cli.options import (
     Output,
     OutputFormat,
     Sets,
+    Wide,
     check_of_broker,
     find_group,
     read_config,
@@ -20,7 +21,7 @@ from amqsidecar.cli.options import (
     read_properties,
     takes,
 )
-from amqsidecar.cli.printing import print_json, print_table, say
+from amqsidecar.cli.printing import print_json, print_rows, say
 from amqsidecar.model.cause import given_reason
 from amqsidecar.operations.words import due, one_line, place
 
@@ -35,8 +36,9 @@ class ListChoice(Chosen):
     properties: FilterProperty = None
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100
     after: Annotated[
-        int, typer.Option(min=0, help="Only rows with a higher number; gives the next page.")
-    ] = 0
+        str, typer.Option(metavar="N", help="Only after this; the answer says what it is.")
+    ] = ""
+    wide: Wide = False
     config_file: ConfigFile = None
     sets: Sets = None
     output: Output = OutputFormat.TEXT
@@ -44,14 +46,14 @@ class ListChoice(Chosen):
 
 @takes(ListChoice)
 def list_rows(listed: ListChoice) -> None:
-    """List messages that wait, by number.
+    """List messages by number, exhausted ones after all others.
 
     \b
     JSON: {"rows": [{"id", "state", "due_at_ms", "destination", "is_final", "source",
     "redelivery_id", "redelivery_count", "delay_ms", "rule", "cause", "message_id",
     "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate",
-    "final_queue", "recall", "recall_operation"}],
-    "next_after": null | number}
+    "final_queue", "recall", "recall_operation", "group": null | number}],
+    "next_after": null | number | text}
     """  # noqa: D301 - the backspace tells the library to keep the lines
     config = read_config(listed.config_file, listed.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
@@ -72,7 +74,10 @@ def list_rows(listed: ListChoice) -> None:
         select = selector(Selection(properties=properties), chosen_properties)
     with opened_store(config) as (store, _):
         rows = find_group(store, listed, rows)
-        page = list_page(store, rows, listed.limit, listed.after, select)
+        try:
+            page = list_page(store, rows, listed.limit, listed.after, select)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--after") from error
         is_empty = not page.rows and page.next_after is None
         near = where_else(store, rows) if is_empty else ""
     if listed.output is OutputFormat.JSON:
@@ -84,8 +89,9 @@ def list_rows(listed: ListChoice) -> None:
         raise NothingFound(f"nothing that waits matches{near}")
     if listed.output is OutputFormat.JSON:
         return
-    headers = ("number", "state", "due", "count", "destination", "cause")
-    print_table(headers, [_cells(row, now_ms) for row in page.rows])
+    headers = ("number", "state", "due", "count", "group", "destination", "cause")
+    cells = [_cells(row, now_ms) for row in page.rows]
+    print_rows(headers, cells, below=2, is_wide=listed.wide)
     if page.next_after is not None:
         say(f"there is more: --after {page.next_after}")
 
@@ -99,6 +105,7 @@ def _cells(row: "RowView", now_ms: int) -> tuple[str, ...]:
         row.state.value,
         "being sent" if row.in_flight else when,
         str(row.redelivery_count),
+        "-" if row.group is None else str(row.group),
         one_line(place(row)),
         one_line(given_reason(row.cause), 60) or "no reason given",
     )

@@ -65,6 +65,10 @@ Sets = Annotated[
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", help="How data is printed.")]
 
+Wide = Annotated[
+    bool, typer.Option("--wide", help="All columns in one line, however narrow the terminal is.")
+]
+
 FilterDestination = Annotated[
     str | None,
     typer.Option(

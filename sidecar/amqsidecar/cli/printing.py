@@ -1,5 +1,6 @@
 """Data on standard output, words for people on standard error."""
 
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,10 +46,62 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             table.add_row(*(Text(cell) for cell in row))
         Console().print(table)
         return
-    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-    for row in (headers, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print_line("  ".join(cells).rstrip())
+    _print_columns(list(zip(headers, *rows, strict=True)))
+
+
+def print_rows(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    below: int,
+    spare: Sequence[str] = (),
+    is_wide: bool = False,
+) -> None:
+    """Print a table that fits a terminal: two lines a row where one is too short.
+
+    Not a terminal, or `is_wide`: all columns side by side, whatever their width.
+
+    Args:
+        headers: names of the columns.
+        rows: their cells.
+        below: so many of the last columns stand in the second line of a row.
+        spare: columns that are left out where there is no room, the first ones first.
+        is_wide: see above.
+    """
+    columns = list(zip(headers, *rows, strict=True))
+    if is_wide or not sys.stdout.isatty():
+        _print_columns(columns)
+        return
+    most = shutil.get_terminal_size().columns
+    if _width(columns) <= most:
+        _print_columns(columns)
+        return
+    above, under = columns[:-below], columns[-below:]
+    for name in spare:
+        if _width(above) > most:
+            above = [column for column in above if column[0] != name]
+    lines = _lines(above)
+    for line, *cells in zip(lines, *under, strict=True):
+        print_line(line)
+        second = f"    {'  '.join(cells)}"
+        print_line(second if len(second) <= most else f"{second[: most - 3]}...")
+
+
+def _print_columns(columns: Sequence[Sequence[str]]) -> None:
+    for line in _lines(columns):
+        print_line(line)
+
+
+def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) for column in columns) + 2 * (len(columns) - 1)
 
 
 @contextmanager

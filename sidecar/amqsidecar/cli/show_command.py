@@ -10,7 +10,6 @@ import typer
 from amqsidecar.cli.opened import opened_store
 from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets, read_config
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.model.failure import group_number
 from amqsidecar.operations.timeline import describe_all, tag_of
 from amqsidecar.operations.words import clock_time, due, one_line, reason_lines, size
 
@@ -108,8 +107,8 @@ def _print_row(row: "RowView", now_ms: int) -> None:
     print_line(f"message id     {row.message_id or 'none'}")
     for number, line in enumerate(reason_lines(row.cause)):
         print_line(f"{'' if number else 'cause':<14} {line}")
-    if row.cause_group:
-        print_line(f"group          {group_number(row.destination, row.cause_group)}")
+    if row.group is not None:
+        print_line(f"group          {row.group}")
     print_line(f"rule           {one_line(row.rule, 300)}")
     if row.reason is not None:
         print_line(f"waits because  {one_line(row.reason, 300)}")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 
 import typer
 
+from amqsidecar.operations.words import due
+
 
 def next_time_ms(text: str | None, option: str, now_ms: int) -> int | None:
     """Return a time as `time_ms` does; a time of day is the next such one, in UTC.
@@ -18,6 +20,14 @@ def next_time_ms(text: str | None, option: str, now_ms: int) -> int | None:
     day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     at_ms = time_ms(f"{day}T{text}", option)
     return at_ms if at_ms is None or at_ms > now_ms else at_ms + 24 * 3_600_000
+
+
+def zoned_time(at_ms: int, now_ms: int) -> str:
+    """Return a time in UTC and in the zone of this machine, and how far off it is."""
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    here = moment.astimezone()
+    zone = f"{here:%Y-%m-%d %H:%M} here, {here.tzname()}"
+    return f"{moment:%Y-%m-%d %H:%M} UTC ({zone}), {due(at_ms, now_ms)}"
 
 
 def time_ms(text: str | None, option: str) -> int | None:

@@ -9,6 +9,7 @@ import re
 from codecs import getincrementaldecoder
 from functools import lru_cache
 from typing import Final
+from zlib import crc32
 
 TEXT_MAX: Final = 65_536
 """Characters of a cause that are looked at; a stack trace of 600 frames fits."""
@@ -278,3 +279,11 @@ def _shorten(line: str) -> str:
     root = line[classes[-1] :][:_ROOT_MAX].rstrip() if len(classes) > 1 else ""
     head = line[: GROUP_MAX - len(root) - 3].rstrip()
     return f"{head} … {root}" if root else line[:GROUP_MAX].rstrip()
+
+
+def group_number(destination: str, group: str) -> int:
+    """Return a number of six digits at most for a group; the same in each store and for ever.
+
+    Two groups may have the same one, though hardly ever; who takes a number sees to that.
+    """
+    return crc32(f"{destination}\n{group}".encode("utf-8", "surrogatepass")) % 1_000_000

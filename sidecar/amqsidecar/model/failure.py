@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
-from zlib import crc32
 
 import msgspec
 
@@ -92,14 +91,6 @@ class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
 
     key: CountKey
     count: int
-
-
-def group_number(destination: str, group: str) -> int:
-    """Return a number of six digits at most for a group; the same in each store and for ever.
-
-    Two groups may have the same one, though hardly ever; who takes a number sees to that.
-    """
-    return crc32(f"{destination}\n{group}".encode("utf-8", "surrogatepass")) % 1_000_000
 
 
 class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from amqsidecar.model.cause import group_number
+
 
 class RowState(StrEnum):
     """Where a scheduled message stands."""
@@ -163,6 +165,7 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         final_queue: the final dead-letter queue that it goes to or lies in (`is_final`), or would
             go to (EXHAUSTED and kept here); None = none was decided.
         recall, recall_operation: see `TakenRow`.
+        group: number of its group, as `cause.group_number`; None = it has none.
     """
 
     id: int
@@ -187,6 +190,13 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     final_queue: str | None = None
     recall: Recall = Recall.NONE
     recall_operation: int = 0
+    group: int | None = None
+
+    def __post_init__(self) -> None:
+        # Why not anew where it is known: masking changes the name of a group, never its number.
+        if self.cause_group and self.group is None:
+            number = group_number(self.destination, self.cause_group)
+            msgspec.structs.force_setattr(self, "group", number)
 
     @property
     def is_in_final_queue(self) -> bool:

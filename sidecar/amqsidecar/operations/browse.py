@@ -1,5 +1,6 @@
 """Looking at the schedule: how it stands, what waits, and one message's history."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from amqsidecar.model.schedule import (
     InstanceView,
     MissingTally,
     RowFilter,
+    RowState,
     RowView,
     StoreState,
     Tally,
@@ -75,16 +77,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some rows by number.
+    """Some rows by number, exhausted ones after all others.
 
     Attributes:
         rows: may be fewer than asked for, or none, although there are more: looking into messages
             is bounded.
-        next_after: give it as `after_id` to get the next page; None = this is the last.
+        next_after: give it as `after` to get the next page, as text; None = this is the last.
     """
 
     rows: list[RowView]
-    next_after: int | None
+    next_after: int | str | None
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,20 +172,63 @@ def _instances(store: Store) -> list[InstanceView]:
     return list(store.instances()) if isinstance(store, SharedStore) else []
 
 
+_EXHAUSTED_AFTER: Final = "exhausted-"
+_OTHER_STATES: Final = (RowState.WAITING, RowState.HELD, RowState.PARKED)
+
+
 def list_page(
-    store: Store, row_filter: RowFilter, limit: int, after_id: int, select: Select | None = None
+    store: Store, row_filter: RowFilter, limit: int, after: str = "", select: Select | None = None
 ) -> Page:
-    """Return at most `limit` rows with a number above `after_id`.
+    """Return at most `limit` rows by number; exhausted ones come after all others.
 
     Args:
         store: an open store.
         row_filter: which rows.
         limit: at most so many.
-        after_id: `next_after` of the page before, or 0.
+        after: `next_after` of the page before; "" = the first page.
         select: which of them; at most `LOOKED_INTO` messages are looked into.
+
+    Raises:
+        ValueError: `after` is none of those.
     """
+    is_exhausted_turn = after.startswith(_EXHAUSTED_AFTER)
+    number = after.removeprefix(_EXHAUSTED_AFTER)
+    if number and not is_row_number(number):
+        raise ValueError(f"expected a number, or {_EXHAUSTED_AFTER}NUMBER; found {after!r}")
+    # Why: where the broker keeps what waits, nothing is exhausted, and each look costs.
+    has_turns = isinstance(store, Ledger) and row_filter.state is None
+    if not has_turns:
+        return _turn(store, [row_filter], limit, int(number or 0), select)
+    if not is_exhausted_turn:
+        others = [_in_state(row_filter, state) for state in _OTHER_STATES]
+        page = _turn(store, others, limit, int(number or 0), select)
+        if page.next_after is not None:
+            return page
+        rows, number = page.rows, "0"
+    else:
+        rows = []
+    exhausted = [_in_state(row_filter, RowState.EXHAUSTED)]
+    if len(rows) == limit:
+        has_more = bool(store.list_rows(exhausted[0], 1))
+        return Page(rows=rows, next_after=f"{_EXHAUSTED_AFTER}0" if has_more else None)
+    page = _turn(store, exhausted, limit - len(rows), int(number or 0), select)
+    end = page.next_after
+    next_after = None if end is None else f"{_EXHAUSTED_AFTER}{end}"
+    return Page(rows=[*rows, *page.rows], next_after=next_after)
+
+
+def _in_state(row_filter: RowFilter, state: RowState) -> RowFilter:
+    return msgspec.structs.replace(row_filter, state=state)
+
+
+def _turn(
+    store: Store, filters: Sequence[RowFilter], limit: int, after_id: int, select: Select | None
+) -> Page:
+    """Return at most `limit` rows with a number above `after_id` that one of the filters hits."""
     most = limit if select is None else LOOKED_INTO
-    found = store.list_rows(row_filter, most + 1, after_id)
+    # Why a dict: between two looks a row may change its state.
+    known = {row.id: row for one in filters for row in store.list_rows(one, most + 1, after_id)}
+    found = [known[row_id] for row_id in sorted(known)][: most + 1]
     rows: list[RowView] = []
     looked_at = 0
     for row in found[:most]:

@@ -7,8 +7,7 @@ import msgspec
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.cause import group_name
-from amqsidecar.model.failure import group_number
+from amqsidecar.model.cause import group_name, group_number
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.groups import Place
 from amqsidecar.store import Store

@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 
 from amqsidecar.ledger import Ledger
+from amqsidecar.model.cause import group_number
 from amqsidecar.model.failure import (
     BUCKET_MS,
     CountKind,
     FailureCount,
     FailureGroup,
-    group_number,
 )
 from amqsidecar.model.note import GroupNote
 from amqsidecar.model.schedule import RowState

@@ -26,10 +26,10 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
 from amqsidecar.model import operation
+from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Received, Returned
-from amqsidecar.model.failure import group_number
 from amqsidecar.model.operation import Operation
-from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
+from amqsidecar.model.schedule import RowFilter, RowState, RowView, first_redelivery_id
 from amqsidecar.operations import preview, words
 from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores.sqlite.store import SqliteStore
@@ -384,7 +384,7 @@ def test_status_tells_what_gates_let_wait_until_when(cli: Cli) -> None:
         waiting = RowFilter(destination="queue://orders", state=RowState.WAITING)
         one, other = (row.id for row in store.list_rows(waiting, 2))
         tx.postpone([one], far_ms, "closed", "windows")
-    assert re.search(r"in \d+d \d+h \(windows\) +1 +queue://orders", cli("list").out)
+    assert re.search(r"in \d+d \d+h \(windows\) +1 +- +queue://orders", cli("list").out)
     assert (
         "gate         1 due for queue://orders wait for windows until 2100-01-01 00:00"
         in cli("status").out
@@ -438,6 +438,7 @@ def test_list_as_json(cli: Cli) -> None:
             "final_queue": None,
             "recall": "none",
             "recall_operation": 0,
+            "group": None,
         }
     ]
 
@@ -514,6 +515,14 @@ def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> 
     assert "waits          no longer" in cli("show", "test-000000000005").out
 
 
+def store_rows(cli: Cli, *ids: int) -> list[RowView]:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    store.open()
+    rows = store.list_rows(RowFilter(ids=ids), 99)
+    store.close()
+    return rows
+
+
 def test_a_message_tells_the_number_of_its_group(cli: Cli) -> None:
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()
@@ -524,7 +533,14 @@ def test_a_message_tells_the_number_of_its_group(cli: Cli) -> None:
         tx.finish_cycle(2)
     store.close()
     destination = cli("show", str(row_id), "--output", "json").json["rows"][0]["destination"]
-    assert f"group          {group_number(destination, 'late')}\n" in cli("show", str(row_id)).out
+    number = group_number(destination, "late")
+    assert f"group          {number}\n" in cli("show", str(row_id)).out
+    rows = cli("list", "--output", "json").json["rows"]
+    assert {row["id"]: row["group"] for row in rows}[row_id] == number
+    assert f"  {number}  " in cli("list").out
+    [row] = store_rows(cli, row_id)
+    masked = replace(row, cause_group="(hidden)")
+    assert (masked.cause_group, masked.group) == ("(hidden)", number)
 
 
 def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:
@@ -675,6 +691,8 @@ def test_what_is_to_begin_later_is_left_to_the_service(cli: Cli) -> None:
     assert (begins.hour, begins.minute) == (6, 0)
     assert timedelta() < ahead <= timedelta(days=1)
     assert cli.states() == {1: "waiting", 2: "waiting", 3: "held", 4: "parked", 5: "waiting"}
+    zone = f"06:00 UTC ({begins.astimezone():%Y-%m-%d %H:%M} here, {begins.astimezone().tzname()})"
+    assert zone in result.err
     assert "within 30 days" in cli("retry", "--all", "--yes", "--at", "2999-01-01").err
     assert "--at" in cli("retry", "--all", "--yes", "--at", "soon").err
 
@@ -1021,6 +1039,78 @@ def test_progress_tells_how_much_is_done_and_how_fast(
 
 def test_a_time_beyond_the_calendar_is_printed_as_it_is() -> None:
     assert words.clock_time(2**62) == f"{2**62} ms"
+
+
+ROWS = [
+    ("4711", "waiting", "in 3m", "queue://orders.of.customers", "java.lang.Exception: [db] down"),
+    ("7", "held", "-", "queue://bills", "timeout"),
+]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_rows_fit_the_terminal_in_two_lines_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    headers = ("number", "state", "due", "destination", "cause")
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    def printed(**options: bool) -> list[str]:
+        printing.print_rows(headers, ROWS, below=2, spare=("due",), **options)
+        return capsys.readouterr().out.splitlines()
+
+    plain = printed()
+    assert len(plain) == 3
+    assert plain[1].endswith("[db] down")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert printed(is_wide=True) == plain
+    if width == 200:
+        assert printed() == plain
+        return
+    lines = printed()
+    assert len(lines) == 6
+    assert max(map(len, lines)) <= width
+    assert lines[0].split() == ["number", "state", "due"]
+    assert lines[2:4] == [
+        "4711    waiting  in 3m",
+        "    queue://orders.of.customers  java.lang.Exception: [db] down"[: width - 3] + "..."
+        if width < 63
+        else "    queue://orders.of.customers  java.lang.Exception: [db] down",
+    ]
+
+
+def test_columns_that_can_be_spared_are_left_out_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "16")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    headers = ("number", "state", "due", "destination", "cause")
+    printing.print_rows(headers, ROWS, below=2, spare=("due", "state"))
+    assert capsys.readouterr().out.splitlines()[0] == "number  state"
+
+
+def test_old_exhausted_rows_hide_nothing_that_waits(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock(), instance_name="test")
+    store.open()
+    ended = {"state": RowState.EXHAUSTED, "final_queue": "queue://DLQ.exhausted"}
+    rows = [taken_row(number, **ended) for number in (6, 7)] + [taken_row(8, due_at_ms=FAR_MS)]
+    store.allocate_ids(3)
+    with store.transaction() as tx:
+        tx.record_cycle(2, rows, [], [])
+        tx.finish_cycle(2)
+    store.close()
+
+    def page(*options: str) -> tuple[list[int], object]:
+        found = cli("list", "--output", "json", *options).json
+        return [row["id"] for row in found["rows"]], found["next_after"]
+
+    assert page() == ([1, 2, 3, 4, 5, 8, 6, 7], None)
+    assert page("--limit", "4") == ([1, 2, 3, 4], 4)
+    assert page("--limit", "2", "--after", "4") == ([5, 8], "exhausted-0")
+    assert page("--limit", "1", "--after", "exhausted-0") == ([6], "exhausted-6")
+    assert page("--limit", "1", "--after", "exhausted-6") == ([7], None)
+    assert page("--limit", "3", "--after", "4") == ([5, 8, 6], "exhausted-6")
+    assert page("--state", "exhausted", "--limit", "1") == ([6], 6)
+    assert "--after" in cli("list", "--after", "soon").err
 
 
 def test_a_table_on_a_terminal_keeps_brackets(

@@ -6,7 +6,8 @@ import pytest
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.failure import FailureGroup, GroupTally, group_number
+from amqsidecar.model.cause import group_number
+from amqsidecar.model.failure import FailureGroup, GroupTally
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.find_group import with_group
 

@@ -409,8 +409,8 @@ def test_messages_are_listed_by_a_property_a_bounded_number_at_a_time(
     monkeypatch.setattr(browse, "LOOKED_INTO", 4)
     select = selector(Selection(properties=(("tenant", "ACME"),)), tenants)
 
-    def page(limit: int, after: int) -> tuple[list[int], int | None]:
-        found = list_page(stage.store, RowFilter(), limit, after, select)
+    def page(limit: int, after: int) -> tuple[list[int], int | str | None]:
+        found = list_page(stage.store, RowFilter(), limit, str(after), select)
         return [row.id for row in found.rows], found.next_after
 
     assert page(2, 0) == (ids[:2], ids[1])

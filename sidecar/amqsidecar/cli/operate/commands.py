@@ -22,6 +22,7 @@ from amqsidecar.cli.options import (
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_table, progress_bar, say
+from amqsidecar.cli.times import zoned_time
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.model.cause import given_reason
 from amqsidecar.operations.words import clock_time, one_line
@@ -150,6 +151,8 @@ def _act(name: str, asked: Asked) -> None:
         near = where_else(store, wish.selection.rows)
         for note in running_notes(store) if count else ():
             say(note)
+        if count and wish.pace.begin_at_ms is not None:
+            say(f"it begins {zoned_time(wish.pace.begin_at_ms, now_ms)}")
     if not _is_wanted(asked, wish.action, count, is_whole=is_whole):
         _tell(ActionResult(action=wish.action, matched=0, changed=0), asked.output)
         if not count:

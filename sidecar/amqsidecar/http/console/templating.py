@@ -7,8 +7,7 @@ from markupsafe import Markup
 
 from amqsidecar.http.console import svg
 from amqsidecar.http.console.shown import shown
-from amqsidecar.model.cause import given_reason, group_name
-from amqsidecar.model.failure import group_number
+from amqsidecar.model.cause import given_reason, group_name, group_number
 from amqsidecar.operations.words import due, size, span
 
 
