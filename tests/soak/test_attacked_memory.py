@@ -1,26 +1,111 @@
-"""In the memory that chart and unit give it, console and API live through what strangers ask."""
+"""In the memory that chart and unit give it, the process lives through all that strangers do."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx2
+import pytest
 
-from support.cgroup import memory_group
+from support import openwire_wire as wire
+from support.brokers import FULL_SPEED, ClassicBroker
+from support.cgroup import MemoryGroup, memory_group
+from support.hostile_broker import OPENWIRE_ATTACKS, STOMP_ATTACKS, Attack, hostile_broker
+from support.link_openwire import OpenWireHarness
+from support.openwire_wire import WireMessage
+from support.sidecar_process import SidecarProcess
+from support.waiting import eventually
 from support.web_site import NO_TLS
 
-LIMIT_BYTES = 512 * 2**20
-"""Of `helm/amqsidecar/values.yaml` and `deploy/systemd/amqsidecar.service`."""
-
+ROOT = Path(__file__).parents[2]
 PATHS = ("/api/v1/messages?limit=500", "/api/v1/messages.csv", "/messages", "/api/v1/overview")
+DEAD_LETTERS = 100
+CAUSE = "com.acme.Outer: x\n" + "\tat com.acme.Frame\n" * 55_000 + "Caused by: com.acme.Root: y"
 
 
-def test_the_process_lives_in_512_mib_under_attack(tmp_path: Path) -> None:
-    with memory_group(LIMIT_BYTES) as group, ExitStack() as stack:
+@pytest.fixture
+def group() -> Iterator[MemoryGroup]:
+    """A control group with the limit that both the chart and the unit give."""
+    values = (ROOT / "helm/amqsidecar/values.yaml").read_text(encoding="utf-8")
+    unit = (ROOT / "deploy/systemd/amqsidecar.service").read_text(encoding="utf-8")
+    limits = re.findall(r"^  limits:\n    memory: (\d+)Mi$", values, re.MULTILINE)
+    limits += re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)
+    assert len(limits) == 2
+    assert len(set(limits)) == 1
+    with memory_group(int(limits[0]) * 2**20) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("scheme", "attacks"),
+    [("stomp", STOMP_ATTACKS), ("openwire", OPENWIRE_ATTACKS)],
+    ids=["stomp", "openwire"],
+)
+def test_the_process_lives_beside_a_hostile_broker(
+    group: MemoryGroup, tmp_path: Path, scheme: str, attacks: Sequence[Attack]
+) -> None:
+    with (
+        hostile_broker(attacks) as broker,
+        SidecarProcess(tmp_path, f"{scheme}://127.0.0.1:{broker.port}") as sidecar,
+    ):
+        sidecar.start(ready=False)
+        assert sidecar.process is not None
+        group.add(sidecar.process.pid)
+        eventually(lambda: broker.attacks >= len(attacks), what="each attack ends")
+        assert sidecar.is_running()
+        assert sidecar.get("/healthz")[0] == 200
+        assert sidecar.stop() == 0
+
+
+@pytest.mark.broker
+def test_the_process_lives_with_causes_of_a_megabyte(
+    group: MemoryGroup, tmp_path: Path, unique: str
+) -> None:
+    with ClassicBroker(jvm_flags=FULL_SPEED) as broker:
+        harness = OpenWireHarness(broker, unique)
+        cause = wire.big_text_entry("dlqDeliveryFailureCause", CAUSE)
+        for number in range(DEAD_LETTERS):
+            harness.send(
+                [
+                    WireMessage(
+                        destination=(wire.QUEUE, harness.dead_letter_queue),
+                        original_destination=(wire.QUEUE, f"{unique}.{number % 10}"),
+                        properties=wire.property_map(cause),
+                    )
+                ]
+            )
+        harness.close()
+        policy = ROOT / "tests/end_to_end/policies/redelivery.yaml"
+        sets = ["intake.backlog=process", f"intake.queues=[{harness.dead_letter_queue}]"]
+        with SidecarProcess(tmp_path, broker.openwire_url, policy=policy, sets=sets) as sidecar:
+            sidecar.start(ready=False)
+            assert sidecar.process is not None
+            group.add(sidecar.process.pid)
+            sidecar.wait_ready()
+
+            def are_shown(number: int) -> int:
+                return sidecar.get(PATHS[number % len(PATHS)])[0]
+
+            with ThreadPoolExecutor(8) as pool:
+                statuses = set(pool.map(are_shown, range(80)))
+            assert statuses <= {0, 200, 503}
+            eventually(
+                lambda: sidecar.metric("amqsidecar_dead_letters_received_total") >= DEAD_LETTERS,
+                what="all are taken",
+            )
+            assert "com.acme.Root" in sidecar.get(PATHS[0])[1]
+            assert sidecar.is_running()
+            assert sidecar.get("/healthz")[0] == 200
+
+
+def test_the_process_lives_under_attack_over_http(group: MemoryGroup, tmp_path: Path) -> None:
+    with ExitStack() as stack, ExitStack() as stack:
         child = subprocess.Popen(
             [sys.executable, "-m", "soak.attacked", str(tmp_path)],
             cwd=Path(__file__).parents[1],
@@ -63,4 +148,3 @@ def test_the_process_lives_in_512_mib_under_attack(tmp_path: Path) -> None:
         assert 200 in statuses
         assert child.poll() is None
         assert httpx2.get(f"http://{address}/healthz", verify=NO_TLS).status_code == 200
-        print(f"peak {group.peak_bytes() / 2**20:.0f} MiB")

@@ -20,13 +20,6 @@ class MemoryGroup:
         """Put a process into it."""
         (self._folder / "cgroup.procs").write_text(str(pid))
 
-    def peak_bytes(self) -> int:
-        """Return the most that was in use, with what the system has cached of files."""
-        for name in ("memory.max_usage_in_bytes", "memory.peak"):
-            if (self._folder / name).exists():
-                return int((self._folder / name).read_text())
-        return 0
-
 
 @contextmanager
 def memory_group(limit_bytes: int) -> Iterator[MemoryGroup]:

@@ -43,6 +43,12 @@ def text_entry(name: str, value: str) -> bytes:
     return entry(name, 9, utf(value))
 
 
+def big_text_entry(name: str, value: str) -> bytes:
+    """Return a text of more than 65,535 bytes."""
+    data = java_text(value)
+    return entry(name, 13, struct.pack(">i", len(data)) + data)
+
+
 def int_entry(name: str, value: int) -> bytes:
     return entry(name, 5, struct.pack(">i", value))
 
