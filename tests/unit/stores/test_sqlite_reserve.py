@@ -197,6 +197,19 @@ def test_after_a_write_that_found_it_full_nothing_is_taken_for_a_while(
     eventually(lambda: store.room().is_enough, what="what was written of it is gone")
 
 
+def test_once_the_volume_has_grown_dead_letters_are_taken_at_once(
+    volume: SmallVolume, opened: Callable[..., SqliteStore]
+) -> None:
+    store = opened()
+    assert store.room().is_enough
+    volume.fill(leave_bytes=64 * 1024)
+    with pytest.raises(StoreFull):
+        take(store, size=MIB)
+    assert not store.room().is_enough
+    volume.free()
+    assert store.room().is_enough
+
+
 class _FullLater(SqliteStore):
     """A store in which keeping an operation finds the volume full."""
 

@@ -16,7 +16,7 @@ from amqsidecar.private_files import open_private
 from amqsidecar.store import ENOUGH_ROOM, Room
 
 FULL_PAUSE_S: Final = 30.0
-"""After a write that found the volume full, nothing is taken for this long.
+"""After a write that found the volume full, nothing is taken for this long, or until it has grown.
 
 Why: quotas and single large messages fill what looks like enough.
 """
@@ -41,6 +41,7 @@ class Reserve:
         self._wanted_bytes = size_bytes
         self._clock = clock
         self._full_until_s = -1.0
+        self._free_when_full = 0
 
     def give_way(self) -> None:
         """Remove the ballast where the volume is short; cheap where it is not."""
@@ -54,6 +55,7 @@ class Reserve:
         if self._wanted_bytes:
             self._path.unlink(missing_ok=True)
             self._full_until_s = self._clock.monotonic_s() + FULL_PAUSE_S
+            self._free_when_full = self._free_and_size()[0]
 
     @property
     def is_used(self) -> bool:
@@ -98,7 +100,8 @@ class Reserve:
         if not self._wanted_bytes:
             return ENOUGH_ROOM
         free, size = self._free_and_size()
-        is_paused = self._clock.monotonic_s() < self._full_until_s
+        is_grown = free >= self._free_when_full + size
+        is_paused = self._clock.monotonic_s() < self._full_until_s and not is_grown
         # Why a quarter more: else one message more or less would stop and start taking.
         again = size + size // 4
         if not self._path.exists() and (free < again or is_paused):
