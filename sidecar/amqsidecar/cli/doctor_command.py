@@ -140,6 +140,7 @@ def _settings(
         ),
         allowed_losses=tuple(config.intake.allow_lossy),
         allowed_effects=config.redelivery.allow,
+        allowed_origins=config.redelivery.allowed_origins,
         holds_backlog=config.intake.backlog is Backlog.HOLD,
         backlog_threshold=config.intake.backlog_threshold,
         final_suffix=config.redelivery.final_suffix,

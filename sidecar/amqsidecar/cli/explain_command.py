@@ -124,6 +124,7 @@ def explain(
         final_suffix=config.redelivery.final_suffix,
         parks_topics=config.policy.topics is TopicPolicy.PARK,
         allowed=config.redelivery.allow,
+        allowed_origins=config.redelivery.allowed_origins,
         chance=chance,
         gates_at=gates_at(config),
     ).explainer_of(rules)

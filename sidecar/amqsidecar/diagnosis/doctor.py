@@ -30,9 +30,11 @@ from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_fin
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order
 from amqsidecar.diagnosis.judging import (
+    allowed_origins_findings,
     backlog_finding,
     counting_findings,
     final_queues,
+    is_wildcard,
     kind_finding,
     loop_findings,
     policy_findings,
@@ -196,6 +198,14 @@ class Doctor:
         names = IntakeNames(self._kind)
         names.replace(intake)
         named = look.policy_origins(trials)
+        self._found += allowed_origins_findings(
+            settings.allowed_origins,
+            [
+                one
+                for one in (*origins, *named)
+                if not (names.covers(one) or is_wildcard(one, self._kind))
+            ],
+        )
         finals = final_queues(
             settings.rules, sources, (*origins, *named), names.covers, settings.final_suffix
         )

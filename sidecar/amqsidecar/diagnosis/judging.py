@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.engine.allowed_origins import OPTION, within
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.final_destination import final_destination
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.resend_copies import no_resend_problem
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination, final_queue
@@ -225,6 +227,42 @@ def unknown_origin_findings(
             "each queue a dead-letter queue of its own and the activemq.xml as policy.source",
             mend=f"intake: {{origin: {{{name}: ORIGIN}}}}",
         )
+
+
+def allowed_origins_findings(
+    patterns: Sequence[str], origins: Iterable[Destination]
+) -> Iterator[Finding]:
+    """Yield where redeliveries may go, and the known origins from which they may not.
+
+    Args:
+        patterns: of the configuration; none = anywhere.
+        origins: known origins; names, no wildcards.
+    """
+    if not patterns:
+        yield Finding(
+            check=Check.ORIGINS,
+            severity=Severity.NOTE,
+            subject=OPTION,
+            what="is empty: whoever may write to a dead-letter queue can have messages sent to any "
+            "destination that the sidecar may send to",
+        )
+        return
+    problem_of = within(patterns, no_resend_problem)
+    outside = [one for one in dict.fromkeys(origins) if problem_of(one) is not None]
+    for origin in outside:
+        wanted = ", ".join(f"'{one}'" for one in (*patterns, origin))
+        yield Finding(
+            check=Check.ORIGINS,
+            severity=Severity.WARNING,
+            subject=str(origin),
+            what=f"is outside {OPTION} ({', '.join(patterns)}): a run parks its dead letters",
+            mend=f"redelivery: {{allowed_origins: [{wanted}]}}",
+        )
+    if not outside:
+        what = (
+            f"redeliveries go only to {', '.join(patterns)}; messages of other origins are parked"
+        )
+        yield Finding(check=Check.ORIGINS, severity=Severity.OK, subject=OPTION, what=what)
 
 
 def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:

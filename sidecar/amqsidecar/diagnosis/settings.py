@@ -25,6 +25,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         names: what tells them by name.
         allowed_losses: what messages may lose by the operator's own word.
         allowed_effects: what may act on a redelivery once more by the operator's own word.
+        allowed_origins: patterns of where redeliveries may go; () = anywhere.
         holds_backlog: whether dead letters that were there before are held.
         backlog_threshold: not where they are no more than this.
         final_suffix: of final queues.
@@ -45,6 +46,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))
     allowed_losses: tuple[Loss, ...] = ()
     allowed_effects: tuple[ResendEffect, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     holds_backlog: bool = True
     backlog_threshold: int = 100
     final_suffix: str

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.engine.allowed_origins import within
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
 from amqsidecar.engine.resend_copies import classic_resend_problem, no_resend_problem
@@ -102,6 +103,7 @@ def policies_of(
     final_suffix: str,
     parks_topics: bool,
     allowed: Collection[ResendEffect] = (),
+    allowed_origins: Sequence[str] = (),
     chance: Chance | None = None,
     gates_at: GatesAt = no_gates,
 ) -> Policies:
@@ -114,6 +116,7 @@ def policies_of(
         final_suffix: of final dead-letter queues.
         parks_topics: messages of Classic's topics are parked.
         allowed: see `redelivery.allow`.
+        allowed_origins: see `redelivery.allowed_origins`.
         chance: varies delays; None = they are as without collision avoidance.
         gates_at: tells which gates act.
     """
@@ -124,10 +127,13 @@ def policies_of(
             _intake_names(read_by, intake_queues).covers,
             final_suffix=final_suffix,
             parks_topics=parks_topics and isinstance(asked, ClassicRules),
-            resend_problem=(
-                classic_resend_problem(asked.interceptors, allowed)
-                if isinstance(asked, ClassicRules)
-                else no_resend_problem
+            resend_problem=within(
+                allowed_origins,
+                (
+                    classic_resend_problem(asked.interceptors, allowed)
+                    if isinstance(asked, ClassicRules)
+                    else no_resend_problem
+                ),
             ),
             chance=chance,
             gates_at=gates_at,

@@ -92,6 +92,7 @@ def serving_http(
                 final_suffix=config.redelivery.final_suffix,
                 parks_topics=config.policy.topics is TopicPolicy.PARK,
                 allowed=config.redelivery.allow,
+                allowed_origins=config.redelivery.allowed_origins,
                 gates_at=gates_at,
             ),
             reports=config.http.reports,

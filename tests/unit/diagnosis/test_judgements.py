@@ -19,6 +19,7 @@ from amqsidecar.diagnosis.classic_layout import interceptor_findings
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
 from amqsidecar.diagnosis.judging import (
+    allowed_origins_findings,
     backlog_finding,
     counting_findings,
     kind_finding,
@@ -209,6 +210,18 @@ def test_what_is_read_must_not_be_written() -> None:
     assert severities(tuple(loop_findings(final, BrokerKind.ARTEMIS, None, [], ".exhausted"))) == [
         ("DLQ.exhausted", "problem")
     ]
+
+
+def test_origins_outside_the_allowed_ones_are_told() -> None:
+    origins = [queue("orders.eu"), queue("bills"), queue("bills")]
+    [anywhere] = allowed_origins_findings((), origins)
+    assert (anywhere.severity, anywhere.subject) == (Severity.NOTE, "redelivery.allowed_origins")
+    [outside] = allowed_origins_findings(("orders.>",), origins)
+    assert (outside.severity, outside.subject) == (Severity.WARNING, "queue://bills")
+    assert "orders.>" in outside.what
+    assert outside.mend == "redelivery: {allowed_origins: ['orders.>', 'queue://bills']}"
+    [fine] = allowed_origins_findings(("orders.>", "queue://bills"), origins)
+    assert fine.severity is Severity.OK
 
 
 def test_rules_of_the_other_product_are_a_problem() -> None:

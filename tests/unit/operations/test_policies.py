@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.gates import GatesAt, no_gates
 from amqsidecar.errors import ConfigError
+from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import Received, Returned
 from amqsidecar.operations.active_rules import (
@@ -71,6 +72,24 @@ def acting(rules: Rules | LiveSettings | None, gates_at: GatesAt = no_gates) -> 
         parks_topics=True,
         gates_at=gates_at,
     )
+
+
+def test_what_may_not_be_sent_to_is_parked(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    rules = load_policy(path, load_plugins())
+    explainer = policies_of(
+        lambda: rules,
+        load_plugins(),
+        intake_queues=(),
+        final_suffix=".exhausted",
+        parks_topics=True,
+        allowed_origins=("orders.>",),
+    ).explainer_of(rules)
+    assert not explainer.explain(DeadLetter(queue("orders.eu"))).is_parked
+    outside = explainer.explain(DeadLetter(queue("bills")))
+    assert outside.is_parked
+    assert "queue://bills is none that redelivery.allowed_origins allows" in str(outside.differs)
 
 
 @pytest.fixture
