@@ -10,7 +10,8 @@ import pytest
 
 from amqsidecar.broker import Link
 from amqsidecar.engine.backlog import BacklogGate
-from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle import CycleEngine
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.judge import Judge, JudgeSettings
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
@@ -53,7 +54,7 @@ class SharedWorld(World):
             judge=Judge(self.rules, lambda _: False, settings, random.Random(1).random),
             backlog=BacklogGate(lambda _: 0, holds=False, threshold=0),
             clock=self.clock,
-            limits=Limits(max_taken=10, max_sent=10),
+            limits=CycleLimits(max_taken=10, max_sent=10),
             observe=self._observe,
         )
 

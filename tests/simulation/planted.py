@@ -287,15 +287,16 @@ def next_cycle_is_stored_before_this_one_is_committed(patch: Patch) -> None:
 
     def begin_and_keep(engine: CycleEngine) -> None:
         begin_ahead(engine)
-        if engine._ahead is not None:
-            engine._ahead.store.close()
+        begun = engine._ahead._begun
+        if begun is not None:
+            begun.store.close()
 
     patch.setattr(CycleEngine, "_begin_ahead", begin_and_keep)
 
 
 def next_cycle_goes_on_though_this_one_failed(patch: Patch) -> None:
     def keep(engine: CycleEngine) -> bool:
-        ahead, engine._ahead = engine._ahead, None
+        ahead = engine._ahead.take()
         if ahead is not None:
             ahead.store.close()
         return ahead is not None

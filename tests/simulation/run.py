@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from amqsidecar.broker import Resend
-from amqsidecar.engine.cycle import Limits
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.judge import no_group
 from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model import row_changes
@@ -110,7 +110,7 @@ class Run:
                 rules=rules,
                 clock=self._clock,
                 faults=self.faults,
-                limits=Limits(
+                limits=CycleLimits(
                     max_taken=chance.choice([1, 3, 10]), max_sent=chance.choice([1, 3, 10])
                 ),
                 backlog_threshold=2 if backlog else 1_000_000,

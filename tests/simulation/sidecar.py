@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
-from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
@@ -38,7 +39,7 @@ class Surroundings:
     rules: Decider
     clock: VirtualClock
     faults: Faults
-    limits: Limits
+    limits: CycleLimits
     backlog_threshold: int
     step: Callable[[Sidecar, str], None]
     observe: Callable[[Sidecar, Sequence[AnyEvent]], None]

@@ -11,7 +11,7 @@ import pytest
 
 from amqsidecar.broker import Resend
 from amqsidecar.engine import blockage
-from amqsidecar.engine.cycle import Limits
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.errors import LinkLost
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination
@@ -289,7 +289,7 @@ def test_slow_tries_of_many_blocked_destinations_leave_time_for_the_link(world: 
         world.clock.advance(1_000)
         return "full"
 
-    world.limits = Limits(max_taken=100, max_sent=100)
+    world.limits = CycleLimits(max_taken=100, max_sent=100)
     world.connect()
     names = [f"full.{number}" for number in range(60)]
     world.broker.unroutable.update(names)

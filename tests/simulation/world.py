@@ -9,8 +9,9 @@ from pathlib import Path
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
-from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import GroupOf, Judge, JudgeSettings, no_group
 from amqsidecar.engine.loss import Losses
@@ -36,7 +37,7 @@ class World:
         self.clock = VirtualClock()
         self.own_clock = self._start_clock()
         self.rules = rules or CountingRules()
-        self.limits = Limits(
+        self.limits = CycleLimits(
             max_taken=limits.get("max_taken", 10), max_sent=limits.get("max_sent", 10)
         )
         self.threshold = limits.get("threshold", 1_000_000)

@@ -13,10 +13,8 @@ flight is finished or undone at the next start, as the token says.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import takewhile
-
-import msgspec
 
 from amqsidecar.broker import Delivery, Link, Resend
 from amqsidecar.clock import Clock
@@ -24,11 +22,14 @@ from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
+from amqsidecar.engine.cycle_size import CycleLimits, CycleSize
 from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.judge import Judging
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.open_cycle import CycleEnd, OpenCycle, RunningAhead
 from amqsidecar.engine.recovery import Recovery
+from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent
@@ -41,58 +42,7 @@ NEAR_MS = 50
 SENT_WHEN_SHORT = 100
 """Messages sent in one cycle where the store's medium is short: its records must fit in there."""
 
-REFUSALS_BEFORE_PARKING = 3
-"""A message that was refused so often while later ones got through is at fault itself."""
-
 _ALL_THAT_ARRIVED = 1 << 30
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one cycle.
-
-    Attributes:
-        max_taken: dead letters accepted in one cycle.
-        max_sent: messages sent in one cycle.
-    """
-
-    max_taken: int
-    max_sent: int
-
-
-class _Cycle:
-    """A cycle from its begin to the broker's answer.
-
-    Attributes:
-        number: that its token carries.
-        now_ms: when it was begun, and what is due by then.
-        store: the transaction of the store, until it is kept or given up.
-        deliveries, sent: what it takes and what it sends; `resends` in the same order as `sent`.
-        replaced: rows that go when what it takes counts, by the rows that take their places.
-        events: what happens with it; `blocked` happens also without it.
-        has_ended_another: it writes how the cycle before it ended.
-    """
-
-    def __init__(self, number: int, now_ms: int, started_s: float) -> None:
-        self.number = number
-        self.now_ms = now_ms
-        self.started_s = started_s
-        self.store = ExitStack()
-        self.deliveries: list[Delivery] = []
-        self.sent: list[DueRow] = []
-        self.replaced: dict[int, int] = {}
-        self.resends: list[Resend] = []
-        self.events: list[AnyEvent] = []
-        self.blocked: list[AnyEvent] = []
-        self.has_ended_another = False
-
-    @property
-    def does_something(self) -> bool:
-        """Whether there is anything to commit."""
-        return bool(self.deliveries or self.sent)
-
-
-class _GivenUp(Exception):
-    """Ends a store transaction that is not to be kept."""
 
 
 class CycleEngine:
@@ -106,7 +56,7 @@ class CycleEngine:
         judge: Judging,
         backlog: BacklogGate,
         clock: Clock,
-        limits: Limits,
+        limits: CycleLimits,
         observe: CycleObserver,
         blockages: Blockages | None = None,
         losses: Losses | None = None,
@@ -131,16 +81,12 @@ class CycleEngine:
         self._dispatch = Dispatch(link, judge, self._blockages, self._losses, clock)
         self._cycle = 0
         self._uid = ""
-        self._owes: tuple[str, int] | None = None
+        self._unwritten_end: CycleEnd | None = None
         self._in_hand: list[Delivery] = []
-        self._send_limit = self._losses.limit(limits.max_sent)
-        self._take_limit = limits.max_taken
-        self._only_sends_next = False
-        self._refusals: dict[int, int] = {}
+        self._size = CycleSize(limits, self._losses.limit(limits.max_sent))
+        self._refusals = Refusals()
         self._room = ENOUGH_ROOM
-        self._committing: _Cycle | None = None
-        self._ahead: _Cycle | None = None
-        self._ahead_until_s = 0.0
+        self._ahead = RunningAhead()
         if (background := link.features.background) is not None:
             background.while_committing(self._begin_ahead)
 
@@ -188,9 +134,9 @@ class CycleEngine:
         next_due_ms = self._store.next_due_ms()
         self._room = self._store.room()
         if (next_due_ms is not None and next_due_ms <= now_ms) or self._gather():
-            self._ahead_until_s = self._clock.monotonic_s() + max_wait_s
+            self._ahead.allow_until(self._clock.monotonic_s() + max_wait_s)
             return self._run_cycles(now_ms)
-        if self._owes is not None:
+        if self._unwritten_end is not None:
             self.settle_up()
             return False
         if next_due_ms is not None:
@@ -204,16 +150,16 @@ class CycleEngine:
 
     def settle_up(self) -> None:
         """Write to the store how the last cycle ended, if that has not been done yet."""
-        if self._owes is None:
+        if self._unwritten_end is None:
             return
         with self._store.transaction() as tx:
-            self._pay(tx)
-        self._owes = None
+            self._unwritten_end.write(tx)
+        self._unwritten_end = None
         self._crash_point("finished")
 
-    def _pay(self, tx: StoreTransaction) -> None:
-        if self._owes is not None:
-            _end(tx, *self._owes)
+    def _write_end(self, tx: StoreTransaction) -> None:
+        if self._unwritten_end is not None:
+            self._unwritten_end.write(tx)
 
     def _gather(self) -> bool:
         """Take into hand what has arrived; return whether something is to be taken."""
@@ -230,7 +176,7 @@ class CycleEngine:
         """Return the first deliveries in hand that the store has room for, at least one."""
         left_bytes = self._room.at_once_bytes
         count = 0
-        for delivery in self._in_hand[: self._take_limit]:
+        for delivery in self._in_hand[: self._size.max_taken]:
             left_bytes -= len(delivery.message)
             if left_bytes < 0 and count:
                 break
@@ -238,19 +184,17 @@ class CycleEngine:
         return self._in_hand[:count]
 
     def _run_cycles(self, now_ms: int) -> bool:
-        takes, send_limit = True, self._send_limit
-        if self._send_limit < self._limits.max_sent:
-            # Why: on Artemis a refused commit counts as a failed delivery of what it would have
-            # accepted, so suspects are sent in cycles of their own.
-            takes = not self._only_sends_next and self._gather()
-            self._only_sends_next = takes
-            send_limit = 0 if takes else self._send_limit
+        takes, send_limit = True, self._size.max_sent
+        if self._size.separates:
+            takes = self._size.takes_next(self._gather)
+            send_limit = 0 if takes else send_limit
         if not self._room.is_enough:
             send_limit = min(send_limit, SENT_WHEN_SHORT)
-        cycle: _Cycle | None
-        cycle = _Cycle(self._cycle + 1, now_ms, self._clock.monotonic_s())
+        started_s = self._clock.monotonic_s()
+        cycle: OpenCycle | None
+        cycle = OpenCycle(self._cycle + 1, now_ms, started_s, self._unwritten_end)
         try:
-            self._begin(cycle, self._owes, takes=takes, send_limit=send_limit)
+            self._begin(cycle, takes=takes, send_limit=send_limit)
         except LinkLost as lost:
             self._suspect(cycle.sent, lost, now_ms)
             raise
@@ -263,21 +207,18 @@ class CycleEngine:
             self._give_up_ahead()
         return has_run
 
-    def _begin(
-        self, cycle: _Cycle, owes: tuple[str, int] | None, *, takes: bool, send_limit: int
-    ) -> None:
+    def _begin(self, cycle: OpenCycle, *, takes: bool, send_limit: int) -> None:
         """Write the cycle into the store, not yet durable, and begin its sends.
 
         The sends go out first, so that the broker works on them while we decide and write; nobody
         sees them before the commit, and they are abandoned if the store refuses.
         """
-        now_ms, is_ahead = cycle.now_ms, cycle is self._ahead
+        now_ms, is_ahead = cycle.now_ms, self._ahead.is_begun(cycle)
         try:
             with ExitStack() as stack:
                 tx = stack.enter_context(self._store.transaction())
-                if owes is not None:
-                    _end(tx, *owes)
-                    cycle.has_ended_another = True
+                if cycle.before is not None:
+                    cycle.before.write(tx)
                 # Why not `send_limit` rows: those that can't go now would hide those that can.
                 due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
                 is_full = len(due) == self._limits.max_sent
@@ -322,7 +263,7 @@ class CycleEngine:
         cycle.deliveries = deliveries
         del self._in_hand[: len(deliveries)]
 
-    def _keep(self, cycle: _Cycle) -> bool:
+    def _keep(self, cycle: OpenCycle) -> bool:
         """Make what was written durable; return whether there is anything to commit."""
         try:
             cycle.store.close()
@@ -331,24 +272,24 @@ class CycleEngine:
             self._backlog.rollback()
             self._link.abandon_sends()
             raise
-        if cycle.has_ended_another:
-            self._owes = None
+        if cycle.before is not None:
+            self._unwritten_end = None
             self._crash_point("finished")
         if cycle.blocked:
             self._observe(cycle.blocked, None)
         return cycle.does_something
 
-    def _give_back(self, cycle: _Cycle) -> None:
+    def _give_back(self, cycle: OpenCycle) -> None:
         self._in_hand[:0] = cycle.deliveries
 
-    def _commit(self, cycle: _Cycle) -> _Cycle | None:
+    def _commit(self, cycle: OpenCycle) -> OpenCycle | None:
         """Let the broker commit a cycle that the store has; return the one that was begun ahead."""
         self._crash_point("stored")
         try:
-            self._ask_to_commit(cycle)
+            with self._ahead.committing(cycle):
+                self._link.commit_cycle(cycle.deliveries, cycle.resends, cycle.number)
         except LinkLost as lost:
-            begun = [] if self._ahead is None else self._ahead.sent
-            self._suspect([*cycle.sent, *begun], lost, cycle.now_ms)
+            self._suspect([*cycle.sent, *self._ahead.sent], lost, cycle.now_ms)
             raise
         except SendsRefused as refused:
             self._fail(cycle)
@@ -363,15 +304,7 @@ class CycleEngine:
         duration_s = self._clock.monotonic_s() - cycle.started_s
         stats = CycleStats(len(cycle.deliveries), len(cycle.sent), duration_s)
         self._observe(cycle.events, stats)
-        ahead, self._ahead = self._ahead, None
-        return ahead
-
-    def _ask_to_commit(self, cycle: _Cycle) -> None:
-        self._committing = cycle
-        try:
-            self._link.commit_cycle(cycle.deliveries, cycle.resends, cycle.number)
-        finally:
-            self._committing = None
+        return self._ahead.take()
 
     # ------------------------------------------------------------------ the next cycle
 
@@ -380,39 +313,32 @@ class CycleEngine:
 
         Only where nothing is amiss: whatever went wrong before is looked at in cycles of its own.
         """
-        before = self._committing
-        if before is None or not self._is_large(before) or not self._is_calm:
-            return
-        if self._clock.monotonic_s() > self._ahead_until_s:
+        before = self._ahead.before(self._clock.monotonic_s())
+        # Why large: after small ones, what is due by the time of the commit goes sooner with it
+        # than what was begun ahead would.
+        if (
+            before is None
+            or not self._size.is_large(len(before.deliveries), len(before.sent))
+            or not self._is_calm
+        ):
             return
         now_ms = self._clock.now_ms()
         next_due_ms = self._store.next_due_ms()
         if not self._gather() and (next_due_ms is None or next_due_ms > now_ms):
             return
-        cycle = self._ahead = _Cycle(before.number + 1, now_ms, self._clock.monotonic_s())
-        owes = ("finish", before.number)
-        self._begin(cycle, owes, takes=True, send_limit=self._limits.max_sent)
+        cycle = self._ahead.begin(before, now_ms, self._clock.monotonic_s())
+        self._begin(cycle, takes=True, send_limit=self._limits.max_sent)
         if not cycle.does_something:
             self._give_up_ahead()
             self._link.abandon_sends()
-
-    def _is_large(self, cycle: _Cycle) -> bool:
-        """Tell whether there is much to do.
-
-        Why: after small ones, what is due by the time of the commit goes sooner with it than what
-        was begun ahead would.
-        """
-        taken, sent = len(cycle.deliveries), len(cycle.sent)
-        return 4 * taken >= self._limits.max_taken or 4 * sent >= self._limits.max_sent
 
     @property
     def _is_calm(self) -> bool:
         return (
             self._room.is_enough
-            and self._send_limit == self._limits.max_sent
-            and self._take_limit == self._limits.max_taken
+            and self._size.is_whole
             and not len(self._blockages)
-            and not self._refusals
+            and not len(self._refusals)
             and not self._losses.is_careful(self._limits.max_sent)
         )
 
@@ -421,15 +347,16 @@ class CycleEngine:
 
     def _give_up_ahead(self) -> bool:
         """Undo in the store what was begun ahead; return whether anything was."""
-        ahead, self._ahead = self._ahead, None
+        ahead = self._ahead.take()
         if ahead is None:
             return False
-        with suppress(_GivenUp), ahead.store:
-            raise _GivenUp
+        ahead.give_up()
         self._give_back(ahead)
         return True
 
-    def _decide(self, cycle: _Cycle, deliveries: Sequence[Delivery], now_ms: int) -> list[TakenRow]:
+    def _decide(
+        self, cycle: OpenCycle, deliveries: Sequence[Delivery], now_ms: int
+    ) -> list[TakenRow]:
         """Return the rows of what a cycle takes; adds events and replaced rows to it."""
         taken: list[TakenRow] = []
         if not deliveries:
@@ -462,25 +389,25 @@ class CycleEngine:
 
     # ------------------------------------------------------------------ how it ended
 
-    def _succeed(self, cycle: _Cycle) -> None:
+    def _succeed(self, cycle: OpenCycle) -> None:
         self._cycle = cycle.number
-        self._owes = ("finish", cycle.number)
+        self._unwritten_end = CycleEnd(cycle.number, is_committed=True)
         self._backlog.commit()
         if self._gates is not None:
             self._gates.observe(cycle.events, cycle.sent, self._clock.now_ms())
-        if len(self._blockages) or self._refusals:
+        if len(self._blockages) or len(self._refusals):
             for row in cycle.sent:
                 self._blockages.clear(row.destination)
-                self._refusals.pop(row.id, None)
+                self._refusals.forget(row.id)
         if cycle.sent:
             self._losses.forget([row.id for row in cycle.sent])
             self._losses.note_taken(row.destination for row in cycle.sent)
-            self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
+            self._size.grow_sends()
         if cycle.deliveries:
-            self._take_limit = min(self._take_limit * 2, self._limits.max_taken)
+            self._size.grow_takes()
 
-    def _fail(self, cycle: _Cycle) -> None:
-        self._owes = ("undo", cycle.number)
+    def _fail(self, cycle: OpenCycle) -> None:
+        self._unwritten_end = CycleEnd(cycle.number, is_committed=False)
         if self._give_up_ahead():
             self._link.abandon_sends()
         self._give_back(cycle)
@@ -512,26 +439,19 @@ class CycleEngine:
         """Postpone what the broker refused by itself; park what it refuses again and again."""
         events: list[AnyEvent] = []
         offered = Counter(row.destination for row in sent)
-        last_taken = {
-            row.destination: index
-            for index, row in enumerate(sent)
-            if index not in refused.refusals
-        }
+        before_others = refused_before_others([row.destination for row in sent], refused.refusals)
         with self._store.transaction() as tx:
-            self._pay(tx)
+            self._write_end(tx)
             for index, words in refused.refusals.items():
                 row = sent[index]
-                is_alone = offered[row.destination] == 1
-                # Why: where all that follow are refused as well, the destination is full.
-                is_odd = index < last_taken.get(row.destination, -1) or (
-                    is_alone
+                is_its_own = index in before_others or (
+                    offered[row.destination] == 1
                     and self._blockages.get(row.destination) is None
                     and not self._blockages.are_full
                 )
-                count = self._refusals.get(row.id, 0) + (1 if is_odd else 0)
-                self._refusals[row.id] = count
+                count = self._refusals.count(row.id, is_its_own=is_its_own)
                 if count >= REFUSALS_BEFORE_PARKING:
-                    self._refusals.pop(row.id)
+                    self._refusals.forget(row.id)
                     tx.park([row.id], words)
                     events.append(parked(row, words, now_ms))
                     continue
@@ -539,8 +459,8 @@ class CycleEngine:
                 # Why: a little later than its neighbours, so that another one probes first.
                 tx.postpone([row.id], until_ms + 100 * count, words)
             tx.record(events)
-        self._owes = None
-        self._send_limit = max(1, len(sent) - len(refused.refusals))
+        self._unwritten_end = None
+        self._size.send_at_most(len(sent) - len(refused.refusals))
         self._observe(events, None)
 
     def _narrow(
@@ -554,28 +474,24 @@ class CycleEngine:
         if not sent:
             if len(deliveries) <= 1:
                 raise LinkLost(f"the broker won't let us accept a dead letter: {refused}")
-            self._take_limit = max(1, len(deliveries) // 2)
+            self._size.narrow_takes(len(deliveries))
             return
         if len(sent) > 1:
-            self._send_limit = max(1, len(sent) // 2)
-            self._only_sends_next = True
+            self._size.narrow_sends(len(sent) // 2)
             return
-        if deliveries:
-            self._send_limit = 1
-            self._only_sends_next = True
-            if self._limits.max_sent > 1:
-                return
+        if deliveries and self._size.narrow_sends(1):
+            return
         row = sent[0]
         # Why: it shows that the broker refuses only this message.
         self._commit_nothing(f"the broker commits nothing at all: {refused}")
         event = parked(row, str(refused), now_ms)
         with self._store.transaction() as tx:
-            self._pay(tx)
+            self._write_end(tx)
             tx.park([row.id], str(refused))
             tx.record([event])
-        self._owes = None
+        self._unwritten_end = None
         self._observe([event], None)
-        self._send_limit = min(self._send_limit * 2, self._limits.max_sent)
+        self._size.grow_sends()
 
     def _commit_nothing(self, otherwise: str) -> None:
         """Exchange the token, and do nothing else.
@@ -585,20 +501,13 @@ class CycleEngine:
         """
         cycle = self._cycle + 1
         with self._store.transaction() as tx:
-            self._pay(tx)
+            self._write_end(tx)
             tx.record_cycle(cycle, [], [], [])
-        self._owes = None
+        self._unwritten_end = None
         try:
             self._link.commit_cycle([], [], cycle)
         except (SendsRefused, CommitRefused) as refused:
-            self._owes = ("undo", cycle)
+            self._unwritten_end = CycleEnd(cycle, is_committed=False)
             raise LinkLost(otherwise) from refused
         self._cycle = cycle
-        self._owes = ("finish", cycle)
-
-
-def _end(tx: StoreTransaction, how: str, cycle: int) -> None:
-    if how == "finish":
-        tx.finish_cycle(cycle)
-    else:
-        tx.undo_cycle(cycle)
+        self._unwritten_end = CycleEnd(cycle, is_committed=True)

@@ -26,19 +26,16 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.engine.cycle import REFUSALS_BEFORE_PARKING
 from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
 from amqsidecar.engine.judge import Judge, Judgement
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import RowState, TakenRow
 
 GUILTY = "the connection ended each time when it was sent, and does not without it"
-
-# Bound: refused messages that are remembered.
-_REFUSED_MAX = 10_000
 
 
 class MovingLink(KeepsDelayed, Link, Protocol):
@@ -106,7 +103,7 @@ class MoveEngine:
         self._singly = 0
         self._number = 0
         self._in_hand: list[_Item] = []
-        self._refusals: dict[int, int] = {}
+        self._refusals = Refusals()
 
     def turn(self, max_wait_s: float) -> bool:
         """Move what has arrived, or wait for something; return whether there was anything.
@@ -229,7 +226,7 @@ class MoveEngine:
     def _put_back(self, plan: _Plan, item: _Item, row: TakenRow, until_ms: int) -> None:
         """Plan that it comes again as a dead letter; nothing has happened to it by then."""
         # Why later: so that another one shows whether the destination takes anything.
-        until_ms += 100 * self._refusals.get(item.key, 0)
+        until_ms += 100 * self._refusals.of(item.key)
         plan.add(item, self._as_it_is(item, row, WAITING_QUEUE, self._broker_ms(until_ms)))
 
     def _park(self, plan: _Plan, item: _Item, row: TakenRow, reason: str, now_ms: int) -> None:
@@ -329,11 +326,9 @@ class MoveEngine:
     def _refuse(self, plan: _Plan, refused: SendsRefused, now_ms: int) -> None:
         """Let what the broker refused by itself come again later; park what it refuses often."""
         events: list[AnyEvent] = []
-        last_taken = {
-            resend.destination: index
-            for index, resend in enumerate(plan.resends)
-            if index not in refused.refusals
-        }
+        before_others = refused_before_others(
+            [str(resend.destination) for resend in plan.resends], refused.refusals
+        )
         for index, words in refused.refusals.items():
             item, destination = plan.sent[index], plan.resends[index].destination
             if destination == WAITING_QUEUE:
@@ -341,15 +336,10 @@ class MoveEngine:
             if destination == PARKED_QUEUE:
                 self._leave(item, words, now_ms, events)
                 continue
-            is_odd = index < last_taken.get(destination, -1)
-            if not is_odd:
-                # Why: where all that follow are refused as well, the destination is full.
+            if index not in before_others:
                 self._block_once(str(destination), words, now_ms, events)
                 continue
-            if len(self._refusals) >= _REFUSED_MAX:
-                self._refusals.clear()
-            count = self._refusals[item.key] = self._refusals.get(item.key, 0) + 1
-            if count >= REFUSALS_BEFORE_PARKING:
+            if self._refusals.count(item.key, is_its_own=True) >= REFUSALS_BEFORE_PARKING:
                 item.fault = words
         self._observe(events, None)
 

@@ -8,8 +8,9 @@ from amqsidecar.broker import IntakeQueue, Link, TakesChosen
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.crash_points import CrashPoint
-from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.plan_judge import Errand, PlanJudge
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
@@ -73,7 +74,7 @@ class QueueHand:
             judge=self._judge,
             backlog=BacklogGate(lambda _source: 0, holds=False, threshold=0),
             clock=clock,
-            limits=Limits(max_taken=max_messages, max_sent=max_messages),
+            limits=CycleLimits(max_taken=max_messages, max_sent=max_messages),
             observe=self._observe,
             crash_point=crash_point,
         )

@@ -20,8 +20,9 @@ from amqsidecar.clock import Clock, ClockStep, never_set
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
-from amqsidecar.engine.cycle import CycleEngine, Limits
+from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleObserver
+from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judge import (
@@ -485,7 +486,7 @@ class Service:
             ),
             backlog=backlog,
             clock=self._clock,
-            limits=Limits(max_taken=bound, max_sent=bound),
+            limits=CycleLimits(max_taken=bound, max_sent=bound),
             observe=self._observe,
             blockages=self._blockages,
             losses=self._losses,

@@ -1,0 +1,37 @@
+"""Cycles shrink after refusals, at least to one message, and grow again to their limits."""
+
+from amqsidecar.engine.cycle_size import CycleLimits, CycleSize
+
+LIMITS = CycleLimits(max_taken=100, max_sent=40)
+
+
+def test_it_shrinks_and_grows_within_its_limits() -> None:
+    size = CycleSize(LIMITS, LIMITS.max_sent)
+    assert size.is_whole
+    size.narrow_takes(100)
+    size.narrow_takes(1)
+    assert (size.max_taken, size.is_whole) == (1, False)
+    for _ in range(10):
+        size.grow_takes()
+    assert (size.max_taken, size.is_whole) == (100, True)
+    size.send_at_most(0)
+    assert (size.max_sent, size.separates) == (1, True)
+    for _ in range(10):
+        size.grow_sends()
+    assert (size.max_sent, size.separates) == (40, False)
+
+
+def test_small_sends_go_in_cycles_of_their_own_that_take_turns() -> None:
+    size = CycleSize(LIMITS, 10)
+    assert size.separates
+    assert [size.takes_next(lambda: True) for _ in range(4)] == [True, False, True, False]
+    assert [size.takes_next(lambda: False) for _ in range(2)] == [False, False]
+    size.narrow_sends(5)
+    assert [size.takes_next(lambda: True) for _ in range(2)] == [False, True]
+
+
+def test_a_quarter_of_what_it_may_is_large() -> None:
+    size = CycleSize(LIMITS, 1)
+    assert size.is_large(25, 0)
+    assert size.is_large(0, 10)
+    assert not size.is_large(24, 9)
