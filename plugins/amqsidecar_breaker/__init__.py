@@ -23,10 +23,10 @@ from amqsidecar.plugin import (
 )
 
 CIRCUITS_MAX = 10_000
-"""So many destinations are remembered; beyond, the one that was looked at first is closed anew."""
+"""Maximum destinations remembered; beyond it, the one examined first is closed anew."""
 
 PARTS = 10
-"""The window slides in so many steps."""
+"""Steps in which the window slides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ ASK_AGAIN_MS = 60_000
 """The longest time for which it is believed that the first of a group stays: a person may act."""
 
 GROUPS_MAX = 100_000
-"""So many groups have something out at a time; the others wait."""
+"""Maximum groups with a message out at a time; the others wait."""
 
 CLEAR_EVERY_MS = 1_000
 """So often those are forgotten that have nothing out."""

@@ -1,4 +1,4 @@
-"""Gate `pace`: so many re-sends to a destination in so much time, and no more.
+"""Gate `pace`: limits the re-sends to a destination per time.
 
 For each destination: a bucket that holds `messages` and is filled again in `per_ms`. So in any time
 of t milliseconds at most `messages` x (1 + t / `per_ms`) are sent there, by the sidecar's clock.
@@ -22,10 +22,10 @@ from amqsidecar.plugin import (
 )
 
 LANES_MAX = 10_000
-"""So many destinations are paced each by itself at a time; more share one pace."""
+"""Maximum destinations paced separately at a time; more share one pace."""
 
 STALL_MS = 5_000
-"""When nothing has gone for so long after a slot was due, the queue is given up for a new one."""
+"""Time without a send after a slot was due, after which the queue is replaced by a new one."""
 
 CLEAR_EVERY_MS = 1_000
 """So often those are forgotten that nothing has to be remembered of."""
@@ -64,11 +64,11 @@ class Lane:
         self._last_count = 0
 
     def is_idle(self, now_ms: int) -> bool:
-        """Tell whether it remembers nothing: the bucket is full and nobody has a slot."""
+        """Return whether it remembers nothing: the bucket is full and nobody has a slot."""
         return self._empty_until <= now_ms * self._pace.messages and self._last_ms <= now_ms
 
     def may_go(self, due_at_ms: int, now_ms: int) -> bool:
-        """Tell whether a message may be taken out of the bucket now.
+        """Return whether a message may be taken out of the bucket now.
 
         While others queue only those go that have waited for their slot.
         """

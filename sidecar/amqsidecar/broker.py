@@ -268,7 +268,7 @@ class TakesChosen(Protocol):
         ...
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Tell whether a queue holds a message of these ids that nobody has in hand.
+        """Return whether a queue holds a message of these ids that nobody has in hand.
 
         Raises:
             BrokerRefused: this user may not ask; the sentence names the permission.
@@ -436,7 +436,7 @@ class Link(Protocol):
         ...
 
     def token_exists(self) -> bool | None:
-        """Tell whether the token queue holds a token, handed out or not; None = can't be told."""
+        """Return whether the token queue holds a token, handed out or not; None = unknown."""
         ...
 
     def create_token(self, cycle: int) -> None:
@@ -534,7 +534,7 @@ class Link(Protocol):
         ...
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue was made while this link was open, so that all in it is new."""
+        """Return whether a queue was made while this link was open, so that all in it is new."""
         ...
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:

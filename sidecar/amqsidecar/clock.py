@@ -29,7 +29,7 @@ class ClockStep(NamedTuple):
 
 
 def never_set() -> ClockStep:
-    """Tell that the wall clock was not set; for a clock that is the wall clock itself."""
+    """Return that the wall clock was not set; for a clock that is the wall clock itself."""
     return ClockStep(0, 0)
 
 

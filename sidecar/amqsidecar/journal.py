@@ -77,7 +77,7 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("message_id", ColumnType.STRING, "message_id", True, "the id that consumers see"),
     Column("size_bytes", ColumnType.INT64, "size_bytes", True, "bytes of the encoded message"),
     Column("properties", ColumnType.STRING_MAP, "properties", True, "application properties that `journal.properties` names, as text"),
-    Column("delay_ms", ColumnType.INT64, "delay_ms", True, "milliseconds that the rules let it wait"),
+    Column("delay_ms", ColumnType.INT64, "delay_ms", True, "delay by the rules, in milliseconds"),
     Column("due_at", ColumnType.TIMESTAMP_MS, "due_at_ms", True, "when it is due"),
     Column("rule", ColumnType.STRING, "rule", True, "the rule that decided, with file and line"),
     Column("expiration_ms", ColumnType.INT64, "expiration_ms", True, "milliseconds it may stay in the final dead-letter queue; 0 = for ever"),

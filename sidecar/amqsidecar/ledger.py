@@ -135,7 +135,7 @@ class Ledger(Protocol):
         ...
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        """Return how many messages gates let wait beyond a time, the largest number first."""
+        """Return how many messages gates delay beyond a time, the largest number first."""
         ...
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:

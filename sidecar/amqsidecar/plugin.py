@@ -4,7 +4,7 @@ A package registers an object of type `Plugin` in the entry-point group `amqside
 chain asks the plugin listed last first, as the broker does; the first answer other than None wins.
 
 A package registers an object of type `GatePlugin` in the group `amqsidecar.gates`. Gates are beyond
-the broker's policies: they decide nothing, they let redeliveries that are due wait.
+the broker's policies: they decide nothing, they delay due redeliveries.
 """
 
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ class Plugin(Protocol):
 
 
 class Gate(Protocol):
-    """What redeliveries pass when they are due; knows only what it is told, and forgets at exit.
+    """What due redeliveries pass; knows only what its methods receive, and forgets at exit.
 
     One thread asks it. It keeps a bounded memory, whatever the number of destinations.
     """
@@ -85,13 +85,13 @@ class Gate(Protocol):
     def wait_of(self, message: DueMessage, now_ms: int) -> Wait | None:
         """Return until when a due message waits and why; None = it may go now.
 
-        Asked in the order of due times, at each message once per time that it is due. Who answers
-        with one time for many costs few writes.
+        Called in the order of due times, once for each time that a message is due. One answer for
+        many messages costs few writes.
         """
         ...
 
     def passed(self, message: DueMessage, now_ms: int) -> None:
-        """No gate lets this message wait, or a person said that it goes: it is sent now."""
+        """No gate delays this message, or a person bypassed the gates: it is sent now."""
         ...
 
     def resent(self, destination: Destination, now_ms: int) -> None:

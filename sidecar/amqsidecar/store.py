@@ -26,14 +26,14 @@ from amqsidecar.model.schedule import (
 )
 
 ReportProgress = Callable[[int, int], None]
-"""Told after each durable step of an action how many rows it was about, and how many it changed.
+"""Called after each durable step of an action with the rows it examined, and those it changed.
 
 What it raises ends the action between two steps; what was done stays done.
 """
 
 
 def unwatched(_matched: int, _changed: int) -> None:
-    """Tell nobody."""
+    """Ignore the numbers."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ class Store(Protocol):
         ...
 
     def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
-        """Let a person's action change the rows that the filter hits; returns how many it changed.
+        """Change the rows that match the filter for a person's action; returns how many.
 
         Rows in flight are left. Done in small steps, each durable with its events, that cycles of
         others go between; interrupted, calling it again does the rest. Rows that come meanwhile are
@@ -252,7 +252,7 @@ class Store(Protocol):
         Args:
             row_filter: which rows.
             act: what becomes of a row; None = it is left as it is. It may be asked again of a row.
-            progress: told after each step.
+            progress: called after each step.
         """
         ...
 
@@ -300,7 +300,7 @@ class SharedStore(Store, Protocol):
         ...
 
     def abandoned(self) -> Sequence[str]:
-        """Return instances that nobody is and whose last cycle nobody has settled."""
+        """Return instances without an owner whose last cycle is unsettled."""
         ...
 
     def instances(self) -> Sequence[InstanceView]:
@@ -315,7 +315,7 @@ class BrokerSchedule(Protocol):
     """
 
     def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
-        """Let the broker deliver messages now; parked ones are left."""
+        """Make the broker deliver messages now; parked ones are left."""
         ...
 
     def cancel(self, row_filter: RowFilter, suffix: str, progress: ReportProgress) -> None:
@@ -326,6 +326,6 @@ class BrokerSchedule(Protocol):
         Args:
             row_filter: which messages.
             suffix: the final dead-letter queue is that of the address plus this.
-            progress: told after each step.
+            progress: called after each step.
         """
         ...

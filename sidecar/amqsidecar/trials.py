@@ -13,7 +13,7 @@ class TellsRoles(Protocol):
     """Trials that know who may do what, and what a queue is (Artemis)."""
 
     def is_purged(self, destination: Destination) -> bool:
-        """Tell whether the broker empties a queue when its last reader leaves; False = not known.
+        """Return whether the broker empties a queue when its last reader leaves; False = not known.
 
         Such a queue must not be tried to read.
         """
@@ -114,7 +114,7 @@ class Trials(Protocol):
         """Return the queues that these names and wildcards stand for now.
 
         Raises:
-            BrokerRefused: the broker does not tell which queues it has.
+            BrokerRefused: the broker does not report which queues it has.
         """
         ...
 

@@ -817,7 +817,7 @@ def test_what_was_sent_elsewhere_has_its_outcome(store: LedgerStore, is_one_read
     for number, one in enumerate([seen] if is_one_read else [[sight] for sight in seen]):
         store.apply_sightings(one, str(number))
     assert outcomes(store, operation) == [OutcomeKind.UNKNOWN]
-    assert "somebody else changed it" in store.members(operation.id, None, 1)[0].evidence
+    assert "changed by another action" in store.members(operation.id, None, 1)[0].evidence
     now = store.operation(operation.id)
     assert now is not None
     assert (now.resent, now.came_back) == (1, 0)

@@ -25,7 +25,7 @@ def backup(
 
     \b
     JSON: {"file", "size_bytes"}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     if not config.store.url.startswith("sqlite:"):
         raise typer.BadParameter(

@@ -38,7 +38,7 @@ def doctor(
     \b
     JSON: {"verdict": "fit" | "problems", "findings": [{"check", "severity": "ok" | "note" |
     "warning" | "problem", "subject", "what", "mend"}]}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.config.load import check_start  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.diagnosis.finding import has_problem  # noqa: PLC0415 - as above

@@ -49,7 +49,7 @@ def list_groups(
     JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |
     "quiet", "recent", "recent_messages", "day_before", "first_at_ms", "last_at_ms", "total",
     "waiting", "held", "parked", "exhausted", "example_id", "note": as in `note` | null}]
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast

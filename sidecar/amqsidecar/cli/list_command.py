@@ -54,7 +54,7 @@ def list_rows(listed: ListChoice) -> None:
     "received_at_ms", "encoding", "size_bytes", "reason", "in_flight", "cause_group", "gate",
     "final_queue", "recall", "recall_operation", "group": null | number}],
     "next_after": null | number | text}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library to keep the lines
     config = read_config(listed.config_file, listed.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above

@@ -318,7 +318,7 @@ def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True
     if store_url == BROKER_HELD and not (is_simple and rows == known):
         raise typer.BadParameter(
             "the broker keeps what waits (store.url broker:); only ids, --destination, --state "
-            "and --older-than select messages there, and actions take effect at once:  without "
+            "and --older-than select messages there, and actions take effect at once: without "
             "--dry-run, --detach, --pace or anything else about how carefully"
         )
 

@@ -78,7 +78,7 @@ def redrive(
 
     \b
     JSON: {"plan_id", "planned", "sent", "waiting", "parked", "left": {reason: count}, "stopped"}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.errors import ConfigError, Problem  # noqa: PLC0415 - keeps `--help` fast
 

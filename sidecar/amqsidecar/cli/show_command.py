@@ -39,7 +39,7 @@ def show(
     \b
     JSON: {"redelivery_id", "rows": [as in `list`; empty = it waits no longer],
     "history": [{"type", "at_ms", ...}, oldest first]}; null if nothing is known
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above

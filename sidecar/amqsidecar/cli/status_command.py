@@ -56,7 +56,7 @@ def status(wanted: Wanted) -> None:
     "next_due_at_ms", "last_due_at_ms"}] (what gates let wait), "exhausted": [{"destination",
     "queue", "is_in_queue", "count", "since_ms"}], "missing": [{"queue", "count", "seen_at_ms"}] (of
     what went to final dead-letter queues)}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(wanted.config_file, wanted.sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.operations.browse import read_status  # noqa: PLC0415 - as above

@@ -71,7 +71,7 @@ class Applications(Protocol):
         """Send a message for each id, at most so many per second; None = as fast as it goes."""
 
     def is_empty(self, queue: str) -> bool:
-        """Tell whether no message is in a queue."""
+        """Return whether no message is in a queue."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class StompApplications:
             connection.disconnect()
 
     def is_empty(self, queue: str) -> bool:
-        """Tell whether no message is in a queue; takes none.
+        """Return whether no message is in a queue; takes none.
 
         Raises:
             LinkLost: the broker can't be reached, or did not answer.

@@ -48,7 +48,7 @@ def _is_free(port: int) -> bool:
 
 
 def is_open(port: int) -> bool:
-    """Tell whether something on 127.0.0.1 accepts connections at the port."""
+    """Return whether something on 127.0.0.1 accepts connections at the port."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0

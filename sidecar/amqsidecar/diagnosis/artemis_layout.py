@@ -26,7 +26,7 @@ _DROPS = (
 
 
 def is_application(address: str) -> bool:
-    """Tell whether an address is neither the broker's own nor ours, nor a temporary one."""
+    """Return whether an address is neither the broker's own nor ours, nor a temporary one."""
     return not address.startswith(_INTERNAL) and not is_reply_queue(address)
 
 
@@ -201,7 +201,7 @@ def _own_dead_letter_address(address: str) -> str:
 
 
 def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[Finding]:
-    """Yield what the given rules tell of dead-letter addresses that nobody may ask the broker for.
+    """Yield findings of the given rules about addresses that the broker does not report.
 
     Args:
         rules: given ones.
@@ -214,7 +214,7 @@ def unasked_findings(rules: ArtemisRules, addresses: Iterable[str]) -> Iterator[
                 check=Check.DEAD_LETTERS,
                 severity=Severity.PROBLEM,
                 subject=address,
-                what=f"by the given rules {_DROPS}; the sidecar can't tell them from others, since "
+                what=f"by the given rules {_DROPS}; the sidecar can't recognise them, since "
                 "its user may not manage the broker",
                 mend=address_setting(address, _own_dead_letter_address(address)),
             )
@@ -247,7 +247,7 @@ def _harms(settings: Settings) -> Iterator[tuple[str, str]]:
         )
     if settings.get("defaultPurgeOnNoConsumers"):
         yield (
-            "default-purge-on-no-consumers drops all when nobody reads",
+            "default-purge-on-no-consumers drops all when the last consumer leaves",
             "<default-purge-on-no-consumers>false</default-purge-on-no-consumers>",
         )
     yield from _limit_harms(settings)

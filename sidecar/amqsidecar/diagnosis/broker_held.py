@@ -32,7 +32,7 @@ def keeping_findings(
         return
     if not may_ask:
         what = (
-            "a run would end: the broker has to tell its time and where messages may wait; grant "
+            "a run would end: the broker must report its time and where messages may wait; grant "
             "the user send and manage on activemq.management"
         )
         yield _finding(Severity.PROBLEM, _SUBJECT, what)

@@ -49,7 +49,7 @@ def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:
             check=Check.DEAD_LETTERS,
             severity=Severity.OK,
             subject=str(rules.source),
-            what="no strategy discards dead letters or lets them expire",
+            what="no strategy discards dead letters or makes them expire",
         )
     if any(isinstance(plugin.options, RedeliveryRules) for plugin in rules.plugins):
         yield Finding(
@@ -98,7 +98,7 @@ def _strategy_findings(strategy: DeadLetterStrategy, place: str) -> Iterator[Fin
         yield _finding(
             Severity.PROBLEM,
             place,
-            f"{strategy.source}: expiration={strategy.expiration_ms} lets dead letters expire "
+            f"{strategy.source}: expiration={strategy.expiration_ms} makes dead letters expire "
             "in their queue while the sidecar is down, and hides their own time to live",
             'expiration="0"',
         )
@@ -157,7 +157,7 @@ def _virtual_topic_finding(one: VirtualTopic) -> Finding:
     return _origin_finding(
         Severity.NOTE,
         subject,
-        f"{place}: its dead letters name the topic; only an individual dead-letter queue tells "
+        f"{place}: its dead letters name the topic; only an individual dead-letter queue shows "
         "the consumer's queue, to which a redelivery then goes; from any other they are parked",
         'setOriginalDestination="true"',
     )

@@ -101,7 +101,7 @@ def _facts(connection: "psycopg.Connection[Any]", said: dict[str, Any]) -> Datab
 
 
 def _is_near(host: str) -> bool:
-    """Tell whether what is sent to a host does not leave the machine."""
+    """Return whether what is sent to a host does not leave the machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -337,7 +337,7 @@ class Doctor:
         except BrokerRefused:
             broker_ms = None
         if broker_ms is None:
-            what = "the broker does not tell its time to this user over this wire"
+            what = "the broker does not report its time to this user over this wire"
             self._find(Check.CLOCK, Severity.NOTE, "clock", what)
             return
         ahead_ms = difference_ms(broker_ms, self._began_ms, self._clock.now_ms())
@@ -349,7 +349,7 @@ class Doctor:
         settings, total, is_counted = self._settings, 0, True
         if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
             # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
-            what = "how many dead letters wait is told to those only who may manage the broker"
+            what = "only users with the manage permission may see how many dead letters wait"
             self._find(Check.BACKLOG, Severity.NOTE, "intake.queues", what)
             return
         for source in sources:

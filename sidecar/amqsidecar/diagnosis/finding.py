@@ -72,5 +72,5 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def has_problem(findings: Iterable[Finding]) -> bool:
-    """Tell whether a run would do harm, or could not do its work."""
+    """Return whether a run would do harm, or could not do its work."""
     return any(one.severity is Severity.PROBLEM for one in findings)

@@ -122,7 +122,7 @@ def final_queues(
         rules: given ones.
         sources: dead-letter queues that are read.
         origins: where messages die.
-        is_intake: tells whether the intake reads a queue.
+        is_intake: returns whether the intake reads a queue.
         suffix: of final queues.
     """
     found = [final_queue(source, suffix) for source in sources]
@@ -155,7 +155,7 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
             mend=COUNTING_PLUGIN,
         )
     else:
-        what = "the broker counts what is acknowledged: what was consumed can be told"
+        what = "the broker counts acknowledgements: the sidecar can see what was consumed"
         yield Finding(check=Check.OUTCOMES, severity=Severity.OK, subject=place, what=what)
 
 
@@ -202,7 +202,7 @@ def backlog_finding(
 def unknown_origin_findings(
     intake: Sequence[IntakeQueue], names: DeadLetterNames, existing: Collection[str] | None
 ) -> Iterator[Finding]:
-    """Yield dead-letter queues whose messages don't tell where they died, nor does the name.
+    """Yield dead-letter queues whose messages do not show where they died, nor does the name.
 
     Args:
         intake: what is read over a wire that does not show origins.
@@ -222,7 +222,7 @@ def unknown_origin_findings(
             check=Check.ORIGINS,
             severity=Severity.PROBLEM,
             subject=str(item.destination),
-            what="AMQP does not show where its messages died, and its name does not tell, so that "
+            what="neither AMQP nor its name shows where its messages died, so that "
             f"a run refuses to read it{where}: attach by openwire://, name the origin, or give "
             "each queue a dead-letter queue of its own and the activemq.xml as policy.source",
             mend=f"intake: {{origin: {{{name}: ORIGIN}}}}",
@@ -266,5 +266,5 @@ def allowed_origins_findings(
 
 
 def is_wildcard(destination: Destination, kind: BrokerKind) -> bool:
-    """Tell whether a name stands for several queues."""
+    """Return whether a name stands for several queues."""
     return kind is BrokerKind.CLASSIC and not {"*", ">"}.isdisjoint(destination.name.split("."))

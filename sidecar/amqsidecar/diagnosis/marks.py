@@ -24,9 +24,9 @@ MARKS: tuple[RedeliveryMark, ...] = (
         "`amqsidecarRedeliveryId`, `amqsidecarRedeliveryCount`",
         "the death of a copy counts as a return, with the history and count of the first message",
         "`amqsidecarRedeliveryCheck` fits only the message that was sent, at the address that it "
-        "was sent to; else a new life begins. Not told apart: bytes that a bridge hands on as they "
-        "are to the same address; over STOMP, copies with the same `timestamp` (Classic) or made "
-        "by STOMP clients (Artemis) at the same address",
+        "was sent to; else a new life begins. Not distinguished: bytes that a bridge forwards as "
+        "they are to the same address; over STOMP, copies with the same `timestamp` (Classic) or "
+        "made by STOMP clients (Artemis) at the same address",
         "end_to_end/fidelity/test_forwarding.py",
     ),
     RedeliveryMark(

@@ -156,7 +156,7 @@ def artemis_match(address: str) -> str:
 
 
 def is_reply_queue(address: str) -> bool:
-    """Tell whether an address was named by chance, as temporary queues are."""
+    """Return whether an address was named by chance, as temporary queues are."""
     return _UUID.match(address) is not None
 
 

@@ -43,7 +43,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RolesOf = Callable[[str], Sequence[Mapping[str, Any]]]
-"""Who may do what on an address of Artemis; () = not known."""
+"""The permissions on an address of Artemis; () = not known."""
 
 
 def permission_findings(

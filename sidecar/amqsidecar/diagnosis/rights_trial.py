@@ -174,13 +174,14 @@ def _purged(source: Destination) -> Finding:
         check=Check.DEAD_LETTERS,
         severity=Severity.PROBLEM,
         subject=str(source),
-        what="the broker keeps what is in it only while somebody reads (purge-on-no-consumers): "
-        "dead letters are dropped while the sidecar is away; reading was not tried",
+        what="the broker keeps its messages only while it has a consumer "
+        "(purge-on-no-consumers): dead letters are dropped while the sidecar is away; "
+        "reading was not tried",
         mend=f'<queue name={quoted(name)} purge-on-no-consumers="false"/>',
     )
 
 
 def _is_asked(link: Link, trials: Trials) -> bool:
-    """Tell whether the link can make queues; where a user may not manage Artemis, a sender does."""
+    """Return whether the link can make queues; without management on Artemis, a sender does."""
     tells = trials.features.roles
     return link.description.kind is BrokerKind.CLASSIC or tells is None or not tells.refusals()

@@ -104,7 +104,11 @@ class Sources:
                 Severity.PROBLEM,
                 "intake.queues",
                 "no dead-letter queue is known, so that nothing would be taken"
-                + ("" if self._may_ask else "; who may not ask the broker has to name them"),
+                + (
+                    ""
+                    if self._may_ask
+                    else ("; without permission to ask the broker they must be named")
+                ),
                 "intake: {queues: [DLQ]}",
             )
         return found
@@ -117,7 +121,7 @@ class Sources:
         doubts = [*dead_letter_queues_of(rules)[1]]
         if self._rights.existing is None:
             doubts += [
-                f"{pattern} can't be found: the broker does not tell this user over this wire "
+                f"{pattern} can't be found: the broker does not show this user over this wire "
                 "which queues there are"
                 for pattern in name_patterns_of(rules)
             ]
@@ -251,15 +255,15 @@ class Sources:
                 self._rights.try_pattern(trials, pattern)
             else:
                 what = (
-                    "sending redeliveries there was not tried: which queues there are is not told "
-                    "over this wire, and one made for the trial could not be removed"
+                    "sending redeliveries there was not tried: the list of queues is not "
+                    "available over this wire, and one made for the trial could not be removed"
                 )
                 self._find(Check.PERMISSIONS, Severity.NOTE, str(pattern), what)
         return tuple(found)
 
 
 def _covers(pattern: Destination, name: str) -> bool:
-    """Tell whether a name or wildcard of Classic stands for a queue."""
+    """Return whether a name or wildcard of Classic stands for a queue."""
     names = IntakeNames(BrokerKind.CLASSIC)
     names.replace([IntakeQueue(pattern)])
     return names.covers(queue(name))

@@ -34,7 +34,7 @@ class BacklogGate:
             threshold: a queue that holds no more than this is no backlog.
             count_limit: counts don't go beyond this (Classic's browser); a held backlog of at least
                 this many is counted again when it has been taken. None = counts are exact.
-            is_newborn: tells whether a queue was made while we looked: nothing in it is backlog,
+            is_newborn: returns whether a queue was made while we looked: nothing in it is backlog,
                 however many died before it was first read.
         """
         self._remaining: dict[str, int] = {}
@@ -68,7 +68,7 @@ class BacklogGate:
         self._counted = {}
 
     def is_backlog(self, source: Destination) -> bool:
-        """Tell whether the next dead letter of this source is backlog, and count it."""
+        """Return whether the next dead letter of this source is backlog, and count it."""
         key = str(source)
         left = self._remaining.get(key)
         if self._ask is not None and (left != 0 or key in self._recounts):
@@ -90,7 +90,7 @@ class BacklogGate:
         return True
 
     def is_over(self, source: Destination) -> bool:
-        """Tell whether it is known that nothing of this source is backlog any more."""
+        """Return whether it is known that nothing of this source is backlog any more."""
         key = str(source)
         return self._remaining.get(key) == 0 and key not in self._recounts
 

@@ -3,7 +3,7 @@
 import msgspec
 
 BLOCKED_MAX = 10_000
-"""So many destinations are remembered; beyond, the one that was blocked longest ago is open again.
+"""Maximum destinations remembered; beyond it, the one blocked longest ago is open again.
 
 It is asked about or probed at its next message then, as a destination that was never blocked.
 """
@@ -25,7 +25,7 @@ class Blockage(msgspec.Struct, frozen=True):
     ends_links: bool = False
 
     def is_over(self, now_ms: int) -> bool:
-        """Tell whether it may be probed."""
+        """Return whether it may be probed."""
         return now_ms >= self.until_ms
 
 

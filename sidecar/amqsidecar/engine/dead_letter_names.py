@@ -63,7 +63,7 @@ class DeadLetterNames:
         return bool(self._affixes or self._named)
 
     def origin_of(self, dead_letter_queue: Destination) -> Destination | None:
-        """Return where all messages of a dead-letter queue died; None = the name does not tell."""
+        """Return where all messages of a dead-letter queue died; None = not in its name."""
         named = self._named.get(dead_letter_queue.name)
         if named is not None:
             return named

@@ -21,10 +21,10 @@ SHORTEST_PROBE_WAIT_MS = 250
 """How long the other messages of a destination wait at least while one, or a few, are sent."""
 
 PROBES_MAX = 100
-"""So many blocked destinations are tried in one cycle, however many there are."""
+"""Maximum blocked destinations tried in one cycle."""
 
 PROBES_S_MAX = 5.0
-"""So long they are tried in one cycle: nobody looks after the link meanwhile."""
+"""Maximum time for these trials in one cycle: the link is not served meanwhile."""
 
 PROBE_TURN_MS = 1_000
 """How long the messages of the others wait for a later cycle."""

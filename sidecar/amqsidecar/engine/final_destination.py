@@ -20,7 +20,7 @@ def final_destination(
     Args:
         decision: of the rules.
         source: the dead-letter queue that the message was read from.
-        is_intake: tells whether the intake reads a queue.
+        is_intake: returns whether the intake reads a queue.
         suffix: `redelivery.final_suffix`.
     """
     decided = decision.destination

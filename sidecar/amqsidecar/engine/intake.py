@@ -46,7 +46,7 @@ class IntakeNames:
         self._addresses = frozenset(addresses | names)
 
     def covers(self, destination: Destination) -> bool:
-        """Tell whether the intake reads this destination."""
+        """Return whether the intake reads this destination."""
         if self._kind is BrokerKind.CLASSIC:
             return self._map.find_index(destination) is not None
         return (
@@ -173,7 +173,7 @@ def _affixes(strategy: IndividualDeadLetterStrategy) -> tuple[tuple[bool, str, s
 
 
 def _has_wildcard(prefix: str) -> bool:
-    """Tell whether the names with this prefix can be written as one of the broker's wildcards."""
+    """Return whether the names with this prefix can be written as one of the broker's wildcards."""
     return prefix.endswith(".") and prefix != "."
 
 

@@ -115,7 +115,7 @@ class Judging(Protocol):
     """What a cycle asks about its deliveries; the methods are those of `Judge`."""
 
     def is_intake(self, destination: Destination, /) -> bool:
-        """Tell whether a destination is one that the intake reads."""
+        """Return whether a destination is one that the intake reads."""
         ...
 
     def resend_problem(self, destination: Destination, /) -> str | None:
@@ -137,7 +137,7 @@ class Judge:
     """Asks the rules and turns their decision into a row and events.
 
     Attributes:
-        is_intake: tells whether a destination is one that the intake reads.
+        is_intake: returns whether a destination is one that the intake reads.
         resend_problem: tells why a re-send there would be copied or misrouted; None = it would not.
     """
 
@@ -258,7 +258,7 @@ class Judge:
         if provenance.problem is not None:
             return provenance.problem
         if origin is None:
-            return "the message does not tell where it came from"
+            return "the message does not show where it came from"
         if self.is_intake(origin) or origin.name.endswith(self._settings.final_suffix):
             return (
                 f"its origin {origin} is itself a dead-letter queue: the true origin is not known"

@@ -14,10 +14,10 @@ GUILT_BEFORE_PARKING = 12
 """A message with so much of it is parked."""
 
 REMEMBERED_MAX = 1_000
-"""So many destinations that held up a link are remembered; the latest."""
+"""Maximum destinations remembered that held up a link; the latest."""
 
 GROWS_AFTER = 16
-"""So many times a destination has to take as many as it may get until it gets twice as many."""
+"""Number of full portions a destination has to take before the portion doubles."""
 
 GROWS_AFTER_MAX = 4_096
 """The same, of one that held up links again and again."""
@@ -98,7 +98,7 @@ class Losses:
         return None if share is None else share.most
 
     def is_suspect(self, row_id: int) -> bool:
-        """Tell whether a row has ended a link, so that it has to be sent alone."""
+        """Return whether a row has ended a link, so that it has to be sent alone."""
         return row_id in self._guilts
 
     @property
@@ -107,11 +107,11 @@ class Losses:
         return bool(self._guilts)
 
     def is_careful(self, most: int) -> bool:
-        """Tell whether a row has to be sent alone, or a destination gets fewer than so many."""
+        """Return whether a row has to be sent alone, or a destination gets fewer than so many."""
         return self.has_suspects or any(share.most < most for share in self._shares.values())
 
     def is_guilty(self, row_id: int) -> bool:
-        """Tell whether a row has ended so many links that it is to be parked."""
+        """Return whether a row has ended so many links that it is to be parked."""
         return self._guilts.get(row_id, 0) >= GUILT_BEFORE_PARKING
 
     def forget(self, row_ids: Sequence[int]) -> None:

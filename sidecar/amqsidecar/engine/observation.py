@@ -17,7 +17,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Returned, Scheduled
 
 SEEN_MAX = 100_000
-"""So many dead letters are remembered; beyond, the one not seen for longest is forgotten."""
+"""Maximum dead letters remembered; beyond it, the least recently seen is forgotten."""
 
 REDELIVER, DEAD_LETTER, DISCARD, PARK, HOLD = "redeliver", "dead_letter", "discard", "park", "hold"
 OTHERS = "others"
@@ -33,7 +33,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         action: redeliver, dead_letter, discard, park or hold.
         message_id: as consumers see it; None = it has none.
         source: the dead-letter queue that it lies in.
-        origin: where it died; None = it doesn't tell.
+        origin: where it died; None = it does not show it.
         destination: where it would go; of what is held, once it is released.
         redelivery_count: what the sent message would carry.
         delay_ms: how long it would wait, redeliveries only.

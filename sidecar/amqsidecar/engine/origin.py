@@ -71,7 +71,7 @@ class ClassicOrigins:
         return None if strategy is None else (strategy.topic_prefix, strategy.topic_suffix)
 
     def _is_subscription(self, topic: Destination, source: Destination) -> bool:
-        """Tell whether the dead-letter queue may be that of a durable subscription."""
+        """Return whether the dead-letter queue may be that of a durable subscription."""
         strategy = self._strategy(topic)
         return (
             strategy is not None

@@ -33,7 +33,7 @@ class PlanJudge:
         Args:
             names: of the queues that are read now.
             encoding: of the link's messages.
-            actor: who stands in the history as the one who asked.
+            actor: the person or program that acts, for the history.
         """
         self._names = names
         self._encoding = encoding
@@ -45,7 +45,7 @@ class PlanJudge:
         self._errands = errands
 
     def is_intake(self, destination: Destination) -> bool:
-        """Tell whether a destination is one that is read."""
+        """Return whether a destination is one that is read."""
         return self._names.covers(destination)
 
     def resend_problem(self, _destination: Destination, /) -> None:

@@ -22,7 +22,7 @@ from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK
 from amqsidecar.model.schedule import Recall, RowState, RowView, TakenRow, first_redelivery_id
 from amqsidecar.store import Store
 
-NO_ORIGIN = "the message does not tell where it came from"
+NO_ORIGIN = "the message does not show where it came from"
 
 
 class FinalQueues:
@@ -44,7 +44,7 @@ class FinalQueues:
         self._names |= frozenset(_queue_name(one) for one in queues)
 
     def covers(self, destination: Destination) -> bool:
-        """Tell whether a destination is one of them."""
+        """Return whether a destination is one of them."""
         return bool(self._names) and _queue_name(destination) in self._names
 
 
@@ -77,7 +77,7 @@ class RecallJudge:
         self._known: dict[tuple[str, str], list[RowView]] = {}
 
     def is_intake(self, destination: Destination) -> bool:
-        """Tell whether a destination is one that the intake reads; final queues are none."""
+        """Return whether a destination is one that the intake reads; final queues are none."""
         return self._judge.is_intake(destination)
 
     def resend_problem(self, destination: Destination) -> str | None:

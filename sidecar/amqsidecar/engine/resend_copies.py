@@ -95,7 +95,7 @@ def _mirror_reason(mirror: MirroredQueues, destination: Destination) -> str:
 
 
 def keeps_nothing(composite: CompositeDestination) -> bool:
-    """Tell whether nothing dies in a composite, since all that is sent there goes elsewhere."""
+    """Return whether nothing dies in a composite, since all that is sent there goes elsewhere."""
     return composite.forward_only and not composite.send_when_not_matched
 
 
@@ -132,7 +132,7 @@ def _first_sends(selector: str | None) -> str:
 
 
 def takes_first_sends_only(selector: str | None) -> bool:
-    """Tell whether a selector shows that it matches nothing that the sidecar has sent.
+    """Return whether a selector shows that it matches nothing that the sidecar has sent.
 
     It does if `amqsidecarRedeliveryCount IS NULL`, or the same of `amqsidecarRedeliveryId`, is one
     of the conditions that AND joins. Any other selector counts as one that may match.
@@ -171,7 +171,7 @@ def _is_first_send(condition: Sequence[str]) -> bool:
 
 
 def mirrors(mirror: MirroredQueues, destination: Destination) -> bool:
-    """Tell whether what is sent to a destination is mirrored."""
+    """Return whether what is sent to a destination is mirrored."""
     return destination.is_queue and (mirror.temporary or not destination.is_temporary)
 
 

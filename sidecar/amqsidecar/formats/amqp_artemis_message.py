@@ -108,7 +108,7 @@ _remembered_pairs = lru_cache(maxsize=256)(_pairs)
 
 
 def is_cut(message: bytes) -> bool:
-    """Tell whether the broker has cut the body when it converted it to AMQP; never raises.
+    """Return whether the broker has cut the body when it converted it to AMQP; never raises.
 
     Quirk (Artemis 2.44): of a Core BytesMessage that its client has compressed, the AMQP view has
     the decompressed bytes, but only as many as the compressed ones are.
@@ -150,7 +150,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
     properties = _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
     annotated, origin = _origins(annotations, properties)
     destination: Destination | None = None
-    problem: str | None = "it does not tell where it comes from"
+    problem: str | None = "it does not show where it comes from"
     if annotated is not None and origin is not None and annotated[:2] != origin[:2]:
         problem = TWO_ORIGINS.format(_words(annotated), _words(origin))
         origin = None

@@ -102,7 +102,7 @@ def mended(found: DeadLetterParts) -> DeadLetterParts | None:
 
 
 def is_native(found: DeadLetterParts, source: Destination) -> bool:
-    """Tell whether the broker hands on the producer's bytes, and did not encode a JMS message.
+    """Return whether the broker hands on the producer's bytes, and did not encode a JMS message.
 
     Args:
         found: the message.
@@ -138,7 +138,7 @@ def damage(found: DeadLetterParts, source: Destination) -> str | None:
 
 
 def _is_sequence_with_bytes(body: bytes) -> bool:
-    """Tell whether a body is what Classic can make no StreamMessage of.
+    """Return whether a body is what Classic can make no StreamMessage of.
 
     Source: ActiveMQ Classic, ActiveMQStreamMessage.writeObject, which knows no AMQP binary.
     """
@@ -423,7 +423,7 @@ def _is_durable(found: DeadLetterParts) -> bool:
 
 
 def _is_marked_by_jms(annotations: bytes | None) -> bool:
-    """Tell whether a JMS client of AMQP wrote down what type of message it is."""
+    """Return whether a JMS client of AMQP wrote down what type of message it is."""
     if annotations is None:
         return False
     return any(_name(key) == "x-opt-jms-msg-type" for key in amqp.pairs(annotations)[::2])

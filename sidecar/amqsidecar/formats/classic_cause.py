@@ -11,7 +11,7 @@ _DIGITS_MAX = 20
 
 
 def tells_expiry(cause: str, sent_ms: int) -> bool:
-    """Tell whether a cause says that this message expired, and not one that it was copied from.
+    """Return whether a cause says that this message expired, and not one that it was copied from.
 
     A poison ack without a cause leaves the property as it was, so an application that forwards
     all properties of an expired message brings its cause along. What expires does so after it was
@@ -28,5 +28,5 @@ def tells_expiry(cause: str, sent_ms: int) -> bool:
 
 
 def tells_store_duplicate(cause: str) -> bool:
-    """Tell whether a cause says that the broker's store had the id already."""
+    """Return whether a cause says that the broker's store had the id already."""
     return any(words in cause for words in _STORE_DUPLICATES)

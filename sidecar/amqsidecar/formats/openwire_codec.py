@@ -226,7 +226,7 @@ def read_wire_format_info(frame: bytes) -> WireFormat:
 
 
 def is_artemis(broker_info: bytes) -> bool:
-    """Tell whether a BrokerInfo is Apache Artemis's.
+    """Return whether a BrokerInfo is Apache Artemis's.
 
     Its greeting says ActiveMQ, too; but its broker id is a node id, Classic's begins with `ID:`.
     """

@@ -246,7 +246,7 @@ def _origin(field: bytes) -> Destination | str:
         return "it has no original destination: it was put here, it did not die here"
     if {",", "*", ">"} & set(origin.name):
         # Why the wildcards: a send to `A.>` reaches every queue below A.
-        return "it was sent to several destinations at once and does not tell on which it died"
+        return "it was sent to several destinations at once and does not show on which it died"
     if not origin.name:
         return "its original destination has no name"
     if encode_text(origin.name) != field[5:]:

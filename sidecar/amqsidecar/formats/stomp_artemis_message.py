@@ -150,13 +150,13 @@ def read_frame(frame: Frame) -> Arrived:
 
 
 def has_odd_names(headers: Sequence[Header]) -> bool:
-    """Tell whether properties have names that a SEND can't give to a property."""
+    """Return whether properties have names that a SEND can't give to a property."""
     names = [name for name, _ in headers if name != _LENGTH]
     return any(name in _STANDARD and names.count(name) > 1 for name in names)
 
 
 def is_marked_by_others(headers: Sequence[Header]) -> bool:
-    """Tell whether a JMS or AMQP client made it; `destination`, which STOMP leaves, isn't shown."""
+    """Return whether a JMS or AMQP client made it; STOMP's mark, `destination`, isn't shown."""
     return any(name in _MARKS_OF_OTHERS for name, _ in headers)
 
 
@@ -181,7 +181,7 @@ def read_provenance(
     for name, value in headers:
         found.setdefault(name, value)
     destination: Destination | None = None
-    problem: str | None = "it does not tell where it comes from"
+    problem: str | None = "it does not show where it comes from"
     try:
         origin = _origin(found)
         if any(name.encode() in found for name in BROKER_MADE_PROPERTIES):

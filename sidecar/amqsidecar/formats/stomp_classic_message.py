@@ -165,7 +165,7 @@ def _origin(value: bytes | None) -> Destination | str:
         return "the name of its original destination is longer than any"
     if {",", "*", ">"} & set(origin.name):
         # Why the wildcards: a send to `A.>` reaches every queue below A.
-        return "it was sent to several destinations at once and does not tell on which it died"
+        return "it was sent to several destinations at once and does not show on which it died"
     if origin.name != origin.name.strip():
         return "the name of its original destination begins or ends with a space"
     return origin
@@ -281,7 +281,7 @@ def _lost_by_property(header: Header, *, is_stomp_made: bool) -> str | None:
 
 
 def is_too_long(header: Header) -> bool:
-    """Tell whether a header is longer than Classic takes."""
+    """Return whether a header is longer than Classic takes."""
     name, value = header
     # Why: most are short even if each byte needed another one as an escape.
     if 2 * (len(name) + len(value)) < _LINE_BYTES_MAX:

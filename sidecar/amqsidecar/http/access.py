@@ -1,4 +1,4 @@
-"""Who may do what over HTTP, decided in one place before any page or handler.
+"""Authorization over HTTP, decided in one place before any page or handler.
 
 Open to all are metrics, health, static files and the log-in itself. Everything else needs a
 caller: GET one with any role, everything else an operator. A change that a browser may have been
@@ -29,7 +29,7 @@ _CSRF_S: Final = 86_400
 
 
 class Role(StrEnum):
-    """What somebody may do."""
+    """A role."""
 
     VIEWER = "viewer"
     """Look."""
@@ -38,11 +38,11 @@ class Role(StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who may look.
+    """An authenticated caller.
 
     Attributes:
         name: as logs and events call them.
-        way: how they showed who they are: local, token, password, proxy or oidc.
+        way: authentication method: local, token, password, proxy or oidc.
         session: what the tokens of their forms are bound to; None = no browser keeps what shows
             who they are, so that it can't be tricked into sending it.
     """
@@ -73,10 +73,10 @@ class HttpRefused(Exception):
 
 
 class Way(Protocol):
-    """A way to show who one is."""
+    """An authentication method."""
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return who asks; None = this way was not taken.
+        """Return the caller; None = this method was not used.
 
         Raises:
             HttpRefused: it was taken, and leads nowhere.
@@ -98,7 +98,7 @@ class Signing:
 
 
 class Access:
-    """Says who asks and whether that is enough.
+    """Authenticates and authorizes callers.
 
     Args:
         ways: tried in turn; none = whoever reaches us is an operator, which is for loopback only.
@@ -123,11 +123,11 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to show who they are."""
+        """Whether authentication is off."""
         return not self._ways
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return who asks; None = nobody that we know.
+        """Return the caller; None = not authenticated.
 
         Raises:
             HttpRefused: they showed something that leads nowhere.

@@ -28,9 +28,9 @@ def make_app(
     """Return the application.
 
     Args:
-        desk: who is asked.
-        access: who may ask.
-        pages: routes beside metrics and health; they get callers that the guard let through.
+        desk: answers queries of the store.
+        access: authorizes callers.
+        pages: routes beside metrics and health; they get callers that the guard passed.
         show_page: makes refusals of what is no API.
     """
 
@@ -47,7 +47,7 @@ def make_app(
         return show(request, _refusal(request, error))
 
     async def show_fault(request: Request, _error: Exception) -> Response:
-        """Answer by what is served otherwise, too; the guard tells the log of the fault."""
+        """Answer an error page; the guard logs the fault."""
         return show(request, fault())
 
     app = Starlette(
@@ -64,7 +64,7 @@ def make_app(
 
 
 def _refusal(request: Request, error: Exception) -> HttpRefused:
-    """Return what an error means to who asked."""
+    """Return the answer for an error."""
     match error:
         case HttpRefused():
             return error

@@ -24,7 +24,7 @@ CSV = "text/csv"
 GROUPS_MAX = 2_000
 
 AT_A_TIME: Final = 4
-"""So many lists are streamed at a time; more are refused."""
+"""Maximum exports streamed at a time; more are refused."""
 
 Key = TypeVar("Key")
 
@@ -124,7 +124,7 @@ class Exports:
         )
 
     async def _is_whole(self, read: ReadPage[Key]) -> bool:
-        """Tell whether a list ends before the last row that is exported."""
+        """Return whether a list was cut at the maximum."""
         count = 0
         async for page in self._pages(read):
             count += page.rows

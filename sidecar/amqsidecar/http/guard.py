@@ -28,7 +28,7 @@ audit = structlog.get_logger("amqsidecar.audit")
 MAX_BODY_BYTES: Final = 8 * 2**20
 
 MAX_LOGIN_BYTES: Final = 16_384
-"""Of what anybody may send: nobody's memory and no long work for who is not known yet."""
+"""Limit for unauthenticated requests: they must cost little memory and work."""
 
 OPEN: Final = frozenset({"/metrics", "/healthz", "/readyz"})
 """Whoever reaches us may ask these."""
@@ -37,7 +37,7 @@ LOGIN: Final = "/login"
 """Whoever reaches us may come here and below, by pages of ours."""
 
 LOGOUT: Final = "/logout"
-"""Any caller may change this: who goes needs no role."""
+"""Any caller may do this: logging out needs no role."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -54,14 +54,14 @@ _HEADERS: Final = {
 }
 
 _PIECE_BYTES: Final = 65_536
-"""An answer is handed on in pieces, so that what nobody reads is in memory once."""
+"""Answers are passed on in pieces, so that an unread one is in memory only once."""
 
 Show = Callable[[Request, HttpRefused], Response]
 """Makes the answer of a refusal."""
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """Return who asks; only where the guard has let somebody through."""
+    """Return the caller of a request that the guard has passed."""
     caller = request.scope["amqsidecar.caller"]
     assert isinstance(caller, Caller)  # noqa: S101 - the guard put it there
     return caller
@@ -73,7 +73,7 @@ def fault() -> HttpRefused:
 
 
 class Guard:
-    """Lets through who may, with a body of bounded size; sees that every answer is safe to show."""
+    """Passes authorized requests with bounded bodies, and makes every answer safe to show."""
 
     def __init__(self, app: ASGIApp, access: Access, show: Show) -> None:
         self._app = app
@@ -110,7 +110,7 @@ class Guard:
     async def _let_through(self, request: Request, body: "_Body") -> Receive:
         """Put the caller into the scope; returns what gives the application the body.
 
-        Nobody's body is read before it is known that they may change something.
+        A body is read only after the caller is authorized to change something.
 
         Raises:
             HttpRefused: not this request.
@@ -141,7 +141,7 @@ class Guard:
 
 
 def _tell(request: Request, status: int) -> None:
-    """Write what somebody that we know has changed, or was refused to change."""
+    """Log what an authenticated caller has changed, or was refused to change."""
     caller = request.scope.get("amqsidecar.caller")
     if caller is not None and request.method not in SAFE_METHODS:
         audit.info(

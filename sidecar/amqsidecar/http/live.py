@@ -1,4 +1,4 @@
-"""Live counters: the store is asked once for all who listen, and not at all where nobody does."""
+"""Live counters: one query of the store serves all listeners; without listeners there is none."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,10 +15,10 @@ from amqsidecar.model.schedule import RowState, StoreState
 MAX_LISTENERS: Final = 16
 EVERY_S: Final = 2.0
 LISTEN_S: Final = 300.0
-"""Then a listener has to ask again, as browsers do by themselves, and show once more who it is."""
+"""Lifetime of a stream; then a listener connects and authenticates again, as browsers do."""
 
 _SILENCE_S: Final = 15.0
-"""Longer than this nothing is said to nobody, so that proxies keep the connection."""
+"""Interval of keep-alive comments, so that proxies keep the connection."""
 
 
 class LiveCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ def read_counters(store: OpenStore, _state: StoreState, _now_ms: int) -> LiveCou
 
 
 class Live:
-    """Tells listeners of counters that changed; for the server's thread."""
+    """Sends changed counters to listeners; for the server's thread."""
 
     def __init__(self, desk: StoreQueries, every_s: float = EVERY_S) -> None:
         self._desk = desk

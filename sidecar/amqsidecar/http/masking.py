@@ -39,7 +39,7 @@ class Masking:
         self._remembered = lru_cache(_REMEMBERED)(self._masked)
 
     def may_see(self, role: Role) -> bool:
-        """Whether somebody sees what messages carry."""
+        """Whether a role may see the content of messages."""
         match self._bodies:
             case Bodies.VIEWERS:
                 return True
@@ -71,7 +71,7 @@ class Masking:
         return text
 
     def check_selection(self, selection: Selection, role: Role) -> None:
-        """Check that nobody finds out by a filter what they don't see.
+        """Check that a filter reveals nothing that the role may not see.
 
         Raises:
             HttpRefused: it asks for properties, which are not shown to them.
@@ -80,7 +80,7 @@ class Masking:
             raise HttpRefused(403, HIDDEN)
 
     def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:
-        """Check that an edit changes nothing that somebody doesn't see.
+        """Check that an edit changes nothing that the role may not see.
 
         Args:
             view: what they see of the message.
@@ -103,7 +103,7 @@ class Masking:
             raise HttpRefused(403, f"what is masked can't be edited: {MASKED}")
 
     def message(self, view: MessageView, role: Role) -> MessageView:
-        """Return what somebody sees of a message; what is masked can't be edited."""
+        """Return a message as a role may see it; masked parts can't be edited."""
         if not self.may_see(role):
             return MessageView(
                 wire=view.wire,
@@ -144,7 +144,7 @@ class Masking:
         return msgspec.structs.replace(event, cause=cause, properties=properties)
 
     def page(self, page: MessagePage, role: Role) -> MessagePage:
-        """Return a message and its life as somebody sees them; its views are masked already."""
+        """Return a message and its life as a role may see them; its views are masked already."""
         return msgspec.structs.replace(
             page,
             rows=[self.row(row) for row in page.rows],

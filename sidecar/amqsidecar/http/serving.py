@@ -24,7 +24,7 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.guard import OPEN
 
 MAX_CONNECTIONS: Final = 64
-"""So many connections may be open at a time; of more one that asks or reads nothing has to go."""
+"""Maximum open connections; beyond it, an idle one is closed."""
 
 MAX_PER_ADDRESS: Final = 32
 """The same from one address that is no trusted proxy's."""
@@ -33,10 +33,10 @@ PROBE_PLACES: Final = 16
 """More connections, on each of which one request for metrics or health is answered."""
 
 PROBE_S: Final = 3.0
-"""So long a request may take to arrive on one of those."""
+"""Time limit for a request to arrive on one of those."""
 
 TIMEOUT_S: Final = 10.0
-"""So long a request may take to arrive, and an answer to be read on."""
+"""Time limit for a request to arrive, and for an answer to be read on."""
 
 _KEEP_ALIVE_S: Final = 5
 _MAX_HEAD_BYTES: Final = 32_768
@@ -58,7 +58,7 @@ class HttpServer:
 
         Args:
             app: what is served.
-            timeout_s: so long a request may take to arrive, and an answer to be read on.
+            timeout_s: time limit for a request to arrive, and for an answer to be read on.
             max_connections: at a time.
             max_per_address: of them from one address.
             is_shared: whether many people come from an address: a proxy's.
@@ -220,7 +220,7 @@ class _BoundedProtocol(H11Protocol):
         self.transport.abort()
 
     def _find_place(self) -> bool:
-        """Tell whether there is a place for anything that is asked, after one idle has to go."""
+        """Return whether a place is free for any request, after closing an idle connection."""
         address = self.address
         others = self._others(is_for_probes=False)
         same = [one for one in others if one.address == address]
@@ -238,7 +238,7 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def address(self) -> str:
-        """Where it comes from; "" = can't be told."""
+        """Its source address; "" = unknown."""
         return self.client[0] if self.client else ""
 
     def _cut_later(self) -> asyncio.TimerHandle:

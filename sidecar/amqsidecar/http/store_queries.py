@@ -1,4 +1,4 @@
-"""The desk: what pages and API ask, and who answers.
+"""Store queries: the questions of pages and API, and the threads that answer them.
 
 The server's thread never waits for a store. A question goes to one of a few threads, each with an
 open store of its own (a store belongs to one thread), and comes back as an awaitable.
@@ -38,7 +38,7 @@ from amqsidecar.telemetry.health import Health
 
 THREADS: Final = 3
 MAX_QUESTIONS: Final = 64
-"""So many may wait for an answer; more are refused."""
+"""Maximum queued queries; more are refused."""
 
 _IDLE_S: Final = 60.0
 
@@ -70,14 +70,14 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
         properties_of: reads properties out of messages.
-        view_message: makes an encoding and a message what people see, at most so many bytes of it;
+        view_message: opens a message of an encoding for people, up to a number of bytes;
             `StoreQueries.view` says what of that is shown to whom.
         edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
         policies: the rules, and how others are asked.
         reports: folder of what jobs have reported.
-        wellness: tells how the sidecar itself is.
+        wellness: returns the sidecar's own status.
         began_ms: when this process began; None = it is none that works on the schedule.
-        lateness: tells how late re-sends were, since the process began.
+        lateness: returns how late re-sends were, since the process began.
     """
 
     final_suffix: str
@@ -139,11 +139,11 @@ class StoreQueries:
         return cast("AnswerT", await asyncio.wrap_future(job.future))
 
     def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
-        """Return what somebody of this role sees of a kept message; to be called in a question."""
+        """Return a kept message as this role may see it; to be called in a query."""
         return self.masking.message(self.tools.view_message(encoding, message, max_bytes), role)
 
     def edit(self, encoding: str, message: bytes, change: MessageEdit, role: Role) -> bytes:
-        """Return a kept message after an edit by somebody of this role; to be called in a question.
+        """Return a kept message after an edit by this role; to be called in a query.
 
         Raises:
             HttpRefused: it changes what they don't see.
@@ -162,7 +162,7 @@ class StoreQueries:
         role: Role,
         max_bytes: int = VIEW_BYTES_MAX,
     ) -> MessagePage | None:
-        """Return what somebody of this role sees of a message and its life; for a question.
+        """Return a message and its life as this role may see them; for a query.
 
         Args:
             store: as the question has it.

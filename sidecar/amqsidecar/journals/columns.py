@@ -22,7 +22,7 @@ Readers count microseconds or have no later years; they would refuse the whole f
 """
 
 _AT_ONCE: Final = 8_192
-"""So many events become columns together: cycles are small, and each array has its price."""
+"""Events converted to columns together: cycles are small, and each array has a fixed cost."""
 
 # Why: Arrow looks for pandas when it makes its first array, and imports it where it is installed:
 # better before the service begins than between two cycles.

@@ -45,7 +45,7 @@ def compact(folder: Folder, max_events: int) -> Compacted:
 
     Args:
         folder: where the journal is.
-        max_events: a merged file has at most so many.
+        max_events: maximum events of a merged file.
 
     Raises:
         JournalError: a file is damaged, or can't be read, written or removed.

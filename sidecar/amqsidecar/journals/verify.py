@@ -1,4 +1,4 @@
-"""Tells whether a journal is whole: by its files alone, and against its store."""
+"""Checks whether a journal is complete: by its files alone, and against its store."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

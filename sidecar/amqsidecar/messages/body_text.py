@@ -102,7 +102,7 @@ def bytes_body(data: bytes, size_bytes: int, *, content_type: str = "") -> BodyV
 
 
 def is_java(data: bytes, content_type: str = "") -> bool:
-    """Tell whether bytes are a serialised Java object, or the message says so."""
+    """Return whether bytes are a serialised Java object, or the message says so."""
     return data.startswith(JAVA_STREAM) or content_type == JAVA_OBJECT_TYPE
 
 

@@ -17,10 +17,10 @@ LONGEST_NAME: Final = 512
 """A property whose encoded name is longer is not read."""
 
 LONGEST_TEXT: Final = 1_000
-"""A longer value is cut to so many characters."""
+"""Maximum characters of a value; longer ones are cut."""
 
 LONGEST_GROUP: Final = 256
-"""A longer message group is cut to so many characters."""
+"""Maximum characters of a message group; longer ones are cut."""
 
 ReadProperties = Callable[[str, bytes], dict[str, str] | None]
 """Encoding and message to chosen properties; None = it has none of them, or can't be read."""

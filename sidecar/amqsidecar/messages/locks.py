@@ -17,7 +17,7 @@ HEADER: Final = "headers stay as they were sent"
 UNREADABLE: Final = "its name can't be read letter by letter"
 
 _COUNTS: Final = "the sidecar recognises and counts the message by it"
-_DEATH: Final = "it tells where and why the message died"
+_DEATH: Final = "it records where and why the message died"
 _SCHEDULE: Final = "the broker would take it for an order to deliver later"
 
 _BY_NAME: Final = {

@@ -45,7 +45,7 @@ class Parts(NamedTuple):
         return self.has(LENGTH)
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a header of this name."""
+        """Return whether there is a header of this name."""
         return any(slot.name == name for slot in self.slots)
 
 

@@ -16,7 +16,7 @@ def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX)
     Args:
         encoding: of the row.
         message: of the row.
-        max_bytes: show at most so much of its body.
+        max_bytes: maximum bytes of its body to show.
     """
     if encoding.startswith("amqp/"):
         return amqp_view.view(message, max_bytes)

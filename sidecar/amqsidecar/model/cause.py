@@ -94,7 +94,7 @@ _ROOT = re.compile(rf"(?<=[{_LINE_END}])[^\S{_LINE_END}]*+(?=Caused by:)")
 
 
 def bounded_cause(text: str, most: int = KEPT_BYTES_MAX) -> str:
-    """Return a cause of at most so many bytes: its head and its root, with what is left out named.
+    """Return a cause cut to a number of bytes: its head and its root, with a note of the omission.
 
     A cause that fits is returned unchanged. With `KEPT_BYTES_MAX` a cause of up to `TEXT_MAX`
     characters keeps its group.
@@ -127,7 +127,7 @@ def _root_at(text: str) -> int:
 
 
 def _beginning(text: str, most: int) -> str:
-    """Return the beginning of a text that has at most so many bytes."""
+    """Return the beginning of a text, up to a number of bytes."""
     data = text[:most].encode("utf-8", "surrogatepass")[:most]
     # Why not at once: the last character may be cut in two.
     return getincrementaldecoder("utf-8")("surrogatepass").decode(data)

@@ -48,7 +48,7 @@ class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):
 
 
 class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
-    """The rules say: redeliver; `redelivery_count` is the count that the re-send will carry."""
+    """The rules redeliver it; `redelivery_count` is the count that the re-send will carry."""
 
     destination: str
     delay_ms: int
@@ -58,7 +58,7 @@ class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
 
 
 class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
-    """The rules say: no more; it goes to the final dead-letter queue, or is kept for a person.
+    """The rules redeliver it no more; it goes to the final queue, or is kept for a person.
 
     Attributes:
         destination: the final dead-letter queue.
@@ -72,7 +72,7 @@ class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
 
 
 class Discarded(Event, frozen=True, gc=False, kw_only=True, tag="discarded"):
-    """The rules, or a person, say: drop; the message is gone."""
+    """The rules or a person discarded it; the message is gone."""
 
     destination: str
     rule: str
@@ -87,13 +87,13 @@ class Restored(Event, frozen=True, gc=False, kw_only=True, tag="restored"):
 
 
 class Missed(Event, frozen=True, gc=False, kw_only=True, tag="missed"):
-    """It is no longer in its final dead-letter queue: somebody took it, or purged the queue."""
+    """It is no longer in its final queue: another program took it, or the queue was purged."""
 
     destination: str
 
 
 class Parked(Event, frozen=True, gc=False, kw_only=True, tag="parked"):
-    """It can't be redelivered as things are; it is kept for a person."""
+    """It can't be redelivered now; it is kept for a person."""
 
     destination: str
     reason: str
@@ -155,7 +155,7 @@ class Retried(Event, frozen=True, gc=False, kw_only=True, tag="retried"):
 
 
 class Released(Event, frozen=True, gc=False, kw_only=True, tag="released"):
-    """A person let a held message go; `due_at_ms` is its new time."""
+    """A person released a held message; `due_at_ms` is its new time."""
 
     destination: str
     due_at_ms: int
@@ -201,7 +201,7 @@ class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_dou
 
 
 class CycleRecovered(Event, frozen=True, gc=False, kw_only=True, tag="cycle_recovered"):
-    """The token told how an interrupted cycle ended.
+    """The token proved how an interrupted cycle ended.
 
     Attributes:
         verdict: `committed` or `rolled_back`.

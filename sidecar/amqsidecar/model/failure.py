@@ -44,7 +44,7 @@ MORE: Final = "(more)"
 """The group of deaths of which nobody remembers the group."""
 
 GROUPS_MAX: Final = 5_000
-"""So many groups are remembered; deaths of further ones are counted as `MORE`."""
+"""Maximum groups remembered; deaths of further ones are counted as `MORE`."""
 
 
 def failure_cause(cause: str | None, *, expired: bool) -> str:

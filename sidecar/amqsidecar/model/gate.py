@@ -1,4 +1,4 @@
-"""What gates are told of a due message, and what they answer."""
+"""The input and the answer of a gate for a due message."""
 
 import msgspec
 

@@ -135,7 +135,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         wire: protocol and version that it was taken over, such as `AMQP 1.0`.
-        kind: what an application calls it, such as `TextMessage`; "" = the wire does not tell.
+        kind: what an application calls it, such as `TextMessage`; "" = the wire does not show it.
         headers: what is no property of the application, in the order of the wire.
         properties: of the application, in the order of the wire.
         left_out: how many headers and properties are not among those.

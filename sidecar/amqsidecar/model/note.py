@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 LATEST_KEPT: Final = 20
-"""So many notes of a group are kept; those before them go."""
+"""Maximum notes kept per group; the oldest are removed."""
 
 
 class GroupNote(msgspec.Struct, frozen=True, kw_only=True):

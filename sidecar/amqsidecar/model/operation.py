@@ -85,12 +85,12 @@ class OperationPace(msgspec.Struct, frozen=True, kw_only=True):
         probe: so many messages first, as a portion; 0 = none. A portion is sent, then nothing until
             `window_ms` after the last of it; it passes when no more than `stop_share` of it came
             back by then (without one: a tenth), and stops the operation otherwise.
-        per_second: at most so many messages a second; None = as fast as it goes.
+        per_second: maximum messages per second; None = unlimited.
         ramp: further portions, each twice the one before, until one would fill a window at
             `per_second`; without `per_second` to the end.
         stop_share: stop by itself when more than this share came back; None = never, but for
             portions.
-        window_ms: so long after its re-send a message counts as one that may still come back.
+        window_ms: time after a re-send in which the message may still come back.
         begin_at_ms: no step before this; None = at once.
     """
 
@@ -148,8 +148,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         changed: rows that were changed.
         resent: of the changed ones so many were sent since; of several rows of one message all but
             one count at once.
-        came_back: so many of these died again.
-        restored: so many of the changed ones were put back when it was undone.
+        came_back: how many of these died again.
+        restored: how many of the changed ones were put back when it was undone.
         not_before_ms: no step before this.
         portion: size of the portion that is sent and judged; 0 = no more of them; None = not begun.
         window_until_ms: when the window of the portion ends; None = not all of it was sent yet.
@@ -200,20 +200,20 @@ FIRST_OF_RAMP: Final = 10
 """The first portion of a ramp without a probe."""
 
 STEP_MAX: Final = 500
-"""So many rows are changed in one transaction at most."""
+"""Maximum rows changed in one transaction."""
 
 STEPS_PER_SECOND: Final = 4
 """Of an operation with a pace: small steps, so that messages go evenly."""
 
 UNSENT_S: Final = 5
-"""So many seconds' worth of messages may wait to be sent; so a destination that was blocked for a
+"""Seconds' worth of messages that may wait to be sent; so a destination that was blocked for a
 while doesn't get at once what should have come evenly."""
 
 POLL_MS: Final = 500
 """So often is looked whether messages were sent."""
 
 LEASE_MS: Final = 5_000
-"""A runner that gives no sign for so long has died."""
+"""Time without a heartbeat after which a runner counts as dead."""
 
 CLOCKS_APART_MS: Final = 60_000
 """Clocks of runners may differ by so much; what lies further ahead was set before one went back."""
@@ -233,7 +233,7 @@ _STATE_CHANGES_KEPT = 100
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Change at most so many rows now."""
+    """Change up to this many rows now."""
 
     limit: int
 
@@ -373,12 +373,12 @@ def undoer(operation: Operation) -> str:
 
 
 def is_open(operation: Operation) -> bool:
-    """Tell whether it may still change rows, perhaps once a person resumed it."""
+    """Return whether it may still change rows, perhaps once a person resumed it."""
     return operation.state in _OPEN
 
 
 def is_working(operation: Operation) -> bool:
-    """Tell whether somebody carries it out, or should."""
+    """Return whether somebody carries it out, or should."""
     return operation.state in _WORKING
 
 

@@ -13,27 +13,27 @@ import msgspec
 from amqsidecar.model.operation import OutcomeKind
 
 ARRIVAL_MS: Final = 3_000
-"""So long a dead letter may be on its way to the sidecar where no counter tells it."""
+"""Maximum time a dead letter may be on its way to the sidecar where no counter shows it."""
 
 PATIENCE_MS: Final = 20_000
-"""After so long without any death, one that never came to the sidecar isn't waited for any more."""
+"""After this long without a death, stop waiting for a missing dead letter."""
 
 
 _EMPTIES_MAX = 20
 
 NOT_COUNTED: Final = "this broker shows no acknowledged counter"
-"""Why it can't be told whether a message was consumed."""
+"""Why it is unknown whether a message was consumed."""
 
 COUNTING_PLUGIN: Final = "<statisticsBrokerPlugin/>"
 COUNTING_MENDS: Final = f"add {COUNTING_PLUGIN} to activemq.xml to know"
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker tells of a queue at one moment.
+    """A broker's counters of a queue at one moment.
 
     Attributes:
-        depth: messages in it, those in delivery too; None = can't be told.
-        acknowledged: how many were acknowledged since the counter began; None = not told.
+        depth: messages in it, those in delivery too; None = unknown.
+        acknowledged: how many were acknowledged since the counter began; None = unknown.
         removed: how many went otherwise (expired, killed, purged, moved) since then; None = not
             told.
         run: counters of different runs, such as before and after a restart, can't be compared.
@@ -51,14 +51,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen of a destination at one moment, and what this and earlier looks prove.
 
-    So that the latest of a minute tells all: counters are compared by who looks, not by who reads.
+    It stores its comparison with earlier ones, so a minute's last observation is self-contained.
 
     Attributes:
         destination: canonical text.
         at_ms: when, by the sidecar's clock.
-        depth: messages in it, those in delivery too; None = can't be told.
+        depth: messages in it, those in delivery too; None = unknown.
         acknowledged: how many were acknowledged since the broker's counter began; None = this
-            broker doesn't tell.
+            broker does not report it.
         removed: how many went otherwise (expired, killed, purged) since then; None = not told.
         steady_since_ms: since then the counters went on, and whatever went otherwise than by an
             acknowledgement came to the sidecar as a dead letter; None = this can't be said.
@@ -192,7 +192,7 @@ def outcome_of(
             observations, so that no death is missing that they count.
         observations: of its destination, from its re-send on.
         now_ms: the time.
-        window_ms: so long after its re-send a message may come back.
+        window_ms: time after a re-send in which the message may come back.
     """
     if returned_at_ms is not None and returned_at_ms >= resent_at_ms:
         later = _seconds(returned_at_ms - resent_at_ms)
@@ -228,11 +228,11 @@ def _doubt(seen: Observation, resent_at_ms: int, window_end_ms: int) -> str | No
     if is_empty and is_steady and has_moved:
         return None
     if seen.depth is None:
-        return "the broker does not tell what its queue holds"
+        return "the broker does not report its queue's depth"
     if seen.depth and not is_empty:
         return f"its queue was not seen empty; at the last look it held {seen.depth}"
     if seen.acknowledged is None:
-        return "its queue is empty, and the broker does not tell what was acknowledged"
+        return "its queue is empty, and the broker does not report acknowledgements"
     if not has_moved:
         return "its queue is empty, but nothing was acknowledged there since"
     return (

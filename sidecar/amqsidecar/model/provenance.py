@@ -1,4 +1,4 @@
-"""What a dead letter tells about its past."""
+"""What a dead letter shows about its past."""
 
 from hashlib import sha256
 from typing import Final
@@ -15,7 +15,7 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Where a dead letter comes from and why it died, as far as the wire shows.
 
     Attributes:
-        origin: where a redelivery goes to; None = the message does not tell. On Artemis a fully
+        origin: where a redelivery goes to; None = the message does not show it. On Artemis a fully
             qualified name where one queue of an address is meant.
         cause: the broker's words for why it died, as `kept_cause` gives them; None = the broker
             gives none.

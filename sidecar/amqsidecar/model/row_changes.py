@@ -63,7 +63,7 @@ def retry(now_ms: int, actor: str, reason: str = "") -> Act:
 
     Args:
         now_ms: the time.
-        actor: who asked.
+        actor: the person or program that acts.
         reason: why, in the person's words.
     """
 
@@ -133,7 +133,7 @@ def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> Act:
 
     Args:
         now_ms: the new due time.
-        actor: who asked.
+        actor: the person or program that acts.
         target: canonical text.
         reason: why, in the person's words.
     """
@@ -160,7 +160,7 @@ def discard(now_ms: int, actor: str, operation: int = 0) -> Act:
 
     Args:
         now_ms: the time.
-        actor: who asked.
+        actor: the person or program that acts.
         operation: its number, by which it can be undone; 0 = none.
     """
 
@@ -304,7 +304,7 @@ def hold(now_ms: int, actor: str) -> Act:
 
 
 def release(now_ms: int, actor: str) -> Act:
-    """Let held rows go at their due time, at once if it has passed."""
+    """Release held rows: they are sent at their due time, at once if it has passed."""
 
     def change(row: RowView) -> Change | None:
         if row.state is not RowState.HELD:

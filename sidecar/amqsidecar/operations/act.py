@@ -23,7 +23,7 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         matched: rows that were selected.
         changed: rows that were changed; the others were just being sent, or final already.
-        overtaken: rows that were left because somebody did something else to them meanwhile.
+        overtaken: rows that were left because another action changed them meanwhile.
         stopped: it was ended before all rows were done; doing it again does the rest.
         operation: its number; 0 = none was begun.
         undoable: so many of the changed messages can be put back by undoing the operation.
@@ -59,7 +59,7 @@ def act_of(
     Args:
         action: what to do.
         now_ms: the time.
-        actor: who asked.
+        actor: the person or program that acts.
         suffix: of final dead-letter queues, for cancelling.
         target: where to, for redirecting.
         reason: why, in the person's words.

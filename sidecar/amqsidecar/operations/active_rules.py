@@ -56,7 +56,7 @@ class ActiveRules:
         self._whole = None if self._all is None else explainer_of(self._all, self._all)
 
     def explainer_at(self, destination: Destination) -> Explainer | None:
-        """Return what tells of deaths at a destination; None = the rules there are not known."""
+        """Return the explainer for a destination; None = the rules there are unknown."""
         if self._live is None or self._all is None:
             return self._whole
         entry = self._live.get(destination.address)
@@ -77,7 +77,7 @@ class ActiveRules:
         return NOT_READ if entry is None else entry.source.path
 
     def is_origin(self, destination: Destination) -> bool:
-        """Tell whether messages can have died there, as far as the rules are known."""
+        """Return whether messages can have died there, as far as the rules are known."""
         return self._whole is None or self._whole.is_origin(destination)
 
 
@@ -118,7 +118,7 @@ def policies_of(
         allowed: see `redelivery.allow`.
         allowed_origins: see `redelivery.allowed_origins`.
         chance: varies delays; None = they are as without collision avoidance.
-        gates_at: tells which gates act.
+        gates_at: returns the active gates.
     """
 
     def explainer_of(asked: Rules, read_by: Rules) -> Explainer:

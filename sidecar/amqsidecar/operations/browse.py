@@ -26,7 +26,7 @@ from amqsidecar.store import SharedStore, Store
 EVERYTHING: Final = RowFilter()
 
 LOOKED_INTO: Final = 5_000
-"""So many messages are looked into for their properties at a time."""
+"""Maximum messages opened for their properties in one request."""
 
 _DIGITS_MAX: Final = 18
 _ROWS_OF_ONE_MESSAGE = 100
@@ -54,8 +54,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         room: whether it has space to take more.
         backlog: dead-letter queue to how many more of its dead letters will be held as backlog.
         instances: on a shared schedule all that there are.
-        gates: what gates let wait, the largest number first; its time is theirs, so none of it is
-            overdue.
+        gates: messages that gates delay, the largest number first; its time is the
+            gates', so none of it is overdue.
         exhausted: where exhausted messages are, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
     """
@@ -184,7 +184,7 @@ def list_page(
     Args:
         store: an open store.
         row_filter: which rows.
-        limit: at most so many.
+        limit: maximum number returned.
         after: `next_after` of the page before; "" = the first page.
         select: which of them; at most `LOOKED_INTO` messages are looked into.
 
@@ -264,7 +264,7 @@ def tell_story(store: Store, reference: str, uid: str) -> Story | None:
 
 
 def is_row_number(reference: str) -> bool:
-    """Tell whether a reference to a message is the number of a row, not its redelivery id."""
+    """Return whether a reference to a message is the number of a row, not its redelivery id."""
     return reference.isascii() and reference.isdecimal() and len(reference) <= _DIGITS_MAX
 
 

@@ -76,7 +76,7 @@ class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
     """How many were re-sent so late.
 
     Attributes:
-        upper_s: at most so many seconds after they were due; None = later.
+        upper_s: upper bound of the seconds after they were due; None = later.
     """
 
     upper_s: float | None
@@ -121,7 +121,7 @@ def deaths_by_cause(
         span_ms: how long before it.
         step_ms: of `FailureCount`s that are kept: minutes for the last hour, else hours.
         place: only of this group; None = of all.
-        top: so many causes have a series of their own.
+        top: maximum causes with a series of their own.
     """
     from_ms, steps = _steps(now_ms, span_ms, step_ms)
     counts = [
@@ -178,7 +178,7 @@ def marks_since(ledger: Ledger, from_ms: int, began_ms: int | None) -> list[Char
     Args:
         ledger: of an open store.
         from_ms: the time.
-        began_ms: when this process began, which read the rules then; None = nobody said.
+        began_ms: when this process began, which read the rules then; None = unknown.
     """
     marks = [
         ChartMark(

@@ -23,7 +23,7 @@ SENDS_MAX: Final = 50
 
 _PARKS: Final = "the sidecar parks it"
 _READ_FROM: Final = queue("the queue that it was read from")
-"""Stands for the dead-letter queue, which rules alone don't tell."""
+"""Stands for the dead-letter queue, which is unknown from rules alone."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,12 +108,12 @@ class Explainer:
 
         Args:
             decider: the policy.
-            is_intake: tells whether a destination is one that the intake reads.
+            is_intake: returns whether a destination is one that the intake reads.
             final_suffix: of final dead-letter queues.
             parks_topics: messages of topics are parked.
-            resend_problem: tells why a re-send would be copied or misrouted, and so is parked.
+            resend_problem: returns why a re-send would be copied or misrouted, and so is parked.
             chance: varies delays; None = they are as without collision avoidance.
-            gates_at: tells which gates act.
+            gates_at: returns the active gates.
         """
         self._decider = decider
         self._gates_memo = lru_cache(8192)(gates_at)
@@ -125,7 +125,7 @@ class Explainer:
         self._differs_memo = lru_cache(8192)(self._differs)
 
     def is_origin(self, destination: Destination) -> bool:
-        """Tell whether messages can have died there: it is no dead-letter queue itself."""
+        """Return whether messages can have died there: it is no dead-letter queue itself."""
         return self._park_reason(destination) is UNSET
 
     def explain(self, dead_letter: DeadLetter) -> Explanation:
@@ -253,7 +253,7 @@ def _again(dead_letter: DeadLetter, redelivery_count: int) -> DeadLetter:
 
 
 def last_death(history: Sequence[AnyEvent]) -> DeadLetter | None:
-    """Return the latest death of a message as rules are asked about it; None = it can't be told."""
+    """Return the latest death of a message as input of the rules; None = unknown."""
     for event in reversed(history):
         if isinstance(event, Received):
             if event.origin is None:

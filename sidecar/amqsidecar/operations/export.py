@@ -12,10 +12,10 @@ from amqsidecar.operations.groups import Group
 from amqsidecar.operations.words import clock_time
 
 ROWS_MAX: Final = 10_000
-"""So many rows of a list are exported."""
+"""Maximum rows of an exported list."""
 
 PAGE_ROWS: Final = 100
-"""So many of them are in memory at a time."""
+"""Rows in memory at a time."""
 
 PAGES_MAX: Final = 500
 """Pages that are looked at; looking is bounded, so a page may have fewer rows than it could."""

@@ -1,4 +1,4 @@
-"""Following the messages of operations: who was sent, who came back, and what became of them."""
+"""Following the messages of operations: which were sent, which came back, and their outcomes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -19,9 +19,9 @@ READS_AT_ONCE: Final = 50
 VERDICTS_AT_ONCE: Final = 1_000
 
 UNSENT_MS: Final = 24 * 3_600_000
-"""For so long after the end of an operation a message that it changed may still be sent."""
+"""Time after the end of an operation in which a message that it changed may still be sent."""
 
-NEVER_SENT = "it was not sent within a day: somebody else changed it, or it can't be sent"
+NEVER_SENT = "it was not sent within a day: another action changed it, or it can't be sent"
 
 
 def follow(ledger: Ledger) -> bool:
@@ -44,7 +44,7 @@ def follow(ledger: Ledger) -> bool:
 
 
 def sightings(events: Iterable[AnyEvent]) -> Iterator[Sighting]:
-    """Return what events tell of messages that were sent or died again."""
+    """Return what events report about messages that were sent or died again."""
     for event in events:
         if isinstance(event, Returned):
             yield Sighting(event.redelivery_id, event.at_ms, has_returned=True)

@@ -33,12 +33,12 @@ class Trend(StrEnum):
     """How a group does, compared with the same hours of the day before."""
 
     NEW = "new"
-    """Nobody died of it before the last 24 hours, and somebody did in the last hours."""
+    """No message died of it before the last 24 hours, and some did in the last hours."""
     UP = "up"
     STEADY = "steady"
     DOWN = "down"
     QUIET = "quiet"
-    """Nobody died of it in the last hours."""
+    """No message died of it in the last hours."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         parked: messages that can't be sent as things are.
         exhausted: messages that are redelivered no more, until a person acts.
         example_id: redelivery id of the last one that died.
-        note: the latest that somebody wrote down about it.
+        note: the latest note on it.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return self.waiting + self.held + self.parked + self.exhausted
 
     def is_snoozed(self, now_ms: int) -> bool:
-        """Whether somebody put it out of sight, it is not over, and nothing died of it since."""
+        """Whether it is snoozed now, and no message died of it since."""
         return is_snoozed(self.note, self.last_at_ms, now_ms)
 
 
@@ -95,7 +95,8 @@ def is_snoozed(latest: GroupNote | None, last_at_ms: int, now_ms: int) -> bool:
 def messages_of(deaths: Iterable[FailureCount]) -> int:
     """Return how many messages died so often, at least.
 
-    Each dies once with each attempt; who is retried after the last one begins to count anew.
+    Each message dies once with each attempt; after a retry of an exhausted one the count begins
+    anew.
     """
     by_attempt = Counter[int]()
     for one in deaths:
@@ -139,7 +140,7 @@ def read_groups(
         window_ms: length of "recent".
         since_ms: only groups of which one died since.
         destination: only of this one, canonical text; None = of all.
-        limit: at most so many.
+        limit: maximum number returned.
     """
     found = [
         group
@@ -152,7 +153,7 @@ def read_groups(
 def read_group(
     ledger: Ledger, place: Place, now_ms: int, *, window_ms: int = HOUR_MS
 ) -> Group | None:
-    """Return one group; None = nobody ever died of that there, as far as the history goes."""
+    """Return one group; None = no message died of that there, as far as the history goes."""
     found = [
         group
         for group in ledger.failure_groups(0, _GROUPS_MAX)

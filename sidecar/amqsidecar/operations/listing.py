@@ -49,7 +49,7 @@ def list_messages(
         selection: which ones.
         properties_of: reads properties out of messages.
         order: the newest or the next ones first.
-        limit: so many rows are looked at.
+        limit: maximum rows examined.
         after: `next_after` of the page before.
     """
     page = ledger.page_rows(selection.rows, order, limit, after)

@@ -77,8 +77,8 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
         view: what is in it now; None = it waits no longer, so its bytes are not here.
         edit_lock: why it can't be edited now; None = it may be.
         forecast: what the rules as they are now make of its latest death, and of it again each time
-            it is re-sent; None = the rules are not known, or where it died can't be told.
-        rules: where the rules come from, or why none are known; "" = where it died can't be told.
+            it is re-sent; None = the rules or its origin are unknown.
+        rules: where the rules come from, or why none are known; "" = its origin is unknown.
     """
 
     redelivery_id: str
@@ -114,9 +114,9 @@ def message_page(
         uid: of the store; see `StoreState`.
         now_ms: the time.
         view: shows what is in a message.
-        acting: the rules; None = nobody wants to know what they say.
-        max_bytes: show at most so much of a body.
-        window_ms: so long after its re-send a message may come back.
+        acting: the rules; None = not evaluated.
+        max_bytes: maximum bytes of a body to show.
+        window_ms: time after a re-send in which the message may come back.
     """
     story = tell_story(store, reference, uid)
     if story is None:
@@ -208,7 +208,7 @@ def edit_lock(row: RowView) -> str | None:
 
 
 def is_typable(text: str) -> bool:
-    """Tell whether a form of a browser gives a text back as it was shown, line ends aside."""
+    """Return whether a form of a browser gives a text back as it was shown, line ends aside."""
     return _MANGLED.search(text) is None
 
 
@@ -256,7 +256,7 @@ def edit_and_retry(
         change: what is changed of it.
         edit: makes the change.
         now_ms: the time.
-        actor: who asked.
+        actor: the person or program that acts.
         reason: why, in the person's words.
 
     Raises:
@@ -285,7 +285,7 @@ def edit_and_retry(
     )
     if not ledger.replace_message(row.id, message, edited, event, actor):
         raise ActionRefused(
-            f"message {row_id} has just left, or somebody else changed it: look again"
+            f"message {row_id} was just sent, or changed by another action: look again"
         )
     return begin(ledger, wish, now_ms)
 

@@ -24,20 +24,20 @@ def write_note(
     owner: str | None = None,
     snooze_ms: int | None = None,
 ) -> GroupNote:
-    """Keep a note on a group, and who has it and how long it is snoozed; returns it.
+    """Keep a note on a group, with its owner and how long it is snoozed; returns it.
 
     Args:
         ledger: of an open store.
         place: the group.
         text: the note; may be empty where owner or snooze are given.
-        author: who writes it.
+        author: the author's name.
         now_ms: the time.
-        owner: who has it from now on; "" = nobody, None = who had it.
-        snooze_ms: out of sight for so long, unless one more dies of it; 0 = in sight from now on,
+        owner: the group's owner from now on; "" = nobody, None = unchanged.
+        snooze_ms: time to hide the group, unless another message dies of it; 0 = show it again,
             None = as it is.
 
     Raises:
-        ActionRefused: it is empty or too long, or nobody ever died of that there.
+        ActionRefused: it is empty or too long, or no message ever died of that there.
     """
     text, owner = text.strip(), owner if owner is None else owner.strip()
     if not text and owner is None and snooze_ms is None:

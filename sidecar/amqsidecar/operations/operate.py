@@ -129,7 +129,7 @@ def _checked_target(text: str) -> Destination:
     if target.is_temporary:
         raise ActionRefused(f"{target} is temporary: it goes with the connection that made it")
     if not target.name.isprintable():
-        raise ActionRefused("the target has characters that nobody sees")
+        raise ActionRefused("the target contains invisible characters")
     # Why: Classic would send a copy to each.
     if "," in target.name or not _WILDCARDS.isdisjoint(target.name.split(".")):
         raise ActionRefused(f"{target} names several: a redirect has one destination")
@@ -189,7 +189,7 @@ def begin(ledger: LedgerStore, wish: Wish, now_ms: int, runner: str = "") -> Ope
 
 
 def pause(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Let a running operation wait for a person; returns it as it is then.
+    """Pause a running operation; returns it as it is then.
 
     Raises:
         ActionRefused: there is none of this number, or it isn't running.
@@ -198,7 +198,7 @@ def pause(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = ""
 
 
 def resume(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
-    """Let a paused or stopped operation go on, with a new probe; returns it as it is then.
+    """Resume a paused or stopped operation with a new probe; returns it as it is then.
 
     Raises:
         ActionRefused: there is none of this number, or it is over.

@@ -53,8 +53,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         total: messages altogether, exhausted ones too.
         next_due_at_ms: when the next one is due, may lie in the past; None = nothing is.
-        gates: what gates let wait, the largest number first; its time is theirs, so none of it is
-            overdue.
+        gates: messages that gates delay, the largest number first; its time is the
+            gates', so none of it is overdue.
         overdue: waiting messages whose time has passed.
         overdue_ms: for how long the first of them has been due; 0 = none is.
         soon: due within five minutes.
@@ -89,7 +89,7 @@ class RecoveryVerdict(StrEnum):
     """At most a fifth of them comes back, for sure."""
     UNCLEAR = "too few to tell"
     LIES = "lies in its queue"
-    """None came back, and as many lie there as were re-sent: nobody seems to take them."""
+    """None came back, and as many lie there as were re-sent: no consumer seems to take them."""
 
 
 class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +97,7 @@ class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         came_back: how many of how many died again, as far as is known now.
-        depth: messages that lay in it when it was last looked at; None = nobody looked, or it can't
-            be told.
+        depth: messages in it when it was last observed; None = unknown.
         depth_at_ms: when that was.
     """
 
@@ -116,7 +115,7 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
         messages: at least so many, by `messages_of`.
         deaths: so often altogether.
         causes: groups that they belong to.
-        new: groups among them of which nobody died before the last 24 hours.
+        new: groups among them without a death before the last 24 hours.
     """
 
     messages: int
@@ -134,11 +133,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         groups: of which one died in the last 24 hours, those first of which most die; without
             snoozed and solved ones.
         solved: of which one died in the last 24 hours and nothing is left, the latest first.
-        snoozed: of which one died in the last 24 hours, and that somebody put out of sight.
+        snoozed: snoozed groups with a death in the last 24 hours.
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
         exhausted: where exhausted messages are, which wait for a person, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
-        wellness: of the sidecar that serves this; None = nobody said.
+        wellness: of the sidecar that serves this; None = unknown.
     """
 
     at_ms: int
@@ -167,7 +166,7 @@ def read_overview(
         ledger: the same store.
         now_ms: the time.
         wellness: how the sidecar itself is.
-        limit: at most so many groups of each kind.
+        limit: maximum groups of each kind.
     """
     exhausted = ledger.exhausted_tallies()
     groups = read_groups(ledger, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
@@ -256,8 +255,8 @@ def read_recoveries(
     Args:
         ledger: of an open store.
         now_ms: the time.
-        span_ms: what was re-sent so long before it.
-        limit: at most so many.
+        span_ms: length of the period whose re-sends count.
+        limit: maximum number returned.
         destination: only this one, canonical text; None = all.
     """
     resent, returned = Counter[str](), Counter[str]()

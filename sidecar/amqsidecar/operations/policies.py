@@ -137,11 +137,11 @@ class _Known:
 
 
 class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What other rules change about deaths after so many redeliveries.
+    """What other rules change about deaths after a number of redeliveries.
 
     Attributes:
         redelivery_count: redeliveries so far, 0 = the first death.
-        deaths: so many died like this in the last 24 hours.
+        deaths: how many died like this in the last 24 hours.
         waiting: so many of the messages that were looked at will die like this if their next
             re-send fails.
         before: by the rules as they are; None = none are known.
@@ -160,7 +160,7 @@ class DestinationEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         waiting: messages that wait there; each keeps its due time whatever the rules become.
-        looked_at: so many of them were looked at.
+        looked_at: how many of them were examined.
         attempts: deaths that something else becomes of.
         before, after: of a message that dies there for the first time.
     """
@@ -261,7 +261,7 @@ class MessageEffect(msgspec.Struct, frozen=True, kw_only=True):
 def effect_on(
     store: Store, policies: Policies, reference: str, uid: str, text: str
 ) -> MessageEffect | None:
-    """Return what other rules would make of a message; None = where it died can't be told.
+    """Return what other rules would decide about a message; None = its origin is unknown.
 
     Args:
         store: an open store.

@@ -15,10 +15,10 @@ from amqsidecar.operations.select import PropertyReader, is_tallied, narrow, sel
 from amqsidecar.store import Store
 
 ROWS_MAX: Final = 5_000
-"""So many rows are looked at one by one; of more only the tallies tell."""
+"""Maximum rows examined one by one; beyond it, only the tallies are used."""
 
 MESSAGES_MAX: Final = 1_000
-"""So many, where each message has to be looked into."""
+"""Maximum if each message has to be opened."""
 
 _TOLERATED = 10
 _TOLERATED_SHARE = 0.1
@@ -50,14 +50,14 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         count: rows that it would change.
-        is_whole: False = there are more that nobody looked at: at least `count`.
-        looked_at: rows that were looked at one by one; 0 = the tallies told.
+        is_whole: False = some were not examined: at least `count`.
+        looked_at: rows examined one by one; 0 = only tallies were used.
         parts: the count by destination and state, the largest first.
         targets: where messages would be sent, by the rows that were looked at, else by the newest;
             the largest number first. None of them where nothing is sent, or a person names it.
         left: what would be left as it is.
         delayed: of the count, rows whose destination took nothing when they were due.
-        gated: of the count, rows that gates let wait, and that go past them.
+        gated: of the count, rows that gates delay; the action bypasses the gates.
         notes: what can't be known before, as sentences.
         oldest_at_ms, newest_at_ms: when the first and the last of these rows was taken.
         example: the newest of them.
@@ -146,7 +146,7 @@ def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
     Args:
         count: how many would be changed now.
         expected: how many it were when the person looked.
-        is_whole: False = at least so many.
+        is_whole: False = a lower bound.
     """
     tolerated = max(_TOLERATED, int(expected * _TOLERATED_SHARE))
     is_more = count > expected + tolerated

@@ -153,7 +153,7 @@ def _running(operation: Operation, now_ms: int) -> str:
             unsent = operation.changed - operation.resent
             return (
                 f"it waits until {unsent} more were sent; if it stays so, the service is not "
-                "connected, their destination takes nothing, or somebody else holds them: pause "
+                "connected, their destination takes nothing, or another person holds them: pause "
                 "and resume it to go on without them"
             )
         case Stop(reason):

@@ -46,7 +46,7 @@ def is_tallied(selection: Selection) -> bool:
 
 
 def selector(selection: Selection, properties_of: PropertyReader) -> Select | None:
-    """Return what tells which of the rows that its filter hits are selected; None = all."""
+    """Return the predicate that selects among the rows of its filter; None = all."""
     if not selection.properties:
         return None
     wanted = dict(selection.properties)

@@ -13,7 +13,7 @@ from amqsidecar.operations.groups import Group, Place
 from amqsidecar.store import Store
 
 _OPERATIONS_LOOKED_AT: Final = 100
-"""Of the latest ones; who looks for an older one finds it on its page."""
+"""Of the latest ones; an older one is on its page."""
 
 
 class Ending(StrEnum):
@@ -32,7 +32,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at_ms: when the last message that died of it left the schedule.
         ending: what became of that one.
-        actor: who asked for it; "" = the rules did it.
+        actor: the person or program that acted; "" = the rules.
         operation: the latest operation about it; None = none of the latest ones.
     """
 

@@ -34,7 +34,7 @@ class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
     """What is read.
 
     Attributes:
-        read: so many dead-letter queues.
+        read: number of dead-letter queues that are read.
         refused: the broker's words by the name of a queue that can't be read.
         reason: why nothing can be read; "" = it can.
     """
@@ -76,11 +76,11 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_well: nothing of this needs a person.
-        cycles: so many were committed since the process started.
-        cycles_in_doubt: of so many nobody knows whether they were.
+        cycles: cycles committed since the process started.
+        cycles_in_doubt: cycles whose commit could not be confirmed.
         reconnects: how often the link was lost and came up again.
         journal_lag_seconds: age of the oldest event that is not in the journal yet.
-        outcomes_doubt: why it can't be told what was consumed, and what mends it; "" = it can.
+        outcomes_doubt: why consumption is unknown, and what mends that; "" = it is known.
         orphans: queue and age of tokens of schedules that no sidecar works on.
         left_behind: what the link does not take; most first.
     """

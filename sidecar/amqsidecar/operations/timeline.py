@@ -13,7 +13,7 @@ from amqsidecar.model.outcome import Observation, Outcome, outcome_of
 from amqsidecar.operations.words import clock_time, one_line, span
 
 LOOK_MS: Final = 24 * 3_600_000
-"""For so long after a re-send what was seen of its destination is looked at."""
+"""Time after a re-send in which observations of its destination are used."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def tell_life(
         ledger: of an open store.
         history: reads all its events, the oldest first.
         now_ms: the time.
-        window_ms: so long after its re-send a message may come back.
+        window_ms: time after a re-send in which the message may come back.
     """
     seen = {
         event: ledger.observations(
@@ -111,7 +111,7 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Discarded: lambda event: f"{event.destination}: {event.rule}",
     events.Restored: lambda event: f"{event.destination}: {event.actor} undid its discard",
     events.Missed: lambda event: (
-        f"{event.destination}: somebody took it there, or purged the queue"
+        f"{event.destination}: another program took it there, or the queue was purged"
     ),
     events.Parked: lambda event: f"{event.destination}: {event.reason}",
     events.Held: lambda event: f"{event.destination}: {event.reason}",

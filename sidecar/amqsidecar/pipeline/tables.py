@@ -57,13 +57,13 @@ _TEXT, _COUNT, _SHARE, _TIME, _YES = (
 DEAD_LETTERS: Final = _table(
     ("source", _TEXT, "the dead-letter queue it lies in"),
     ("position", _COUNT, "place in the queue, 0-based"),
-    ("origin", _TEXT, "where it died, such as queue://orders; null = it does not tell"),
+    ("origin", _TEXT, "where it died, such as queue://orders; null = unknown"),
     ("cause", _TEXT, "the broker's words; null = it gives none"),
     ("cause_group", _TEXT, "the cause without numbers, ids, addresses and dates"),
     ("redelivery_id", _TEXT, "what it keeps over all its deaths; null = no sidecar re-sent it"),
     ("redelivery_count", _COUNT, "re-sends by a sidecar so far, 0-based"),
     ("message_id", _TEXT, "the id that consumers see"),
-    ("size_bytes", _COUNT, "bytes of the encoded message; null = the broker tells its past only"),
+    ("size_bytes", _COUNT, "bytes of the encoded message; null = only its past is known"),
     ("persistent", _YES, "whether the producer sent it as persistent"),
     ("expired", _YES, "whether its time to live ran out"),
 )
@@ -80,7 +80,7 @@ RECOVERY_STREAMS: Final = _table(
 """What is known of each stream of the history."""
 
 _GROUP: Final = (
-    ("origin", _TEXT, "where it died; null = the history does not tell"),
+    ("origin", _TEXT, "where it died; null = unknown"),
     ("cause_group", _TEXT, "the cause without numbers and ids; null = none, or not in the history"),
 )
 _RESENDS: Final = (*_GROUP, ("attempt", _COUNT, "number of the re-send, 1-based"))
@@ -96,7 +96,7 @@ RECOVERY_COUNTS: Final = _table(
     ("left_truncated", _YES, "whether the death before it is not in the history"),
     ("messages", _COUNT, "how many"),
     ("negative_times", _COUNT, "of them, whose time was negative and counts as 0: clocks differ"),
-    ("implied_returns", _COUNT, "of them, whose return only a later re-send or death tells"),
+    ("implied_returns", _COUNT, "of them, those whose return only a later re-send or death proves"),
     ("repeated_resends", _COUNT, "of them, that were re-sent again with the same count"),
 )  # fmt: skip
 """Outcomes of re-sends and of messages, counted; the tables below are made of it."""
@@ -113,7 +113,7 @@ RECOVERY_BY_ATTEMPT: Final = _table(
     ("high", _SHARE, "upper confidence bound of it"),
     ("left_truncated", _COUNT, "messages whose death before is not in the history"),
     ("negative_times", _COUNT, "messages that returned before they were re-sent: clocks differ"),
-    ("implied_returns", _COUNT, "messages whose return only a later re-send or death tells"),
+    ("implied_returns", _COUNT, "messages whose return only a later re-send or death proves"),
     ("repeated_resends", _COUNT, "messages that were re-sent again with the same count"),
 )
 """How many of the messages that die of a cause recover by their n-th re-send."""
@@ -137,17 +137,25 @@ RECOVERY_BY_MESSAGE: Final = _table(
     ("recovered", _COUNT, "messages that recovered by this re-send"),
     ("ended", _COUNT, "messages given up after it, by the rules or a person"),
     ("waiting", _COUNT, "messages that were observed no further"),
-    ("share_recovered", _SHARE, "share of all messages that recovers by at most so many re-sends"),
+    (
+        "share_recovered",
+        _SHARE,
+        "share of all messages that recovers by at most this many re-sends",
+    ),
     ("low", _SHARE, "lower confidence bound of it"),
     ("high", _SHARE, "upper confidence bound of it"),
-    ("share_ended", _SHARE, "share of all messages that is given up after at most so many"),
+    ("share_ended", _SHARE, "share of all messages that is given up after at most this many"),
 )
 """How many messages recover by at most n re-sends."""
 
 TIME_TO_RECOVERY: Final = _table(
     *_GROUP,
     ("quantile", _SHARE, "share of all messages, also of those that never recover"),
-    ("after_ms", _COUNT, "from first death to the re-send that so many recovered by; null = never"),
+    (
+        "after_ms",
+        _COUNT,
+        "from first death to the re-send by which this share recovered; null = never",
+    ),
     ("earliest_ms", _COUNT, "lower confidence bound of it"),
     ("latest_ms", _COUNT, "upper confidence bound of it; null = perhaps never"),
 )
@@ -233,20 +241,20 @@ REDRIVE_PLAN: Final = _table(
     ("redelivery_id", _TEXT, "what the message keeps over all its deaths; once in a plan"),
     ("place", _TEXT, "`queue`: in a final dead-letter queue; `store`: held or parked by a sidecar"),
     ("source", _TEXT, "the queue it lies in; `store`: the one it was taken from"),
-    ("stream", _TEXT, "the store whose history tells where it lies"),
-    ("sidecar", _TEXT, "who wrote that"),
+    ("stream", _TEXT, "the store whose history records its queue"),
+    ("sidecar", _TEXT, "the sidecar that wrote that"),
     ("destination", _TEXT, "where it died, and goes to"),
     ("offset_ms", _COUNT, "when it is sent, from the start of the execution"),
     ("redelivery_count", _COUNT, "redeliveries before its last death"),
     ("first_death_at", _TIME, "when it died first, as far as the history goes back"),
     ("last_death_at", _TIME, "when it died last"),
     ("cause_group", _TEXT, "of its last death; null = none, or not in the history"),
-    ("message_id", _TEXT, "the id that consumers see; null = not told"),
+    ("message_id", _TEXT, "the id that consumers see; null = unknown"),
 )
 """What to redeliver, in what order, and when; files in the order of their names."""
 
 REDRIVE_SUMMARY: Final = _table(
-    ("destination", _TEXT, "where messages died; null = the history does not tell"),
+    ("destination", _TEXT, "where messages died; null = unknown"),
     ("outcome", _TEXT, "`planned`, or why they are left out"),
     ("messages", _COUNT, "how many"),
     ("first_offset_ms", _COUNT, "when the first planned one is sent"),
@@ -257,7 +265,7 @@ REDRIVE_SUMMARY: Final = _table(
 _CAUSE: Final = (
     "cause_group", _TEXT, "the cause without numbers, ids, addresses, times; similar texts as one",
 )  # fmt: skip
-_ORIGIN: Final = ("origin", _TEXT, "where it died; null = the history does not tell")
+_ORIGIN: Final = ("origin", _TEXT, "where it died; null = unknown")
 _DEATHS: Final = (
     ("deaths", _COUNT, "dead letters that were taken, first deaths and returns"),
     ("messages", _COUNT, "first deaths among them: messages that came with this cause"),

@@ -152,7 +152,7 @@ class DeadLetterDecider:
         )
 
     def keeps_non_persistent(self, destination: Destination) -> bool:
-        """Tell whether non-persistent messages that die at a destination are kept at all."""
+        """Return whether non-persistent messages that die at a destination are kept at all."""
         decision = self.decide(DeadLetter(destination, persistent=False), None)
         return isinstance(decision, DeadLetterTo)
 

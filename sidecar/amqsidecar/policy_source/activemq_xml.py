@@ -213,7 +213,7 @@ class _ActiveMqXml(BeanValues):
                 self.warn(
                     bean.line,
                     f"plugin {bean.kind or 'without a class'} is not known here and left out; "
-                    "whether it acts on dead letters can't be told",
+                    "whether it acts on dead letters is unknown",
                 )
 
     def _redelivery(self, bean: Bean) -> RedeliveryRules:

@@ -57,7 +57,7 @@ def _redelivery_warnings(rules: RedeliveryRules, *, is_the_brokers: bool) -> Ite
             yield (
                 f"{entry.policy.source}: {describe_pattern(entry.destinations)} redelivers to a "
                 "topic: the broker re-publishes to every subscriber and loses the message for "
-                "durable ones; the sidecar parks such messages unless told otherwise"
+                "durable ones; the sidecar parks such messages unless configured otherwise"
             )
     if rules.default_entry is not None:
         yield from _policy_warnings(rules.default_entry)

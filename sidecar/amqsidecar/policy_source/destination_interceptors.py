@@ -121,7 +121,7 @@ def _warn_of_unknown(values: BeanValues, bean: Bean) -> None:
     values.warn(
         bean.line,
         f"interceptor {bean.kind or 'without a class'} is not known here and left out: whether it "
-        "copies what is redelivered can't be told",
+        "copies redeliveries is unknown",
     )
 
 

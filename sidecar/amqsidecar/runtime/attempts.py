@@ -24,7 +24,7 @@ class Candidates(Protocol):
         ...
 
     def has_learned(self) -> bool:
-        """Tell, once, whether the last link found out what the next one will do without."""
+        """Return, once, whether the last link found out what the next one will do without."""
         ...
 
 

@@ -18,7 +18,7 @@ EXPIRED_STAYS = (
     "to have it read"
 )
 ONLY_DEFAULT = (
-    "without policy.source only ActiveMQ.DLQ is read, since the broker does not tell which "
+    "without policy.source only ActiveMQ.DLQ is read, since the broker does not report which "
     "dead-letter strategies it has: give its activemq.xml, or name the others in intake.queues"
 )
 NOT_LISTED = "this wire does not show which queues there are; name them in intake.queues"

@@ -33,7 +33,7 @@ HOURS_AFTER_MS = 2 * 24 * 3_600_000
 STEPS_AFTER_MS = 2 * 3_600_000
 """And those that are older than this by five minutes, later ones by the minute."""
 WORK_S = 10.0
-"""So long this work goes on at most; what is left is for the next time."""
+"""Maximum duration of one run; the rest is left for the next one."""
 
 log = structlog.get_logger("amqsidecar.housekeeping")
 

@@ -23,7 +23,7 @@ LONGEST_PAUSE_S: Final = 60.0
 """After failures."""
 FORGET_EVERY_S: Final = 3600.0
 STOP_S: Final = 5.0
-"""So long the end of the service waits for a write; an object store may hang."""
+"""Maximum time a stop waits for a write; an object store may hang."""
 
 log = structlog.get_logger("amqsidecar.journal")
 

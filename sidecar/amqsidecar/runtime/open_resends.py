@@ -9,7 +9,7 @@ from amqsidecar.model.operation import OutcomeKind
 from amqsidecar.model.outcome import Observation, outcome_of
 
 OPEN_MAX: Final = 20_000
-"""So many are followed one by one; of the others the outcome counts as unknown at once."""
+"""Maximum re-sends followed one by one; the outcome of others is unknown at once."""
 
 Tell = Callable[[Mapping[tuple[str, OutcomeKind], int]], None]
 """Told how many re-sends to a destination had an outcome."""

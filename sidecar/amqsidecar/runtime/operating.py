@@ -29,7 +29,7 @@ COUNT_EVERY_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
 """After failures."""
 STOP_S: Final = 5.0
-"""So long the end of the service waits for a step."""
+"""Maximum time a stop waits for a step."""
 
 _COUNTED = 50
 

@@ -168,7 +168,7 @@ class Recalling:
             log.warning("exhausted_gone", queue=name, count=count)
 
     def _holds(self, reading: IntakeQueue) -> bool:
-        """Tell whether a queue may hold what is to be taken back, also where it can't be told."""
+        """Return whether a queue may hold what is to be taken back, also where it can't be told."""
         try:
             choosing = self._link.features.choosing
             if choosing is not None and reading.redelivery_ids:

@@ -25,7 +25,7 @@ BATCH_CHARACTERS_MAX = 60_000
 """Of redelivery ids: they are asked for in one frame, of which Artemis takes 128 KiB."""
 
 AHEAD_MS = 10_000
-"""A message is taken out of its queue at most so long before it is sent."""
+"""Maximum time between taking a message out of its queue and sending it."""
 
 STEP_S = 1.0
 RECONNECT_S = 2.0
@@ -53,7 +53,7 @@ class Hand(Protocol):
         ...
 
     def step(self, wait_s: float) -> None:
-        """Do what there is to do, or wait so long at most.
+        """Do the pending work, or wait at most this long.
 
         Raises:
             LinkLost, StoreUnavailable: a new hand has to begin the batch again.
@@ -261,7 +261,7 @@ class _Batches:
 
 
 def was_redriven(store: Store, redelivery_id: str, actor: str) -> bool:
-    """Tell whether a store's history says that a plan has redelivered a message."""
+    """Return whether a store's history says that a plan has redelivered a message."""
     return any(
         isinstance(event, Retried) and event.actor == actor
         for event in store.history(redelivery_id)

@@ -393,7 +393,7 @@ class Service:
                 not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
 
     def _tell_room(self) -> None:
-        """Tell whether the store has room to take dead letters."""
+        """Return whether the store has room to take dead letters."""
         if self._store is None:
             return
         problem = self._store.room().reason

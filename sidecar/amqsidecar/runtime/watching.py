@@ -38,7 +38,7 @@ RESTING_S: Final = 30.0
 LOOK_MAX_S: Final = 2.0
 """A look that took longer is not one of a moment and proves nothing."""
 STOP_S: Final = 5.0
-"""So long the end of the service waits for a look that goes on."""
+"""Maximum time a stop waits for an observation in progress."""
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
 

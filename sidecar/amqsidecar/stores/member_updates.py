@@ -22,7 +22,7 @@ def seen(member: Member, sighting: Sighting) -> Member | None:
                 member,
                 resent_at_ms=sighting.at_ms,
                 outcome=OutcomeKind.UNKNOWN,
-                evidence=f"it was sent to {sighting.destination}: somebody else changed it",
+                evidence=f"it was sent to {sighting.destination}: changed by another action",
             )
         return msgspec.structs.replace(
             member, resent_at_ms=sighting.at_ms, outcome=OutcomeKind.RESENT

@@ -50,7 +50,7 @@ class StoreSettings(Protocol):
 
     @property
     def lease_s(self) -> int:
-        """After so long without a sign of life a share is free."""
+        """Time without a heartbeat after which an instance is free."""
         ...
 
     def password(self) -> HasText | None:

@@ -241,7 +241,7 @@ def exhausted_tallies(rows: Iterable[tuple[Any, ...]]) -> list[ExhaustedTally]:
 
 
 def gate_tallies(rows: Iterable[tuple[Any, ...]]) -> list[GateTally]:
-    """Return rows of a query for what gates let wait, the largest number first."""
+    """Return rows of a query for messages that gates delay, the largest number first."""
     found = [
         GateTally(
             destination=destination,

@@ -256,7 +256,7 @@ def service_settings(config: Config) -> ServiceSettings:
 
 
 class _Health(ServiceHealth):
-    """Tells health answers and metrics what the service says of itself."""
+    """Passes the service's own status to health answers and metrics."""
 
     def __init__(self, health: Health, metrics: Metrics) -> None:
         self._health = health
@@ -357,7 +357,7 @@ def require_url(config: Config) -> None:
 
 
 def run_observer(config: Config) -> int:
-    """Look and tell what a service would do until SIGTERM or SIGINT; return the exit code.
+    """Observe, and log what a service would do, until SIGTERM or SIGINT; return the exit code.
 
     Needs no store and opens none.
 

@@ -42,12 +42,12 @@ def serving_http(
 
     Args:
         config: the options.
-        clock: tells pages what time it is.
+        clock: the time of pages.
         health: what probes are told.
         metrics: what scrapers are told.
         find_rules: returns those that act; any thread calls it.
         has_store: whether there is a schedule to look at.
-        gates_at: tells which gates act; any thread calls it.
+        gates_at: returns the active gates; any thread calls it.
 
     Raises:
         ConfigError: the address can't be listened on, or would be open to strangers.

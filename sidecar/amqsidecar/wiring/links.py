@@ -45,7 +45,7 @@ class LinkMaker:
         Args:
             config: says where the brokers are and what links may do.
             clock: of the links.
-            crash_point: told where in a transaction a link is.
+            crash_point: called with the point of a transaction that a link has reached.
             rules: of the broker, as far as they tell where the messages of a dead-letter queue
                 died, and which are kept; None = none are given.
 
@@ -84,7 +84,7 @@ class LinkMaker:
         self._number = (self._number + 1) % self.count
 
     def has_learned(self) -> bool:
-        """Tell, once, whether the last link found a message that the next one will not ask for."""
+        """Return, once, whether the last link found a message that the next one skips."""
         told, self._unreadable_told = self._unreadable_told, len(self._unreadable)
         return self._unreadable_told > told
 

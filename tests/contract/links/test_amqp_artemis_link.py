@@ -525,7 +525,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         link.attach([intake], 100)
         deliveries = receive(link, 20)
         assert {one.provenance.problem for one in deliveries} == {
-            "it does not tell where it comes from"
+            "it does not show where it comes from"
         }
         link.commit_cycle(deliveries, [redelivery(one, 2, final) for one in deliveries], 2)
         assert link.count(IntakeQueue(final), 100) == 20

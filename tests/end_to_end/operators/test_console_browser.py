@@ -226,7 +226,7 @@ def test_from_the_alert_to_the_note_by_keyboard_on_a_phone_in_less_than_twelve_a
             expect(came_back).to_have_text("0")
             expect(live.locator(".badge").first).to_have_text("done")
         person.follow("Its group and notes")
-        person.write("For the next one who looks", "Fixed by 2.3.1, all consumed.")
+        person.write("Note for others: what is known, a ticket", "Fixed by 2.3.1, all consumed.")
         person.follow("Keep this note")
         expect(page.locator(".written")).to_have_text("Fixed by 2.3.1, all consumed.")
     assert person.actions < 12

@@ -179,7 +179,7 @@ def test_a_discard_leaves_no_row_but_an_event_with_the_rule() -> None:
 @pytest.mark.parametrize(
     ("provenance", "words"),
     [
-        ({"origin": None}, "does not tell"),
+        ({"origin": None}, "does not show"),
         ({"problem": "it can't be taken apart"}, "taken apart"),
         ({"origin": queue("DLQ")}, "itself a dead-letter queue"),
         ({"origin": queue("DLQ.exhausted")}, "itself a dead-letter queue"),

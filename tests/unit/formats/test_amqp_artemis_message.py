@@ -133,7 +133,7 @@ def test_a_qualified_origin_address_is_cut_and_a_null_queue_is_none() -> None:
 
 def test_a_message_without_origin_has_a_problem() -> None:
     """It is parked, not guessed."""
-    assert read(encode()).problem == "it does not tell where it comes from"
+    assert read(encode()).problem == "it does not show where it comes from"
     assert read(encode(annotations={symbol("x-opt-ORIG-ADDRESS"): 5})).problem
 
 

@@ -135,7 +135,7 @@ def test_what_gates_let_wait_is_told_where_people_look(client: httpx2.Client) ->
     overview = page_of(client, "/").get_element_by_id("gates").text_content()
     assert f"1 due for {PLACE} waits for the gate pace{HOSTILE}, until " in overview
     message = page_of(client, "/messages/one?id=1").text_content()
-    assert f"It was due, and the gate pace{HOSTILE} lets it wait until then" in message
+    assert f"It was due, and the gate pace{HOSTILE} delays it until then" in message
     # Its time has come since: it is overdue, and no gate is the reason.
     assert "the gate windows" not in page_of(client, "/messages/one?id=4").text_content()
     asked = page_of(client, "/act/retry?id=1").text_content()
@@ -225,7 +225,7 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
                 "Retry…",
                 "by minute and cause",
                 "Messages of this group",
-                "For the next one who looks",
+                "Note for others",
             )
         ]
         assert places == sorted(places)

@@ -165,7 +165,7 @@ def test_of_two_edits_at_once_the_second_is_refused(store: SqliteStore) -> None:
         change("abc", edit_message)
         return edit_message(encoding, message, asked)
 
-    with pytest.raises(ActionRefused, match="somebody else changed it"):
+    with pytest.raises(ActionRefused, match="changed by another action"):
         change("new", slow)
     page = page_of(store, row_id)
     assert page.view is not None

@@ -692,7 +692,7 @@ def test_what_somebody_sent_elsewhere_is_not_said_to_be_consumed(stage: Stage) -
     follow(stage.store)
     assert stage.store.operation(1).resent == 1, "nobody waits for it any more"
     [member] = stage.store.members(begun.id, OutcomeKind.UNKNOWN, 10)
-    assert member.evidence == "it was sent to queue://elsewhere: somebody else changed it"
+    assert member.evidence == "it was sent to queue://elsewhere: changed by another action"
     assert stage.store.member_counts(2) == {OutcomeKind.RESENT: 1}
 
 

@@ -225,7 +225,7 @@ class AmqpTokenQueue:
         self._expected = number
 
     def exists(self) -> bool | None:
-        """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        """Return whether the queue holds a token, handed out or not; None = unknown."""
         self._connection.check()
         if self._held is not None:
             return True

@@ -56,7 +56,7 @@ def selected(queue: IntakeQueue) -> IntakeQueue:
 def holds_chosen(
     management: ArtemisQuestions, queue: Destination, redelivery_ids: Collection[str]
 ) -> bool:
-    """Tell whether a queue holds a message of these ids that nobody has in hand.
+    """Return whether a queue holds a message of these ids that nobody has in hand.
 
     Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only; a
     browse by page looks at all.

@@ -30,7 +30,7 @@ _FETCHED_MAX: Final = 200
 
 
 def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
-    """Tell whether the broker may be unable to convert a Core message that it lists to AMQP.
+    """Return whether the broker may be unable to convert a Core message that it lists to AMQP.
 
     The list shows no bodies: it reports an ObjectMessage with an object like one without, and a
     StreamMessage without bytes like one with bytes. It doesn't show a body that is no body of its
@@ -66,7 +66,7 @@ class AmqpCoreFetcher:
         self._left: dict[IntakeQueue, set[int]] = {}
 
     def is_needed(self, queue: IntakeQueue) -> bool:
-        """Tell whether the broker would drop what it can't convert; False where it can't be asked.
+        """Return whether the broker would drop unconvertible messages; False = unknown.
 
         A fully qualified name is read without a selector, so it is not told either.
         """

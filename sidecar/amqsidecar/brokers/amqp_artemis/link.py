@@ -124,7 +124,7 @@ class AmqpArtemisLink:
         management = _opened(self._management)
         broker_ms = ArtemisAnswers(management).connected_ms(self._client_id)
         if broker_ms is None:
-            reason = management.missing or "it does not tell its time"
+            reason = management.missing or "it does not report its time"
             raise BrokerRefused(
                 "the broker has to tell its time, and which queues keep what waits in them, where "
                 f"store.url is broker: {reason}"
@@ -211,7 +211,7 @@ class AmqpArtemisLink:
         self.attach(choices(queues), sum(map(len, queues.values())))
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Tell whether a queue holds a message of these ids that nobody has in hand."""
+        """Return whether a queue holds a message of these ids that nobody has in hand."""
         return holds_chosen(_opened(self._management), queue, redelivery_ids)
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
@@ -261,7 +261,7 @@ class AmqpArtemisLink:
         return _opened(self._token).take(timeout_s)
 
     def token_exists(self) -> bool | None:
-        """Tell whether the token queue holds a token, handed out or not; None = can't be told."""
+        """Return whether the token queue holds a token, handed out or not; None = unknown."""
         return _opened(self._token).exists()
 
     def create_token(self, cycle: int) -> None:
@@ -368,7 +368,7 @@ class AmqpArtemisLink:
         return _opened(self._intake).queues
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue was made while this link was open, so that all in it is new."""
+        """Return whether a queue was made while this link was open, so that all in it is new."""
         name = destination.name.rpartition("::")[2]
         return _opened(self._routes).watch.is_newborn(name)
 

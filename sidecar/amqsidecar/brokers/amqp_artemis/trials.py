@@ -62,7 +62,7 @@ class ArtemisTrials(ArtemisAnswers):
         """Return what the broker may be unable to convert; see `amqp_fetch`.
 
         Raises:
-            BrokerRefused: it does not tell, or the queue holds too much to be listed.
+            BrokerRefused: it does not answer, or the queue holds too much to be listed.
         """
         management, name = self._management, queue.destination.name.rpartition("::")[2]
         if management.missing is not None:

@@ -22,7 +22,7 @@ def foreign_tokens(
 ) -> tuple[ForeignToken, ...]:
     """Return the tokens of all instances but these.
 
-    One that an older program left over AMQP does not tell its queue, and is not found.
+    One that an older program left over AMQP does not report its queue, and is not found.
 
     Raises:
         BrokerRefused: the user may not look.

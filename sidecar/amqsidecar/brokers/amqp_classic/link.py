@@ -365,7 +365,7 @@ class AmqpClassicLink:
         return () if self._intake is None else self._intake.queues
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue that a wildcard stands for held nothing when we began to look."""
+        """Return whether a queue that a wildcard stands for held nothing when we began to look."""
         return self._watch is not None and destination in self._watch.newborn
 
     # Token
@@ -375,7 +375,7 @@ class AmqpClassicLink:
         return _opened(self._token).take(timeout_s)
 
     def token_exists(self) -> bool | None:
-        """Tell whether the token queue holds a token, handed out or not.
+        """Return whether the token queue holds a token, handed out or not.
 
         It is certain: the client id keeps every other connection of the instance out, and whatever
         an earlier one left open was rolled back before the broker let us in.

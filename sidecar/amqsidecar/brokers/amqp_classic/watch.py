@@ -49,11 +49,11 @@ class OriginNames(Protocol):
         ...
 
     def origin_of(self, dead_letter_queue: Destination) -> Destination | None:
-        """Return where all messages of a dead-letter queue died; None = it can't be told."""
+        """Return where all messages of a dead-letter queue died; None = unknown."""
         ...
 
     def queue_for(self, origin: Destination) -> Destination | None:
-        """Return the dead-letter queue of an origin; None = it can't be told."""
+        """Return the dead-letter queue of an origin; None = unknown."""
         ...
 
 
@@ -206,7 +206,7 @@ class ClassicWatch:
     def _holds(
         self, dead_letter_queue: Destination, origin: Destination, told_of: "_ToldNames"
     ) -> bool:
-        """Tell whether a queue holds what it should: a producer may write anything into `to`.
+        """Return whether a queue holds what it should: a producer may write anything into `to`.
 
         To read a queue makes it, and whoever writes many names would have many made.
         """
@@ -284,7 +284,7 @@ NO_ORIGIN = (
     "{{{}: NAME-OF-THE-QUEUE}}), or attach by openwire://, which shows it"
 )
 _NO_NAME = (
-    "in which queues they are can't be told: Classic lists no queues over AMQP, and these messages "
+    "the queues that hold them are unknown: Classic lists no queues over AMQP, and these messages "
     "name none; they are read from the next dead letter of their queue on, or name the queue in "
     "intake.queues"
 )

@@ -72,7 +72,7 @@ def _read_listed(
     """
     annotated = _origin(entry, "x-opt-ORIG-", "-") or _origin(entry, "JMS_AMQP_MA_x-opt-ORIG-", "-")
     found = _origin(entry, "_AMQ_ORIG_", "_") or _origin(entry, "_HQ_ORIG_", "_")
-    destination, problem = None, "it does not tell where it comes from"
+    destination, problem = None, "it does not show where it comes from"
     if any(name in entry for name in BROKER_MADE_PROPERTIES):
         problem = BROKER_MADE
     elif annotated is not None and found is not None and annotated[:2] != found[:2]:

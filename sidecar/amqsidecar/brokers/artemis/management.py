@@ -15,7 +15,7 @@ from amqsidecar.errors import DiscoveryRefused
 
 ADDRESS = "activemq.management"
 ANSWER_S: Final = 15.0
-"""So long an answer is waited for."""
+"""Maximum wait for an answer."""
 # Bound: brokers with more queues are read page by page.
 _PAGE_SIZE = 500
 _PAGES_MAX = 2000
@@ -171,7 +171,7 @@ class ArtemisQuestions:
         """Return the merged settings of each address that there is, and of `#`.
 
         Raises:
-            DiscoveryRefused: the broker does not tell them; those of some would be misleading.
+            DiscoveryRefused: the broker does not report them; those of some would be misleading.
         """
         told = self.ask(ManagementQuestion("broker", "getAddressNames"))
         names = ["#", *map(str, told.value)] if told.is_ok else []
@@ -185,7 +185,7 @@ class ArtemisQuestions:
         """Return the queues with exactly this address or name; without either, all.
 
         Raises:
-            DiscoveryRefused: all were asked for, and the broker does not tell.
+            DiscoveryRefused: all were asked for, and the broker does not answer.
         """
 
         def told(page: int) -> ManagementAnswer:
@@ -200,7 +200,7 @@ class ArtemisQuestions:
         """Return the queues whose names contain this.
 
         Raises:
-            DiscoveryRefused: the broker does not tell.
+            DiscoveryRefused: the broker does not answer.
         """
 
         def told(page: int) -> ManagementAnswer:

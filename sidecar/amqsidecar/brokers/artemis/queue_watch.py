@@ -87,5 +87,5 @@ class ArtemisQueueWatch:
         return changed
 
     def is_newborn(self, name: str) -> bool:
-        """Tell whether a queue was made since the first look."""
+        """Return whether a queue was made since the first look."""
         return name in self._born

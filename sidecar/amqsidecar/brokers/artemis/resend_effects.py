@@ -151,5 +151,5 @@ def _of_settings(
 
 
 def asks_for_changes(selector: str) -> bool:
-    """Tell whether a selector asks for something that a redelivery changes."""
+    """Return whether a selector asks for something that a redelivery changes."""
     return any(name in selector for name in _CHANGED_NAMES)

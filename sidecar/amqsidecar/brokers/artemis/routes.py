@@ -480,7 +480,7 @@ def _same_filter(one: str, other: str) -> bool:
 
 
 def expires_by_itself(settings: Mapping[str, Any]) -> bool:
-    """Tell whether the broker gives messages of an address with these settings an expiration."""
+    """Return whether the broker gives messages of an address with these settings an expiration."""
     names = ("expiryDelay", "minExpiryDelay", "maxExpiryDelay")
     return any(int(settings.get(name, -1)) >= 0 for name in names)
 

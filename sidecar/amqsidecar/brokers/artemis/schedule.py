@@ -24,10 +24,10 @@ from amqsidecar.model.schedule import RowFilter, RowState, RowView, StoreState, 
 from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room
 
 LISTED_MAX = 10_000
-"""So many messages are listed at once: each is some hundred bytes of one answer."""
+"""Maximum messages listed at once: each is some hundred bytes of one answer."""
 
 CHUNK = 100
-"""So many messages are named in one command to the broker."""
+"""Maximum messages named in one command to the broker."""
 
 ENCODING = "amqp/1.0"
 COMES_AGAIN = "its destination takes nothing for now; it comes again as a dead letter"
@@ -92,7 +92,7 @@ class ArtemisSchedule:
         """Return messages of ours that wait, by the broker's number.
 
         Raises:
-            StoreUnavailable: too many wait to be listed, or the broker does not tell.
+            StoreUnavailable: too many wait to be listed, or the broker does not answer.
         """
         rows = sorted(self._rows(row_filter), key=lambda row: row.id)
         return [row for row in rows if row.id > after_id][:limit]
@@ -147,7 +147,7 @@ class ArtemisSchedule:
     # ------------------------------------------------------------------ acting
 
     def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
-        """Let the broker deliver messages now; parked ones are left."""
+        """Make the broker deliver messages now; parked ones are left."""
         for place, names, rows in self._chunks(row_filter):
             self._do(f"queue.{place}", "deliverScheduledMessages", names)
             progress(rows, rows)

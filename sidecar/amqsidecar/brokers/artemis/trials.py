@@ -62,7 +62,7 @@ class ArtemisAnswers:
         return tuple(queues)
 
     def is_purged(self, destination: Destination) -> bool:
-        """Tell whether the broker empties a queue when its last reader leaves; False = not known.
+        """Return whether the broker empties a queue when its last reader leaves; False = not known.
 
         Such a queue must not be tried to read.
         """

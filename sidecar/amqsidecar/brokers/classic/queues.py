@@ -111,12 +111,12 @@ class ClassicQueues:
 
         Args:
             destinations: queues.
-            known: a queue that exists: if the broker does not tell of it, it tells nothing. None =
+            known: a queue that exists: if the broker does not report it, it reports nothing. None =
                 there is none.
 
         Raises:
             QueueRefused: a name can't be read.
-            BrokerRefused, or what `_listen` raises: the broker does not tell of its queues.
+            BrokerRefused, or what `_listen` raises: the broker does not report its queues.
         """
         expanded: dict[Destination, None] = {}
         patterns: list[re.Pattern[str]] = []
@@ -141,7 +141,7 @@ class ClassicQueues:
         return tuple(sorted(name for name in self._names if not self._is_ours(name)))
 
     def is_newborn(self, name: str) -> bool:
-        """Tell whether a queue came to be after we began to listen."""
+        """Return whether a queue came to be after we began to listen."""
         return name in self._born
 
     def existing(self, destination: Destination) -> list[Destination]:
@@ -165,7 +165,7 @@ class ClassicQueues:
             self._born.clear()
         if known is not None and known.name not in self._names:
             raise BrokerRefused(
-                f"{self._place} does not tell which queues it has"
+                f"{self._place} does not report which queues it has"
                 ' (advisorySupport="false"?), so that wildcards can\'t be used for the intake: name'
                 " its dead-letter queues one by one"
             )

@@ -88,7 +88,7 @@ class Rooms:
 
         Args:
             sends: what is being sent.
-            takes: tells whether a destination takes a message now.
+            takes: returns whether a destination takes a message now.
             ours: the token queue, which is never full: if it takes nothing either, the broker is
                 slow, and nobody is to blame.
 

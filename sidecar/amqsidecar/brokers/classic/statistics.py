@@ -29,9 +29,9 @@ BROKER_QUESTION: Final = topic("ActiveMQ.Statistics.Broker")
 END_PROPERTY: Final = "ActiveMQ.Statistics.Destination.List.End.With.Null"
 """Property of a question: an empty answer follows the last one."""
 ANSWER_S: Final = 2.0
-"""So long an answer is waited for."""
+"""Maximum wait for an answer."""
 QUESTION_MS: Final = 60_000
-"""So long a question lives."""
+"""Expiration of a request."""
 BROWSED_MAX: Final = 20
 """Where there is no plugin: of longer queues it is not told how long they are."""
 

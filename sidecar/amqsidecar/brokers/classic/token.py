@@ -96,7 +96,7 @@ class TokenChoice(ABC, Generic[HeldT]):
             self._waits.wait(left_s)
 
     def exists(self) -> bool:
-        """Tell whether the queue holds a token, handed out or not."""
+        """Return whether the queue holds a token, handed out or not."""
         return bool(self._tokens) or self._count() > 0
 
     def exchanged(self) -> None:

@@ -66,7 +66,7 @@ class WildcardIntake:
         """Read what has come, and no more what has gone.
 
         Raises:
-            QueueRefused: the broker does not tell of its queues any more.
+            QueueRefused: the broker does not report its queues any more.
         """
         if self._queues.has_changed:
             self._has_changed = self._has_changed or self._is_listed
@@ -103,7 +103,7 @@ class WildcardIntake:
         """Return the names of all queues but ours; a change is told from now on.
 
         Raises:
-            DiscoveryRefused: the broker does not tell them.
+            DiscoveryRefused: the broker does not report them.
             LinkLost: the connection is gone.
         """
         self._is_listed = True

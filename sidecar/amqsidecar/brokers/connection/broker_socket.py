@@ -105,7 +105,7 @@ def _untrusted(error: ssl.SSLCertVerificationError, place: str) -> BrokerRefused
 
 
 def is_tls_record(data: bytes) -> bool:
-    """Tell whether the first bytes that a peer sent are those of TLS: an alert or a handshake."""
+    """Return whether the first bytes that a peer sent are those of TLS: an alert or a handshake."""
     return len(data) >= 2 and data[0] in (0x15, 0x16) and data[1] == 0x03
 
 

@@ -325,7 +325,7 @@ class OpenWireConsumers:
     def browse(
         self, destination: Destination, at_most: int, *, is_counting: bool = False
     ) -> list[bytes]:
-        """Return the messages of a queue, handed out ones included, at most so many.
+        """Return the messages of a queue, handed out ones included, up to a number.
 
         It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
 

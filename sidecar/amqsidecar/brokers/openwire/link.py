@@ -228,7 +228,7 @@ class OpenWireLink:
         """Return the names of all queues of the broker but ours; a change is told from now on.
 
         Raises:
-            DiscoveryRefused: the broker does not tell them.
+            DiscoveryRefused: the broker does not report them.
             LinkLost: the connection is gone.
         """
         self._live()
@@ -245,7 +245,7 @@ class OpenWireLink:
         return self._consumers.read
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue was made while this link listened, so that all in it is new."""
+        """Return whether a queue was made while this link listened, so that all in it is new."""
         return self._queues.is_newborn(destination.name)
 
     def receive(self, limit: int) -> list[Delivery]:
@@ -292,7 +292,7 @@ class OpenWireLink:
         return None if token is None else token[0]
 
     def token_exists(self) -> bool | None:
-        """Tell whether the token queue holds a token, handed out or not.
+        """Return whether the token queue holds a token, handed out or not.
 
         It is certain: the client id keeps every other connection of the instance out, and whatever
         an earlier one left open was rolled back before the broker let us in.
@@ -478,7 +478,7 @@ class OpenWireLink:
         return None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: OpenWire does not tell which queues are dead-letter queues."""
+        """Return nothing: OpenWire does not report which queues are dead-letter queues."""
         return ()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:

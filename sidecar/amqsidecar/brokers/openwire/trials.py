@@ -148,7 +148,7 @@ class OpenWireTrials:
         """Return the queues that these names and wildcards stand for now.
 
         Raises:
-            BrokerRefused: a name can't be read, or the broker does not tell which queues it has.
+            BrokerRefused: a name can't be read, or the broker does not report which queues it has.
         """
         try:
             return tuple(self._queues.expand(queues, self._token_queue))

@@ -78,7 +78,7 @@ class _Transport(Transport):  # type: ignore[misc]
       quadratic time: here `FrameReader` gets the bytes as they come.
     - It makes its own TLS context, and reads a TLS connection that the broker has closed again and
       again, without an end.
-    - It connects several times and does not tell why it failed.
+    - It connects several times and does not report why it failed.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class StompConnection:
             was none.
         latest: the frame that came last.
         was_ended: the broker, or what lies between, has ended the connection.
-        is_ours: tells whether a MESSAGE is for a subscription of ours; that of others is forged.
+        is_ours: returns whether a MESSAGE is for a subscription of ours; that of others is forged.
         connected: the CONNECTED frame; valid after `open`.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.

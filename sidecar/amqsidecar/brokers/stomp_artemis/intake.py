@@ -159,7 +159,7 @@ class StompArtemisIntake:
     def _may_be_returned(
         self, reading: Reading, arrived: Arrived, listed: ListedMessage | None
     ) -> bool:
-        """Tell whether a message is whole; else it waits until its subscription ends."""
+        """Return whether a message is whole; else it waits until its subscription ends."""
         if listed is not None:
             if self._is_whole(arrived):
                 return True

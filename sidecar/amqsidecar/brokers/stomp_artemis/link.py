@@ -234,7 +234,7 @@ class StompArtemisLink:
         return number
 
     def token_exists(self) -> bool | None:
-        """Tell whether the token queue holds a token, handed out or not; None = can't be told."""
+        """Return whether the token queue holds a token, handed out or not; None = unknown."""
         return _opened(self._keeper).exists()
 
     def create_token(self, cycle: int) -> None:
@@ -332,7 +332,7 @@ class StompArtemisLink:
         return self._read
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue was made while this link was open, so that all in it is new."""
+        """Return whether a queue was made while this link was open, so that all in it is new."""
         name = destination.name.rpartition("::")[2]
         return _opened(self._routes).watch.is_newborn(name)
 

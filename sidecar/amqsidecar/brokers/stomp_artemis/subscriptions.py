@@ -90,7 +90,7 @@ class Readings:
 
     @staticmethod
     def is_ours(frame: Frame) -> bool:
-        """Tell whether a message came through one of these, or one that has ended."""
+        """Return whether a message came through one of these, or one that has ended."""
         return frame.text(b"subscription").startswith(_NAME)
 
     def find(self, name: str) -> Reading | None:

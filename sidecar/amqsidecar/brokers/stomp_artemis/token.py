@@ -278,7 +278,7 @@ class TokenKeeper:
         self.connection.flush()
 
     def exists(self) -> bool | None:
-        """Tell whether the queue holds a token, handed out or not; None = can't be told."""
+        """Return whether the queue holds a token, handed out or not; None = unknown."""
         self.connection.poll()
         if self._held is not None:
             return True

@@ -103,7 +103,7 @@ class StompSubscriptions:
                 take(frame)
 
     def browse(self, destination: Destination, at_most: int, selector: str = "") -> list[Frame]:
-        """Return the messages of a queue, handed out ones included, at most so many.
+        """Return the messages of a queue, handed out ones included, up to a number.
 
         It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
 

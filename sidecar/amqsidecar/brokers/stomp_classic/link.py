@@ -308,7 +308,7 @@ class StompClassicLink:
         """Return the names of all queues of the broker but ours; a change is told from now on.
 
         Raises:
-            DiscoveryRefused: the broker does not tell them.
+            DiscoveryRefused: the broker does not report them.
             LinkLost: the connection is gone.
         """
         self._live()
@@ -325,7 +325,7 @@ class StompClassicLink:
         return tuple(reader.destination for reader in self._intake.readers)
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Tell whether a queue was made while this link listened, so that all in it is new."""
+        """Return whether a queue was made while this link listened, so that all in it is new."""
         return self._queues.is_newborn(destination.name)
 
     def receive(self, limit: int) -> list[Delivery]:
@@ -377,7 +377,7 @@ class StompClassicLink:
         return None if token is None else token[0]
 
     def token_exists(self) -> bool | None:
-        """Tell whether the token queue holds a token, handed out or not; see the OpenWire link."""
+        """Return whether the token queue holds a token, even in delivery; as the OpenWire link."""
         self._live()
         return self._token.exists()
 
@@ -566,7 +566,7 @@ class StompClassicLink:
         return None
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return nothing: Classic does not tell which queues are dead-letter queues."""
+        """Return nothing: Classic does not report which queues are dead-letter queues."""
         return ()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
@@ -643,7 +643,7 @@ def _named_refusals() -> Iterator[None]:
 
 
 def _writes_modified_utf8(version: str) -> bool:
-    """Tell whether the broker writes Text as it lies in its memory.
+    """Return whether the broker writes Text as it lies in its memory.
 
     Source: ActiveMQ Classic, AMQ-8398, mended in 6.2.0.
     """

@@ -96,7 +96,7 @@ class StompClassicTrials:
         """Return the queues that these names and wildcards stand for now.
 
         Raises:
-            BrokerRefused: the broker does not tell which queues it has.
+            BrokerRefused: the broker does not report which queues it has.
         """
         try:
             return tuple(self._queues.expand(queues, self._token_queue))

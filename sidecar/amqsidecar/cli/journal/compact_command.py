@@ -28,7 +28,7 @@ def compact(
 
     \b
     JSON: {"merged": files that were merged, "into": number of files, "removed": old files}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     folder = open_journal(path, read_config(config_file, sets))
     from amqsidecar.journals.compact import compact as compact_folder  # noqa: PLC0415 - an extra
 

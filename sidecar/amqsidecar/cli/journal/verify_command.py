@@ -41,7 +41,7 @@ def verify(
     \b
     JSON: {"streams": [{"stream", "files", "first", "last", "events"}], "faults": [text],
     "remarks": [text], "compared": events that were compared with the store's}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     folder = open_journal(path, config)
     from amqsidecar.journals.verify import (  # noqa: PLC0415 - an extra

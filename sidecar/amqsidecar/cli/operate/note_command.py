@@ -65,7 +65,7 @@ def note(
 
     \b
     JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms"}]
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.model.schedule import RowFilter  # noqa: PLC0415 - as above

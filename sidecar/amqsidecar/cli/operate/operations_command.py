@@ -52,7 +52,7 @@ def list_operations(
 
     \b
     JSON: {"operations": [see `operation show`], "next_before": null | number}
-    """  # noqa: D301 - the backspace tells the library to keep the lines
+    """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.operations import progress  # noqa: PLC0415 - keeps `--help` fast
 

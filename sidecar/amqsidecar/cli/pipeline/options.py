@@ -27,7 +27,7 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Spark's master, such as spark://host:7077; otherwise that of spark-submit,  else "
+        help="Spark's master, such as spark://host:7077; otherwise that of spark-submit, else "
         "all processors of this machine.",
         show_default=False,
     ),

@@ -76,7 +76,7 @@ _IN_ADDRESSES: Final = {
 
 
 def understood(given: Filter, now_ms: int, masking: Masking, role: Role) -> MessageQuery:
-    """Return what a filter of somebody with this role asks for.
+    """Return the filter that a caller with this role may use.
 
     Raises:
         HttpRefused: it is not understood, or not theirs to ask.

@@ -24,12 +24,12 @@ class NotesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NewNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A note on a group, and who has it and how long it is out of sight.
+    """A note on a group, with its owner and how long it is snoozed.
 
     Attributes:
         text: may be empty where one of the others is given.
-        owner: who has the group from now on; "" = nobody; None = who had it.
-        snooze_s: out of sight for so many seconds, unless one more dies of it; 0 = in sight again;
+        owner: the group's owner from now on; "" = nobody; None = unchanged.
+        snooze_s: seconds to hide the group, unless another message dies of it; 0 = show it again;
             None = as it is.
     """
 
@@ -60,7 +60,7 @@ class Noting:
             ApiEndpoint(
                 method="POST",
                 path="/notes",
-                summary="Write a note on a group, say who has it, or snooze it.",
+                summary="Write a note on a group, set its owner, or snooze it.",
                 run=self._write_note,
                 answer=GroupNote,
                 body=NewNote,

@@ -16,14 +16,14 @@ _REF: Final = "#/components/schemas/{name}"
 _PART: Final = re.compile(r"\{(\w+)\}")
 
 _PROBLEMS: Final = {
-    401: "Nobody that is known asks.",
-    404: "There is no such thing, or this sidecar keeps no schedule of its own.",
-    503: "The store can't be reached now, or too many ask.",
+    401: "The caller is not authenticated.",
+    404: "Not found, or this sidecar has no schedule of its own.",
+    503: "The store is not reachable, or there are too many requests.",
 }
-_PROBLEMS_OF_QUERY: Final = {400: "The query is not understood."}
+_PROBLEMS_OF_QUERY: Final = {400: "The query is invalid."}
 _PROBLEMS_OF_CHANGE: Final = {
-    400: "What is asked for is not understood, or makes no sense.",
-    403: "The role may only look, or the CSRF token is missing.",
+    400: "The request is invalid.",
+    403: "The caller is only a viewer, or the CSRF token is missing.",
     413: "The body is too large.",
 }
 

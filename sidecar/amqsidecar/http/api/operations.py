@@ -56,7 +56,7 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why somebody changes the course of an operation."""
+    """The reason for a change of a running operation."""
 
     reason: str = ""
 
@@ -119,8 +119,8 @@ class ActionEndpoints:
                 problems={409: "The operation is not in a state for that."},
             )
             for word, summary, run in (
-                ("pause", "Let a running operation wait for a person.", self._pause_operation),
-                ("resume", "Let a paused or stopped operation go on.", self._resume_operation),
+                ("pause", "Pause a running operation.", self._pause_operation),
+                ("resume", "Resume a paused or stopped operation.", self._resume_operation),
                 (
                     "cancel",
                     "End an operation; what it has changed stays changed.",

@@ -88,7 +88,7 @@ class Ruling:
                 run=self._explain_message,
                 answer=MessageEffect,
                 body=MessageRules,
-                problems={404: "Where it died can't be told."},
+                problems={404: "Its origin is unknown."},
             ),
             ApiEndpoint(
                 method="POST",

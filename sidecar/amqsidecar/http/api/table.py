@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
     @property
     def actor(self) -> str:
-        """Who it is in events."""
+        """The caller's name in events."""
         return self.caller.actor("api")
 
     def part(self, name: str) -> str:

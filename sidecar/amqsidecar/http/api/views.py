@@ -32,7 +32,7 @@ ROWS_BYTES_MAX: Final = 2**20
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks.
+    """The caller.
 
     Attributes:
         actor: as events of this caller name it.
@@ -86,7 +86,7 @@ class Looking:
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
         return [
-            _get("/session", "Who asks, with what role.", self._session, Session),
+            _get("/session", "The caller and its role.", self._session, Session),
             _get("/status", "How the schedule stands.", self._status, Status),
             _get(
                 "/overview",

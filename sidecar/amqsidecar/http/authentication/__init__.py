@@ -1,1 +1,1 @@
-"""Who a caller is: passwords, OpenID Connect, a proxy in front, sessions."""
+"""Authentication: passwords, OpenID Connect, trusted proxies, sessions."""

@@ -1,4 +1,4 @@
-"""Slows down who guesses, and locks nobody out.
+"""Slows down password guessing, and locks out nobody.
 
 Counted are failures of an address, of a name from an address, and of a name wherever they come
 from. A browser in which somebody has logged in before is counted by itself: strangers can't make it
@@ -12,7 +12,7 @@ from typing import Final
 from amqsidecar.clock import Clock
 
 _FREE: Final = 5
-"""So many may fail before the next has to wait."""
+"""Failed attempts before the next one has to wait."""
 
 _MAX_WAIT_S: Final = 60.0
 

@@ -1,4 +1,4 @@
-"""Files that say who may come in: bearer tokens, and users with passwords; read anew when changed.
+"""Files of bearer tokens, and of users with passwords; read anew when changed.
 
 A line is a name, a role, and what proves it: `sha256:` of a token, `scrypt$` of a password.
 """
@@ -34,7 +34,7 @@ FoundT = TypeVar("FoundT")
 
 
 class Named(NamedTuple):
-    """Who a line is about."""
+    """The user or program of a line."""
 
     name: str
     role: Role
@@ -49,7 +49,7 @@ class User(NamedTuple):
 
 
 class WatchedFile(Generic[FoundT]):
-    """What a file holds now. What can't be read lets nobody in, and is told in the log."""
+    """What a file holds now. An unreadable file grants no access, and is logged."""
 
     def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, FoundT]]) -> None:
         """Read it for the first time.
@@ -99,7 +99,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_tokens(text: str) -> Mapping[str, Named]:
-    """Return who has which token, by its digest.
+    """Return the owners of tokens, by digest.
 
     Raises:
         ValueError: names the line that is wrong.
@@ -142,7 +142,7 @@ def _lines(text: str) -> list[tuple[int, str, Role, str]]:
 
 
 def new_token() -> str:
-    """Return a token that nobody has."""
+    """Return a new random token."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 

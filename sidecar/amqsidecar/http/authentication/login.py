@@ -25,7 +25,7 @@ audit = structlog.get_logger("amqsidecar.audit")
 _KNOWN: Final = "amqsidecar_known"
 _KNOWN_S: Final = 90 * 86_400
 _AT_A_TIME: Final = 2
-"""So many passwords are checked at once: each takes memory and a processor."""
+"""Maximum passwords checked at once: each takes memory and a processor."""
 
 _MAX_WAITING: Final = 20
 _MAX_PASSWORD: Final = 1024
@@ -50,10 +50,10 @@ class LoginPage:
 
         Args:
             sessions: that it begins and ends.
-            users: by name, as they are now; None = nobody has a password.
+            users: by name, as they are now; None = there are no passwords.
             attempts: that failed.
-            proxies: that tell where a request came from.
-            signing: of what a browser keeps that somebody has logged in with.
+            proxies: that determine a request's source address.
+            signing: signs cookies of logged-in browsers.
             is_https: whether the browser came by TLS.
             has_oidc: whether there is another way, at `/login/oidc`.
             stylesheet: where it is.

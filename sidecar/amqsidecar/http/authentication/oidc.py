@@ -153,7 +153,7 @@ class OidcLogin:
         return answer
 
     def _use(self, begun: str) -> None:
-        """Use up a log-in that was begun; a second answer to it lets nobody in.
+        """Use up a log-in that was begun; a second answer to it is refused.
 
         Raises:
             HttpRefused: it was used before.
@@ -184,7 +184,7 @@ class OidcLogin:
                 "login_failed", actor="", way="oidc", address=where, reason=type(error).__name__
             )
             log.warning("oidc_refused", reason=str(error))
-            raise HttpRefused(403, "the OpenID provider's answer does not let you in") from error
+            raise HttpRefused(403, "the OpenID provider's answer does not grant access") from error
         claims = token.get("userinfo")
         if not isinstance(claims, Mapping):
             raise HttpRefused(403, "the OpenID provider gave no ID token")

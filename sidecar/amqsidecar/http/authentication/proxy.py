@@ -1,4 +1,4 @@
-"""What a proxy in front of us says, where it is one that we trust: who asks, from where, by TLS."""
+"""Headers of trusted proxies: user, source address, TLS."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -24,7 +24,7 @@ class Proxies:
         return request.client is not None and self.has(request.client.host)
 
     def client_address(self, request: HTTPConnection) -> str:
-        """Return where a request came from before all trusted proxies; "" = can't be told."""
+        """Return a request's source address before all trusted proxies; "" = unknown."""
         address = "" if request.client is None else request.client.host
         before = [
             part.strip()
@@ -51,7 +51,7 @@ class Proxies:
 
 
 class RolesByGroup:
-    """Roles by groups; `*` is everybody who has shown who they are."""
+    """Roles by groups; `*` is every authenticated user."""
 
     def __init__(self, operator_groups: Sequence[str], viewer_groups: Sequence[str]) -> None:
         self._operators = frozenset(operator_groups)
@@ -76,7 +76,7 @@ def clean_name(text: str) -> str:
 
 
 class ProxyWay:
-    """A trusted proxy says in headers who asks."""
+    """A trusted proxy names the user in headers."""
 
     def __init__(
         self, proxies: Proxies, roles: RolesByGroup, user_header: str, groups_header: str
@@ -87,7 +87,7 @@ class ProxyWay:
         self._groups_header = groups_header
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return who a trusted proxy says it is, where their groups give a role."""
+        """Return the user that a trusted proxy names, if their groups give a role."""
         if not self._proxies.is_trusted(request):
             return None
         names = request.headers.getlist(self._user_header)

@@ -37,7 +37,7 @@ RoleNow = Callable[[str, str], Role | None]
 
 
 def fingerprint(proof: str) -> str:
-    """Return what tells whether a proof is still the same, and tells nothing else."""
+    """Return a fingerprint of a proof, which reveals nothing about it."""
     return sha256(proof.encode()).hexdigest()[:32]
 
 
@@ -56,7 +56,7 @@ class Sessions:
 
         Args:
             signing: of the cookie.
-            max_age_s: a session ends after so long, whatever is done in it.
+            max_age_s: maximum lifetime of a session.
             is_https: whether the browser came by TLS.
             role_now: of users with passwords; None = there are none.
             oidc_s: a session by OpenID is asked about at the provider after so long, when its
@@ -79,12 +79,12 @@ class Sessions:
         proof: str = "",
         session: str | None = None,
     ) -> None:
-        """Let the answer tell the browser who it is from now on.
+        """Set the session cookie of an answer.
 
         Args:
             request: that is answered.
             response: its answer.
-            name: who it is.
+            name: the user's name.
             way: how they showed it.
             role: theirs.
             proof: see `_Kept`.

@@ -10,11 +10,11 @@ from amqsidecar.http.authentication.proxy import Network
 
 
 class Bodies(StrEnum):
-    """Who sees what messages carry."""
+    """Who may see the content of messages."""
 
     OPERATORS = "operators"
     VIEWERS = "viewers"
-    """Everybody who may come in."""
+    """Every authenticated user."""
     NOBODY = "nobody"
 
 

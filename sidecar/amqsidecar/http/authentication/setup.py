@@ -28,7 +28,7 @@ audit = structlog.get_logger("amqsidecar.audit")
 
 
 class Entrance(NamedTuple):
-    """Who may come in, and the pages where they do."""
+    """Authentication methods and their pages."""
 
     access: Access
     routes: list[Route]
@@ -60,14 +60,14 @@ class _TokenWay:
         return Caller(name=named.name, role=named.role, way="token", session=None)
 
     def _tell(self, address: str) -> None:
-        """Write a line, but not one for each attempt of a stranger."""
+        """Log a line, but not one for each attempt of a stranger."""
         if self._attempts.wait_s(address) == 0:
             audit.warning("login_failed", actor="", way="token", address=address)
             self._attempts.failed(address)
 
 
 def set_up(settings: AccessSettings, clock: Clock, stylesheet: str = "") -> Entrance:
-    """Return who may come in and where.
+    """Return the authentication methods and their pages.
 
     Raises:
         ConfigError: a file can't be used, or a library is missing.

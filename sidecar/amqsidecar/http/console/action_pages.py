@@ -22,7 +22,7 @@ from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.preview import Preview, drift, preview
 
 FEW: Final = 10
-"""For so few messages nobody needs a careful pace."""
+"""Up to this many messages need no probe or pace."""
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:

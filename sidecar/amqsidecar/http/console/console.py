@@ -1,4 +1,4 @@
-"""What all pages share: the frame, who looks, the time, and pages that say what went wrong."""
+"""What all pages share: frame, caller, time, and error pages."""
 
 import asyncio
 import functools
@@ -74,7 +74,7 @@ class Console:
 
         Raises:
             QueryError: it is not understood.
-            HttpRefused: it asks for what is not shown to who asks.
+            HttpRefused: the caller may not see what it asks for.
         """
         query = read_query(request.query_params, self.desk.clock.now_ms())
         self.desk.masking.check_selection(query.selection, caller_of(request).role)
@@ -83,7 +83,7 @@ class Console:
     async def page(
         self, request: Request, template: str, status: int = 200, /, **values: Any
     ) -> HTMLResponse:
-        """Return a page; nobody else waits while it is rendered and what it says is masked."""
+        """Return a page; it is rendered and masked without blocking others."""
         return HTMLResponse(
             await asyncio.to_thread(self._rendered, request, template, values), status
         )
@@ -129,7 +129,7 @@ _REFUSALS: Final = {
         "You are not known here",
         "Open the console by the address of the proxy that logs you in; programs send a token.",
     ),
-    403: ("This is not allowed", "Ask somebody with the role that it needs, or go back."),
+    403: ("This is not allowed", "Ask a person with the required role, or go back."),
     404: ("Nothing here", "The address may be mistyped, or lead to what is gone."),
     405: ("This address only takes forms", ""),
     413: ("That is too large", ""),

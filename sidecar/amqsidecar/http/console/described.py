@@ -37,10 +37,11 @@ ACTIONS: Final = {
         what="Takes exhausted messages out of their final queue and keeps them here.",
     ),
     Action.HOLD: ActionWords(
-        name="Hold", what="Keeps waiting messages until somebody releases or retries them."
+        name="Hold", what="Keeps waiting messages until a person releases or retries them."
     ),
     Action.RELEASE: ActionWords(
-        name="Release", what="Lets held messages go when they are due, at once if they were."
+        name="Release",
+        what=("Releases held messages: they are sent when due, at once if that time has passed."),
     ),
     Action.CANCEL: ActionWords(
         name="Give up",

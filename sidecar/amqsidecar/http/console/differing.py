@@ -41,13 +41,13 @@ def read_differing(
     role: Role,
     wanted: str,
 ) -> Differing:
-    """Return what differs between messages, as far as somebody of this role may see it.
+    """Return what differs between messages, as far as this role may see it.
 
     Args:
         desk: shows messages, masked.
         message_of: the encoded message of a row; None = it is not here.
         rows: of one page.
-        role: of who looks.
+        role: of the caller.
         wanted: the name that they chose; "" = none.
     """
     facts = {}

@@ -39,14 +39,14 @@ from amqsidecar.operations.message import (
 )
 
 NEW_PROPERTIES: Final = 3
-"""So many lines there are for properties that the message doesn't have."""
+"""Empty lines for new properties."""
 
 PROPERTIES_MAX: Final = 150
-"""So many can be edited on a page; more than that no form carries."""
+"""Maximum properties edited on a page: the limit of a form."""
 
 
 class _Changed(ActionRefused):
-    """Somebody else edited the message since it was shown."""
+    """Another person edited the message since it was shown."""
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -153,7 +153,7 @@ def _edit_what_was_seen(desk: StoreQueries, role: Role, mark: str) -> EditMessag
     def edit(encoding: str, message: bytes, change: MessageEdit) -> bytes:
         if _mark(desk.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
             raise _Changed(
-                "The message has changed since you opened this page: somebody else edited it. "
+                "The message has changed since you opened this page: another person edited it. "
                 "This is what it is now."
             )
         return desk.edit(encoding, message, change, role)
@@ -162,7 +162,7 @@ def _edit_what_was_seen(desk: StoreQueries, role: Role, mark: str) -> EditMessag
 
 
 def _mark(view: MessageView) -> str:
-    """Return what tells a message from any other, as a form has it of what was shown."""
+    """Return a fingerprint of the shown message, for a form."""
     return sha256(msgspec.json.encode(view)).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Lists as files, for who looks at a page."""
+"""Lists as files."""
 
 from collections.abc import Iterable
 

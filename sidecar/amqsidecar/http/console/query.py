@@ -57,7 +57,7 @@ class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
         return address(path, pairs)
 
     def fixed(self) -> str:
-        """Return the conditions as a query whose ages don't move while somebody reads."""
+        """Return the conditions as a query whose ages stay fixed between pages."""
         rows = self.selection.rows
         moving = {"older": rows.received_before_ms, "younger": rows.received_from_ms}
         fields: dict[str, list[str]] = {
@@ -189,7 +189,7 @@ def _whole(name: str, text: str | None) -> int | None:
 
 
 def _moment(name: str, text: str | None, now_ms: int) -> int | None:
-    """Return so long ago; `@` begins a time in milliseconds since the epoch."""
+    """Return a time before now; `@` begins a time in milliseconds since the epoch."""
     if text is None:
         return None
     fixed = re.fullmatch(r"@([0-9]{1,16})", text)

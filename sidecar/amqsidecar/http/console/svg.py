@@ -18,7 +18,7 @@ _INNER_WIDTH = _WIDTH - _LEFT - _RIGHT
 _INNER_HEIGHT = _HEIGHT - _TOP - _BOTTOM
 _LABELS_MAX = 8
 _EVERY = (1, 2, 3, 4, 6, 10, 12, 24)
-"""A label stands at every so many places, so that those of hours and minutes are round."""
+"""Steps between labels, so that those of hours and minutes are round."""
 
 
 class PlottedMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: names the plot in its page.
         title: what it shows.
-        description: what is to be seen in it, for those who can't.
+        description: text alternative of the picture.
         axis: what the labels are.
         labels: of the places along the axis.
         names: of the series.

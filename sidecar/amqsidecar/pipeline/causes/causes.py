@@ -42,7 +42,7 @@ class CausesOptions:
         output_folder: where tables and the report are written.
         until_ms: the end of the observation; None = the latest event ends it.
         new_since_ms: groups are new from then on; None = in the latest day.
-        days_before: the latest day is compared with so many days before it, at most.
+        days_before: maximum number of earlier days with which the latest day is compared.
         examples: deaths of each group that are shown, at most.
         similarity: texts of the same classes with such a share of common words are one group.
     """

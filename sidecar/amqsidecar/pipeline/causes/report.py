@@ -45,7 +45,7 @@ def write_report(
 
     report.heading("What is new")
     if seen.new_since_ms is None:
-        report.text("The history does not reach back far enough to tell.")
+        report.text("The history is too short for this.")
     else:
         new = groups.where("is_new").select(
             *("cause_group", "deaths", "messages", "origins", "first_at", "last_at")

@@ -104,7 +104,7 @@ def count_outcomes(
     Args:
         events: the history.
         streams: `observed_streams` of it.
-        horizon_ms: a message that has not returned for so long after a re-send is recovered.
+        horizon_ms: time without a return after which a re-sent message counts as recovered.
         since_ms: only messages whose first event is not before this; None = all.
         until_ms: events at or after this don't count; None = all do.
     """

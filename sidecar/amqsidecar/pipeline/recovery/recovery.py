@@ -44,7 +44,7 @@ class RecoveryOptions:
         output_folder: where tables and the report are written.
         since_ms: only messages whose history begins at or after this; None = all.
         until_ms: the end of the observation; None = the latest event of each stream ends its own.
-        horizon_ms: a message that has not returned for so long after a re-send is recovered.
+        horizon_ms: time without a return after which a re-sent message counts as recovered.
         confidence: of all bounds, between 0 and 1.
         min_messages: groups with fewer are in the tables and not in the plots.
     """

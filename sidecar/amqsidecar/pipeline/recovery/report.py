@@ -113,9 +113,9 @@ def _plot_attempts(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[A
     points_of = base.mark_point(filled=True, size=50).encode(y=share)
     report.chart(
         _facets(
-            [bounds, points_of], "share of all messages that recover by at most so many re-sends"
+            [bounds, points_of], "share of all messages that recover by at most this many re-sends"
         ),
-        "Share of messages recovered by at most so many re-sends, with bounds; largest groups",
+        "Share of messages recovered by at most this many re-sends, with bounds; largest groups",
     )
 
 
@@ -144,7 +144,7 @@ def _plot_curves(report: Report, rows: Sequence[Row], ranked: Sequence[tuple[Any
     line = base.mark_line(interpolate="step-after").encode(y=share)
     report.chart(
         _facets([band, line], "share of re-sent messages that have not returned by then"),
-        f"Share not returned so long after each of the first {MOST_ATTEMPTS} re-sends, with bounds",
+        f"Share not returned by time after each of the first {MOST_ATTEMPTS} re-sends, with bounds",
     )
 
 

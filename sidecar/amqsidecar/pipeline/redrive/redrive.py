@@ -27,7 +27,7 @@ LEFT_OUT: Final = {
     "unknown_event": "its last event is of a type that this version does not know",
     "cancelled": "a person gave up on it",
     "expired": "its time in the final dead-letter queue is over",
-    "no_origin": "the history does not tell where it died",
+    "no_origin": "its origin is not in the history",
     "not_to_origin": "its sidecar keeps it for another destination than its origin",
     "filtered": "it is not among those that were asked for",
     "same_message_id": "another one with its message id is planned",
@@ -61,7 +61,7 @@ class RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
         with_cancelled: also what a person gave up on.
         one_per_message_id: of messages with the same id only the one that died first.
         per_second: messages per second to each destination.
-        ramp_s: over so many seconds the pace grows from nothing to `per_second`.
+        ramp_s: seconds over which the pace grows from nothing to `per_second`.
     """
 
     events: str

@@ -25,7 +25,7 @@ _DEAD_LETTER_OPTIONS: Final = ("url", "queue", "password_file", "config", "max_m
 
 
 def register(spark: SparkSession) -> None:
-    """Let this session read `format("amqsidecar")`."""
+    """Make `format("amqsidecar")` readable in this session."""
     spark.dataSource.register(SidecarSource)
 
 

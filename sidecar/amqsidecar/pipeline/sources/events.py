@@ -33,7 +33,7 @@ def read_events(spark: SparkSession, path: str, *, strict: bool = False) -> Data
 
     All are nullable to Spark, as with each file that it reads.
 
-    Segments that lack are told, with their numbers, in the log.
+    Missing segments are logged with their numbers.
 
     Args:
         spark: the session.
@@ -76,7 +76,7 @@ def _read_table(spark: SparkSession, url: str) -> DataFrame:
 
 
 def _tell_gaps(path: str, stream: str, gaps: Sequence[Gap], *, strict: bool) -> None:
-    """Tell what lacks; the beginning of a stream is what retention removes."""
+    """Log missing segments; retention removes the beginning of a stream."""
     inner = [gap for gap in gaps if gap.first > 1]
     if inner and strict:
         numbers = ", ".join(str(gap) for gap in inner)

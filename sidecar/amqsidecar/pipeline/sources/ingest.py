@@ -200,7 +200,7 @@ def _write_mark(path: str, mark: str) -> None:
 
 
 def _is_used(path: str) -> bool:
-    """Tell whether there is anything but our mark."""
+    """Return whether there is anything but our mark."""
     system, root, _ = folder_of(path)
     try:
         names = [str(name).rstrip("/").rpartition("/")[2] for name in system.ls(root, detail=False)]

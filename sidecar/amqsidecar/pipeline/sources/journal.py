@@ -57,7 +57,7 @@ class JournalSourceOptions(NamedTuple):
 
     Attributes:
         paths: of journals; a stream that several of them hold is read once.
-        fails_on_data_loss: whether a segment that lacks ends a read; else it is told in the log.
+        fails_on_data_loss: whether a missing segment ends a read; else it is logged.
         max_segments: of each stream, in one micro-batch; None = all that there are.
     """
 

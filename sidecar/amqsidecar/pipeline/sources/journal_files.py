@@ -118,7 +118,7 @@ def _last_name(entry: dict[str, Any]) -> str:
 
 
 def _is_visible_parquet(name: str) -> bool:
-    """Tell whether it claims to be data; a file that is being written begins with a dot."""
+    """Return whether it claims to be data; a file that is being written begins with a dot."""
     return name.endswith(".parquet") and not name.startswith((".", "_"))
 
 

@@ -59,7 +59,7 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
     Args:
         events: the history, as `EVENTS`.
         until_ms: the end of the observation, since the epoch; None = each stream's latest event.
-        horizon_ms: a re-send that was not answered by another death for so long succeeded.
+        horizon_ms: time without another death after which a re-send counts as successful.
     """
     at_ms = f.unix_millis("at")
     if until_ms is not None:

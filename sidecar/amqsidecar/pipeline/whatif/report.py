@@ -40,7 +40,7 @@ Beyond the last re-send that history made, nothing is known: the likely number c
 there, the upper one counts all. Where the two lie far apart, try a policy with longer delays on \
 a few messages and ask again.
 Gates (`policy.gates`) are not played: a policy that is tried re-sends when its rules say, \
-whatever pace, breaker or window would let it wait."""
+whatever pace, breaker or window would delay it."""
 
 
 def write_report(
@@ -76,9 +76,7 @@ def write_report(
     if rows:
         _plot_policies(report, [row.asDict() for row in rows])
     if unmatched:
-        report.table(
-            ["policy", "entry"], unmatched, "Entries that no message of history can tell about"
-        )
+        report.table(["policy", "entry"], unmatched, "Entries that match no message of the history")
     report.heading("Re-sends over time")
     _plot_load(report, load)
     report.heading("Destinations")

@@ -49,7 +49,7 @@ class WhatifOptions:
         policies: `FILE` or `NAME=FILE`; the proposal is built on the first.
         since_ms: messages that died first before it don't count; None = all do.
         until_ms: the end of the observation; None = the latest event.
-        horizon_ms: a re-send that no death followed for so long succeeded.
+        horizon_ms: time without another death after which a re-send counts as successful.
         bucket_ms: width of a bucket of load.
         most_attempts: how many re-sends of one message are played.
         least_messages: of a destination that gets a proposal, and of a cause group that gets a

@@ -58,7 +58,7 @@ class JavaRegex:
         return f"JavaRegex({self.pattern!r})"
 
     def matches(self, text: str) -> bool:
-        """Tell whether the whole text matches, as ``Pattern.matcher(text).matches()`` would.
+        """Return whether the whole text matches, as ``Pattern.matcher(text).matches()`` would.
 
         Raises:
             JavaRegexTimeout: No answer within ``timeout_ms``.

@@ -77,7 +77,7 @@ class PatternReader:
         return self.error(f"{UNSUPPORTED}: {what}", position)
 
     def has(self, flag: Flag) -> bool:
-        """Tell whether a flag is in force here."""
+        """Return whether a flag is in force here."""
         return flag in self.flags
 
     def look(self, ahead: int = 0) -> str:
@@ -148,5 +148,5 @@ class PatternReader:
             raise self.unsupported(f"nesting deeper than {MAX_DEPTH}")
 
     def raw_astral_from(self, position: int) -> bool:
-        """Tell whether a character beyond U+FFFF stands in the pattern, from this index on."""
+        """Return whether a character beyond U+FFFF stands in the pattern, from this index on."""
         return any(char > "\uffff" for char in self.pattern[position:])

@@ -168,7 +168,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def is_optional_group(node: Repeat) -> bool:
-    """Tell whether Java turns this quantifier into a plain choice between the group and nothing."""
+    """Return whether Java treats this quantifier as a choice between the group and nothing."""
     return (
         (node.least, node.most) == (0, 1)
         and isinstance(node.body, Parenthesis)
@@ -177,7 +177,7 @@ def is_optional_group(node: Repeat) -> bool:
 
 
 def is_deterministic(node: Node) -> bool:
-    """Tell whether java.util.regex takes this for a part with one way to match (its ``study``)."""
+    """Return whether java.util.regex sees only one way to match it (its ``study``)."""
     match node:
         case Choice():
             return False
@@ -190,7 +190,7 @@ def is_deterministic(node: Node) -> bool:
 
 
 def is_loop(node: Repeat) -> bool:
-    """Tell whether Java repeats this group with full backtracking into each turn."""
+    """Return whether Java repeats this group with full backtracking into each turn."""
     return (
         isinstance(node.body, Parenthesis)
         and node.mode is not Mode.POSSESSIVE

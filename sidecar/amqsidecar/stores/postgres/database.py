@@ -203,7 +203,7 @@ class PostgresDatabase:
 
     @contextmanager
     def mapped(self, what: str | None = None) -> Iterator[None]:
-        """Let no fault of psycopg cross the contract.
+        """Translate faults of psycopg into those of the contract.
 
         Args:
             what: what could not be done; None = be read, or be written in a transaction.

@@ -45,7 +45,7 @@ def read_since(
 def rewrite_block(
     database: PostgresDatabase, block: int, events: Sequence[AnyEvent], left: Sequence[AnyEvent]
 ) -> int:
-    """Let a block keep only some of its events; returns how many are gone."""
+    """Remove the other events of a block; returns how many."""
     gone = sorted(_keys(events) - _keys(left))
     if gone:
         database.queue("delete_keys", keys=gone, block=block)
@@ -57,7 +57,7 @@ def rewrite_block(
 
 
 def lock_journal(database: PostgresDatabase) -> None:
-    """Let nobody else plan segments or forget events until the transaction ends."""
+    """Block planning of segments and removal of events by others until the transaction ends."""
     database.query("lock", lock=database.advisory_lock("journal"))
 
 

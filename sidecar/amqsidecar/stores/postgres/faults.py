@@ -15,13 +15,13 @@ _HINTS_BY_STATE = {
     "target_session_attrs=read-write",
     "25P02": "a statement before it failed; nothing was changed",
     "25P03": "a transaction did nothing for a whole lease; it will be done again",
-    "42501": "this user lacks a right; let an administrator grant it, or create the schema and "
-    "make this user its owner",
+    "42501": "this user lacks a permission; an administrator must grant it, or create the schema "
+    "and make this user its owner",
     "3D000": "the database does not exist; create it, or change store.url",
     "3F000": "the schema does not exist; the service creates it when it starts",
     "42P01": "a table is missing; restore the schema from a backup, or drop what is left of it",
     "28P01": "the password is wrong; see store.password_file, PGPASSWORD or the passfile",
-    "28000": "the server does not let this user in; see its pg_hba.conf",
+    "28000": "the server refuses this user; see its pg_hba.conf",
     "57P01": "the server is shutting down or an administrator ended the connection",
     "57P02": "the server crashed; it comes back by itself",
     "57P03": "the server is starting up or shutting down",

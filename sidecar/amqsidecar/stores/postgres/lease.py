@@ -111,7 +111,7 @@ class Lease:
         )
 
     def release(self) -> None:
-        """Let others be this instance at once; a lost connection is not worth a word."""
+        """Release the instance for others at once; a lost connection is not reported."""
         if self.holder is None:
             return
         try:

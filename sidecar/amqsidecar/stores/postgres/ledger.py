@@ -118,7 +118,7 @@ class PostgresLooking:
         return exhausted_tallies(self._database.query("exhausted_tallies"))
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        """Return how many messages gates let wait beyond a time, the largest number first."""
+        """Return how many messages gates delay beyond a time, the largest number first."""
         return gate_tallies(self._database.query("gate_tallies", now_ms=now_ms))
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:

@@ -31,7 +31,7 @@ from amqsidecar.stores.postgres.schema import Schema
 from amqsidecar.stores.postgres.transaction import CLAIM_BYTES, PostgresTransaction, within
 
 STEP_ROWS = 1_000
-"""So many rows are locked in one step at most."""
+"""Maximum rows locked in one step."""
 ATTEMPTS = 20
 """So often rows are tried that others have locked,"""
 PAUSE_S = 0.05

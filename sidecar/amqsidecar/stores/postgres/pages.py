@@ -22,11 +22,11 @@ from amqsidecar.stores.postgres.rows import (
 )
 
 LOOK_ROWS = 10_000
-"""So many rows are looked at for one page, or for one step of an operation."""
+"""Maximum rows examined for one page, or for one step of an operation."""
 LOOK_ROWS_BY_DUE = 4_000
 """Fewer, because rows in the order of due times lie anywhere in the table."""
 FEW_ROWS = 2_000
-"""So many are sorted rather than looked for by due time."""
+"""Up to this many rows are sorted instead of found by the index on due time."""
 
 _FEW_SOURCES = ("by_ids", "by_redelivery_id")
 

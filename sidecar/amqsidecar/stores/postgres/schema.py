@@ -74,7 +74,7 @@ class Schema:
                 self._tidy()
 
     def guard(self) -> None:
-        """Let no other program take away what this one needs until the transaction ends.
+        """Lock what this program needs until the transaction ends.
 
         Raises:
             SchemaMismatch: one did.

@@ -69,7 +69,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         clock: tells when the lease is to be renewed.
         instance_name: which instance to be; None = any that is free, else a new one.
         read_only: never create and never write.
-        lease_s: after so long without a sign of life an instance is free for others.
+        lease_s: time without a heartbeat after which an instance is free for others.
         password: returns it at each connect; None = libpq's own ways.
         schema: where the tables are.
         busy_timeout_ms: how long a write waits for another process.
@@ -151,7 +151,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         self._next_id = self._reserved_end = 0
 
     def lock_for_service(self) -> None:
-        """Let `open` make this object the only holder of its instance, until `close`."""
+        """Make this object the only holder of its instance at `open`, until `close`."""
         self._is_for_service = True
 
     def keep(self) -> None:
@@ -163,7 +163,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
         self._lease.keep()
 
     def abandoned(self) -> list[str]:
-        """Return instances that nobody is and whose last cycle nobody has settled."""
+        """Return instances without an owner whose last cycle is unsettled."""
         return [name for (name,) in self._database.query("abandoned")]
 
     def instances(self) -> list[InstanceView]:
@@ -334,7 +334,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox):
     # What people do.
 
     def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
-        """Let a person's action change rows, chunk by chunk; returns how many.
+        """Change rows for a person's action, chunk by chunk; returns how many.
 
         Those that a cycle is just looking at are tried again.
 

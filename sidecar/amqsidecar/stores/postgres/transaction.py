@@ -448,7 +448,7 @@ class PostgresTransaction:
         self._counts.add_events(events)
 
     def forget_events(self, count: int) -> None:
-        """So many events are kept no longer."""
+        """Maximum events kept."""
         self._new_events -= count
 
     def set_token_created(self) -> None:

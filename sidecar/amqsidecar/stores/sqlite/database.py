@@ -291,7 +291,7 @@ class SqliteDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let several reads see the same moment."""
+        """Read several times from one snapshot."""
         with self.mapped("be read"):
             if self._connected().in_transaction:
                 yield

@@ -40,7 +40,7 @@ def read_since(
 def rewrite_block(
     database: SqliteDatabase, block: int, events: Sequence[AnyEvent], left: Sequence[AnyEvent]
 ) -> None:
-    """Let a block keep only some of its events."""
+    """Remove the other events of a block."""
     gone = _redelivery_ids(events) - _redelivery_ids(left)
     database.query_each("delete_key", [(key, block) for key in sorted(gone)])
     database.query("add_event_count", (len(left) - len(events),))

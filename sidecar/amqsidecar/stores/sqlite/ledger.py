@@ -122,7 +122,7 @@ class SqliteLedger:
             )
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        """Return how many messages gates let wait beyond a time, the largest number first."""
+        """Return how many messages gates delay beyond a time, the largest number first."""
         return read_gate_tallies(self._database, now_ms)
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:

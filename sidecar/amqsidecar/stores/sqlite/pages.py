@@ -143,7 +143,7 @@ def count_due(database: SqliteDatabase, bounds_ms: Sequence[int]) -> list[int]:
 
 
 def read_gate_tallies(database: SqliteDatabase, now_ms: int) -> list[GateTally]:
-    """Return how many messages gates let wait beyond a time, the largest number first."""
+    """Return how many messages gates delay beyond a time, the largest number first."""
     with database.snapshot():
         rows = database.query("read_gate_tallies", (now_ms,)).fetchall()
         return gate_tallies((database.word(row[0]), *row[1:]) for row in rows)

@@ -22,7 +22,7 @@ RECALL_NUMBERS = {recall: number for number, recall in enumerate(RECALLS)}
 LAST_ID = 2**63 - 1
 
 LOOKED_AT = 20_000
-"""So many rows are looked at before somebody may hear of it, or end it."""
+"""Rows examined between two reports of progress or checks for cancellation."""
 
 _SERVED = {
     "all": (),

@@ -372,7 +372,7 @@ class SqliteStore(SqliteOutbox, SqliteLedger):
     # What people do.
 
     def act(self, row_filter: RowFilter, act: Act, progress: ReportProgress = unwatched) -> int:
-        """Let a person's action change rows, chunk by chunk; returns how many.
+        """Change rows for a person's action, chunk by chunk; returns how many.
 
         The write lock is left to others in between.
 
