@@ -133,7 +133,6 @@ reference: setup ## print the reference documents out of the code again
 	$(BIN)/python -m amqsidecar.config.reference > deploy/reference/options.md
 	$(BIN)/python -m amqsidecar.telemetry.metrics_table > deploy/reference/metrics.md
 	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
-	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page --matrix > deploy/evidence/fidelity-matrix.md
 	$(BIN)/python deploy/chart.py
 	$(BIN)/python deploy/monitoring/rules.py > deploy/monitoring/rules.yaml
 	$(BIN)/python deploy/monitoring/dashboard.py > helm/amqsidecar/files/dashboard.json
@@ -143,10 +142,9 @@ site: setup ## build the documentation site into dist/site/html; serve it by pyt
 	$(BIN)/python deploy/site/build.py dist/site
 
 .PHONY: matrix
-matrix: brokers ## what each wire carries, measured on real brokers: the record and its pages
+matrix: brokers ## what each wire carries, measured on real brokers: the record and its page
 	PYTHONPATH=tests $(BIN)/python -m matrix.matrix
 	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page > deploy/evidence/fidelity.md
-	$(BIN)/python -m amqsidecar.diagnosis.fidelity_page --matrix > deploy/evidence/fidelity-matrix.md
 
 .PHONY: field
 field: brokers ## what a newcomer meets on stock brokers, written down from real runs

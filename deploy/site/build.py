@@ -15,15 +15,19 @@ from pathlib import Path
 from reference_pages import api_page, command_page, event_page, plugin_page
 from ruamel.yaml import YAML
 
+from amqsidecar.diagnosis.fidelity_page import matrix_markdown
+
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).with_name("mkdocs.yml")
 STYLE = Path(__file__).with_name("site.css")
 
+FIELDS = "deploy/evidence/fidelity-matrix"
 GENERATED = {
     "reference/commands": command_page,
     "reference/http-api": api_page,
     "reference/events": event_page,
     "reference/plugin-api": plugin_page,
+    FIELDS: matrix_markdown,
 }
 """Pages that are made of the code, by their path without the ending."""
 
@@ -68,7 +72,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Reference": (
         "deploy/reference/options",
         "deploy/reference/metrics",
-        *GENERATED,
+        *(name for name in GENERATED if name != FIELDS),
         "plugins/README",
         "sidecar/amqsidecar/policy/README",
         "deploy/reference/origins",
@@ -76,7 +80,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/stomp",
         "deploy/reference/resource-bounds",
     ),
-    "Evidence": ("deploy/evidence/README", "deploy/evidence/*"),
+    "Evidence": ("deploy/evidence/README", "deploy/evidence/*", FIELDS),
     "Internals": (
         "sidecar/README",
         "sidecar/internals/architecture",

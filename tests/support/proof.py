@@ -18,7 +18,6 @@ LOGS: Final = ROOT / "dist" / "proof"
 RECORDS: Final = (
     "sidecar/amqsidecar/diagnosis/fidelity.json",
     "deploy/evidence/fidelity.md",
-    "deploy/evidence/fidelity-matrix.md",
     "tests/field/field-tests.json",
     "deploy/evidence/field-tests.md",
 )

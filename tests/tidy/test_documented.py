@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from amqsidecar.config.reference import options_markdown
 from amqsidecar.config.schema import Config, known_options
-from amqsidecar.diagnosis.fidelity_page import fidelity_markdown, matrix_markdown
+from amqsidecar.diagnosis.fidelity_page import fidelity_markdown
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.telemetry.metrics_table import METRICS, MetricKind, metrics_markdown
 
@@ -73,11 +73,6 @@ def test_what_is_served_is_what_the_table_says() -> None:
             "deploy/evidence/fidelity.md",
             fidelity_markdown(),
             "amqsidecar.diagnosis.fidelity_page",
-        ),
-        (
-            "deploy/evidence/fidelity-matrix.md",
-            matrix_markdown(),
-            "amqsidecar.diagnosis.fidelity_page --matrix",
         ),
     ],
 )

@@ -33,8 +33,9 @@ that a wire would damage further are not taken, unless `intake.allow_lossy` perm
 `make matrix`, on real brokers; `make test` repeats it and compares. Each client sends messages of
 each body type, with each kind of property and header. Each client reads every message once, it
 fails, the sidecar takes it and sends it again, and the same client reads it again. The two readings
-are compared field by field. This page and [each field](fidelity-matrix.md) are printed from the
-record by `make reference`.
+are compared field by field. `make reference` prints this page from the
+[record](../../sidecar/amqsidecar/diagnosis/fidelity.json). The site has the outcome of each field;
+`python -m amqsidecar.diagnosis.fidelity_page --matrix` prints it, too.
 
 ## Measured
 
@@ -65,8 +66,8 @@ sidecar then reads the list first, and leaves all Core and OpenWire `ObjectMessa
 
 _MATRIX_INTRODUCTION = """# Each field over each wire
 
-Printed from the record of `make matrix` by `make reference`. Summary, method and the meaning of the
-differences: [fidelity.md](fidelity.md).
+Made of the record of `make matrix`. Summary, method and the meaning of the differences:
+[fidelity.md](fidelity.md).
 """
 
 
