@@ -1,5 +1,6 @@
 """The faults. Each returns when its obstacle is gone; the stage then waits for the recovery."""
 
+import json
 import signal
 import threading
 from collections.abc import Callable
@@ -177,9 +178,9 @@ def _fill_disk(stage: Stage, _step: Step) -> None:
     stage.disk.fill()
     try:
         stage.wait(
-            lambda: "the disk is full" in stage.sidecar.get("/readyz")[1],
+            lambda: not json.loads(stage.sidecar.get("/readyz")[1])["taking"]["ok"],
             within_s=GIVEN_UP_WITHIN_S,
-            what="it says that the disk is full",
+            what="it takes no dead letters for want of room",
         )
         _pass_s(1.0)
     finally:
