@@ -148,6 +148,13 @@ class Ledger(Protocol):
         """Return rows that the filter hits; looks at a bounded number of rows only."""
         ...
 
+    def messages_called(self, message_id: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, waiting ones first.
+
+        Reads all rows and the whole history: for commands, not for screens.
+        """
+        ...
+
     def tail(self) -> str:
         """Return the position after all events that are visible now."""
         ...

@@ -1120,6 +1120,19 @@ def test_texts_from_anyone_are_kept(store: LedgerStore) -> None:
     assert len(store.observations(f"queue://{hostile[0]}", 0, 10**7)) >= 1
 
 
+def test_messages_are_found_by_the_id_that_consumers_saw(store: LedgerStore) -> None:
+    odd = 'ID:"odd"\\caf\u00e9'
+    take(store, grouped_row(1, message_id="ID:a"), grouped_row(2, message_id=odd))
+    record(store, died(100, message_id="ID:a"), died(200, message_id="ID:b"))
+    record(store, *(died(one, message_id=f"ID:{one}") for one in range(1_000, 1_400)))
+    assert store.messages_called("ID:a", 9) == ["test-000000000001", "m-100"]
+    assert store.messages_called("ID:a", 1) == ["test-000000000001"]
+    assert store.messages_called(odd, 9) == ["test-000000000002"]
+    assert store.messages_called("ID:b", 9) == ["m-200"]
+    assert store.messages_called("ID:1000", 9) == ["m-1000"]
+    assert store.messages_called("ID:", 9) == []
+
+
 # What was discarded.
 
 

@@ -15,12 +15,18 @@ from amqsidecar.operations.words import clock_time, due, one_line, reason_lines,
 
 if TYPE_CHECKING:
     from amqsidecar.model.schedule import RowView
+    from amqsidecar.operations.references import Found
     from amqsidecar.store import Store
 
 
 def show(
     message: Annotated[
-        str, typer.Argument(metavar="ID", help="Number of a row, or a redelivery id.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Any id that an output printed: number of a row, redelivery id, message id, "
+            "number of an operation or a group, id of a store.",
+        ),
     ],
     save: Annotated[
         Path | None,
@@ -37,35 +43,44 @@ def show(
     """Show one message: where it waits, and its history over all its deaths.
 
     \b
-    JSON: {"redelivery_id", "rows": [as in `list`; empty = it waits no longer],
-    "history": [{"type", "at_ms", ...}, oldest first]}; null if nothing is known
+    JSON: {"redelivery_id": null = no message, "rows": [as in `list`; empty = it waits no longer],
+    "history": [{"type", "at_ms", ...}, oldest first], "also": [{"kind": "message" | "operation" |
+    "group" | "store", "id", "what", "command"}]}; null if nothing is known
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(config_file, sets)
     from amqsidecar.clock import SystemClock  # noqa: PLC0415 - keeps `--help` fast
     from amqsidecar.errors import NothingFound  # noqa: PLC0415 - as above
-    from amqsidecar.operations.browse import tell_story  # noqa: PLC0415 - as above
+    from amqsidecar.operations.references import find_reference  # noqa: PLC0415 - as above
 
     with opened_store(config) as (store, state):
-        story = tell_story(store, message, state.uid)
+        found = find_reference(store, message, state)
         if save is not None:
-            _save(store, [] if story is None else story.rows, message, save)
+            _save(store, [] if found is None else found.rows, message, save)
     if output is OutputFormat.JSON:
-        print_json(story)
-    if story is None:
+        print_json(found)
+    if found is None:
         raise NothingFound(
             f"nothing is known of {message}: it never was here, or its history has been removed"
         )
-    if output is not OutputFormat.JSON:
-        print_line(f"redelivery id  {story.redelivery_id}")
-        now_ms = SystemClock().now_ms()
-        for row in story.rows:
-            _print_row(row, now_ms)
-        if not story.rows:
-            print_line("waits          no longer")
-        print_line()
-        for event, said in zip(story.history, describe_all(story.history), strict=True):
-            what = one_line(said, 300)
-            print_line(f"{clock_time(event.at_ms)}  {tag_of(event):<20}  {what}".rstrip())
+    if output is OutputFormat.JSON:
+        return
+    for one in found.also:
+        line = f"{one.kind} {one.id}, {one.what}: `{one.command}`"
+        (print_line if found.redelivery_id is None else say)(line)
+    if found.redelivery_id is not None:
+        _print_message(found, SystemClock().now_ms())
+
+
+def _print_message(found: "Found", now_ms: int) -> None:
+    print_line(f"redelivery id  {found.redelivery_id}")
+    for row in found.rows:
+        _print_row(row, now_ms)
+    if not found.rows:
+        print_line("waits          no longer")
+    print_line()
+    for event, said in zip(found.history, describe_all(found.history), strict=True):
+        what = one_line(said, 300)
+        print_line(f"{clock_time(event.at_ms)}  {tag_of(event):<20}  {what}".rstrip())
 
 
 def _save(store: "Store", rows: "Sequence[RowView]", message: str, path: Path) -> None:

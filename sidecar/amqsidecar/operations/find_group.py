@@ -42,6 +42,11 @@ def with_group(
     return msgspec.structs.replace(rows, cause_group=_cause(part or "", places))
 
 
+def numbered_groups(ledger: Ledger, number: int) -> list[Place]:
+    """Return the groups that have a number; hardly ever more than one."""
+    return [place for place in _places(ledger) if group_number(*place) == number]
+
+
 def where_else(store: Store, rows: RowFilter) -> str:
     """Return what is near a filter that matches nothing, to end a sentence; "" = nothing is."""
     tallies = store.tallies()

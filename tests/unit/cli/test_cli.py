@@ -515,6 +515,41 @@ def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> 
     assert "waits          no longer" in cli("show", "test-000000000005").out
 
 
+def test_show_finds_every_id_that_an_output_prints(cli: Cli) -> None:
+    store = SqliteStore(cli.path, clock=SystemClock())
+    uid = store.open().uid
+    died = Received(
+        at_ms=1,
+        redelivery_id="gone",
+        source="queue://DLQ",
+        origin="queue://a",
+        message_id="ID:gone",
+    )
+    again = replace(died, redelivery_id="twin", cause="late", at_ms=2)
+    with store.transaction() as tx:
+        tx.record([died, *(took(taken_row(one)) for one in range(100, 300))])
+        tx.record([again])
+    store.close()
+    cli("hold", "1")
+    number = group_number("queue://a", "late")
+
+    def found(reference: str) -> tuple[str | None, list[tuple[str, str]]]:
+        told = cli("show", reference, "--output", "json").json
+        return told["redelivery_id"], [(one["kind"], one["id"]) for one in told["also"]]
+
+    assert found("ID:2") == ("test-000000000002", [])
+    assert found("ID:gone") == ("twin", [("message", "gone")])
+    assert found("test-000000000002") == ("test-000000000002", [])
+    assert found("1") == ("test-000000000001", [("operation", "1")])
+    assert found(f"#{number}") == found(str(number)) == (None, [("group", str(number))])
+    assert found(uid) == found("test") == (None, [("store", uid)])
+    shown = cli("show", str(number))
+    assert shown.out == f"group {number}, queue://a: late: `amqsidecar list --group {number}`\n"
+    assert "operation 1, hold by " in cli("show", "1").err
+    assert cli("show", "ID:nobody").code == 1
+    assert cli("show", "ID:nobody", "--output", "json").json is None
+
+
 def store_rows(cli: Cli, *ids: int) -> list[RowView]:
     store = SqliteStore(cli.path, clock=SystemClock())
     store.open()

@@ -33,6 +33,9 @@ SCANS = {
     "latest_notes": "SCAN group_note USING COVERING INDEX group_note_by_group",
     "count_groups": "SCAN failure_group",
     "newest_visible": "SCAN redelivery",
+    # Asked by a person at the command line, for what no index knows.
+    "rows_called": "SCAN redelivery",
+    "all_blocks": "SCAN event_block",
     # What gates let wait, and nothing else.
     "read_gate_tallies": "SCAN redelivery USING COVERING INDEX redelivery_gated",
     "read_exhausted": "SCAN t",  # One for each destination that has exhausted messages.

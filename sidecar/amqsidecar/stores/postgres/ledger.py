@@ -6,7 +6,7 @@ it was visible, and names the blocks that were hidden then. What lies between tw
 same whenever it is asked for, but for what was forgotten meanwhile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,17 +24,20 @@ from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
+    events_called,
     exhausted_tallies,
     gate_tallies,
     pack_struct,
     read_note,
+    storable,
     unpack_events,
 )
 from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows
 from amqsidecar.stores.postgres.pages import page_of_rows
-from amqsidecar.stores.postgres.rows import STATES, group_name, grouped_name, pg_text
+from amqsidecar.stores.postgres.rows import LAST_ID, STATES, group_name, grouped_name, pg_text
 
 _MINUTE_MS = 60_000
+_BLOCKS_AT_ONCE = 200
 
 
 class _Moment(msgspec.Struct, frozen=True, array_like=True):
@@ -132,6 +135,23 @@ class PostgresLooking:
     ) -> RowPage:
         """Return rows that the filter hits; looks at a bounded number of rows only."""
         return page_of_rows(self._database, row_filter, order, limit, after)
+
+    def messages_called(self, message_id: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, waiting ones first."""
+        values = {"message_id": pg_text(message_id), "limit": limit}
+        found = dict.fromkeys(one for (one,) in self._database.query("rows_called", **values))
+        for redelivery_id in events_called(self._all_blocks(), storable(message_id)):
+            if len(found) >= limit:
+                break
+            found[redelivery_id] = None
+        return list(found)
+
+    def _all_blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Return the whole history, the newest first."""
+        before = LAST_ID
+        while blocks := self._database.query("blocks_before", before=before, limit=_BLOCKS_AT_ONCE):
+            yield from ((packing, body) for _, packing, body in blocks)
+            before = blocks[-1][0]
 
     def tail(self) -> str:
         """Return the position after all events that are visible now."""

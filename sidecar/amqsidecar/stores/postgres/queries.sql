@@ -889,6 +889,15 @@ WHERE newest_at_ms < %(before_ms)s
     AND seq NOT IN ({hidden_blocks}) AND {not_for_journal}
 ORDER BY newest_at_ms, seq LIMIT %(limit)s;
 
+-- name: rows_called
+-- Rows of messages with an id that consumers saw.
+SELECT redelivery_id FROM redelivery WHERE message_id = %(message_id)s
+LIMIT %(limit)s;
+
+-- name: blocks_before
+-- The history before a block, the newest first.
+SELECT seq, packing, body FROM event_block WHERE seq < %(before)s ORDER BY seq DESC LIMIT %(limit)s;
+
 -- name: first_blocks
 -- Blocks in the order they were written, that may be forgotten.
 SELECT seq, event_count, segment FROM event_block

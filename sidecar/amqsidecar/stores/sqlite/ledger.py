@@ -31,6 +31,7 @@ from amqsidecar.model.row_changes import Act
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
+    events_called,
     exhausted_tallies,
     pack_message,
     pack_struct,
@@ -134,6 +135,18 @@ class SqliteLedger:
     ) -> RowPage:
         """Return rows that the filter hits; looks at a bounded number of rows only."""
         return page_rows(self._database, row_filter, order, limit, after)
+
+    def messages_called(self, message_id: str, limit: int) -> list[str]:
+        """Return redelivery ids of messages by the id that consumers saw, waiting ones first."""
+        database, name = self._database, storable(message_id)
+        with database.snapshot():
+            found = dict.fromkeys(one for (one,) in database.query("rows_called", (name, limit)))
+            with closing(database.query("all_blocks")) as blocks:
+                for redelivery_id in events_called(blocks, name):
+                    if len(found) >= limit:
+                        break
+                    found[redelivery_id] = None
+        return list(found)
 
     def tail(self) -> str:
         """Return the position after all events that are visible now."""

@@ -471,6 +471,14 @@ INSERT INTO event_key (redelivery_id, block) VALUES (?, ?);
 -- A block tells nothing more of a message.
 DELETE FROM event_key WHERE redelivery_id = ? AND block = ?;
 
+-- name: rows_called
+-- Rows of messages with an id that consumers saw.
+SELECT redelivery_id FROM redelivery NOT INDEXED WHERE message_id = ? LIMIT ?;
+
+-- name: all_blocks
+-- The whole history, the newest first.
+SELECT packing, body FROM event_block ORDER BY seq DESC;
+
 -- name: blocks_of_message
 -- The blocks that tell of a message, oldest first.
 SELECT b.seq, b.packing, b.body

@@ -1,0 +1,122 @@
+"""What an id names that some output has printed: a message, an operation, a group, a store."""
+
+from typing import Final
+
+import msgspec
+
+from amqsidecar.ledger import Ledger
+from amqsidecar.model.cause import group_name
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import RowView, StoreState
+from amqsidecar.operations.browse import is_row_number, tell_story
+from amqsidecar.operations.find_group import numbered_groups
+from amqsidecar.operations.words import clock_time, one_line
+from amqsidecar.store import SharedStore, Store
+
+MESSAGES_MAX: Final = 20
+"""Of messages with the same message id so many are named."""
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an id names besides the message that is shown.
+
+    Attributes:
+        kind: `message`, `operation`, `group` or `store`.
+        id: names it in the command.
+        what: it in words.
+        command: shows more of it; "" = there is no more.
+    """
+
+    kind: str
+    id: str
+    what: str
+    command: str = ""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What an id names; see `Story`.
+
+    Attributes:
+        redelivery_id: of the message; None = it names none.
+        also: what else it names.
+    """
+
+    redelivery_id: str | None = None
+    rows: list[RowView] = []
+    history: list[AnyEvent] = []
+    also: list[Reference] = []
+
+
+def find_reference(store: Store, reference: str, state: StoreState) -> Found | None:
+    """Return all that an id names; None = nothing.
+
+    A message id is looked for in all rows and in the whole history.
+
+    Args:
+        store: an open store.
+        reference: a row number, a redelivery id, a message id, the number of an operation or of a
+            group (`#4711`), or the id or name of a store.
+        state: what the store said when it was opened.
+    """
+    also: list[Reference] = []
+    story = tell_story(store, reference, state.uid)
+    if isinstance(store, Ledger):
+        if story is None and not is_row_number(reference):
+            names = store.messages_called(reference, MESSAGES_MAX)
+            story = tell_story(store, names[0], state.uid) if names else None
+            also += [_message(one) for one in names[1:]]
+        also += [*_operations(store, reference), *_groups(store, reference)]
+    also += _stores(store, reference, state)
+    if story is not None:
+        return Found(**msgspec.structs.asdict(story), also=also)
+    return Found(also=also) if also else None
+
+
+def _message(redelivery_id: str) -> Reference:
+    return Reference(
+        kind="message",
+        id=redelivery_id,
+        what="another message with this message id",
+        command=f"amqsidecar show {redelivery_id}",
+    )
+
+
+def _operations(ledger: Ledger, reference: str) -> list[Reference]:
+    operation = ledger.operation(int(reference)) if is_row_number(reference) else None
+    if operation is None:
+        return []
+    began = clock_time(operation.created_at_ms)
+    what = f"{operation.action.word} by {one_line(operation.actor)}, {began}, {operation.state}"
+    command = f"amqsidecar operation show {reference}"
+    return [Reference(kind="operation", id=reference, what=what, command=command)]
+
+
+def _groups(ledger: Ledger, reference: str) -> list[Reference]:
+    number = reference.removeprefix("#")
+    if not is_row_number(number):
+        return []
+    return [
+        Reference(
+            kind="group",
+            id=number,
+            what=f"{one_line(destination)}: {one_line(group_name(cause_group))}",
+            command=f"amqsidecar list --group {number}",
+        )
+        for destination, cause_group in numbered_groups(ledger, int(number))
+    ]
+
+
+def _stores(store: Store, reference: str, state: StoreState) -> list[Reference]:
+    known = {state.uid: state.instance}
+    if isinstance(store, SharedStore):
+        known |= {one.uid: one.instance for one in store.instances()}
+    return [
+        Reference(
+            kind="store",
+            id=uid,
+            what=f"this schedule, instance {instance}; its messages are {uid}-NUMBER",
+            command="amqsidecar status",
+        )
+        for uid, instance in known.items()
+        if reference in (uid, instance)
+    ]
