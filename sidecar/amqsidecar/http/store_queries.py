@@ -75,7 +75,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         edit_message: makes an encoding and a message what an edit wants; raises `EditRefused`.
         policies: the rules, and how others are asked.
         reports: folder of what jobs have reported.
-        wellness: returns the sidecar's own status.
+        sidecar_status: returns the sidecar's own status.
         began_ms: when this process began; None = it is none that works on the schedule.
         lateness: returns how late re-sends were, since the process began.
     """
@@ -86,7 +86,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     edit_message: EditMessage
     policies: Policies
     reports: Path | None = None
-    wellness: Callable[[], SidecarStatus] | None = None
+    sidecar_status: Callable[[], SidecarStatus] | None = None
     began_ms: int | None = None
     lateness: Callable[[], list[LatenessBucket]] | None = None
 

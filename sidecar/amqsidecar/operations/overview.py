@@ -137,7 +137,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
         exhausted: where exhausted messages are, which wait for a person, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
-        wellness: of the sidecar that serves this; None = unknown.
+        status: of the sidecar that serves this; None = unknown.
     """
 
     at_ms: int
@@ -149,14 +149,14 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: list[DestinationRecovery]
     exhausted: list[ExhaustedTally]
     missing: list[MissingTally]
-    wellness: SidecarStatus | None = None
+    status: SidecarStatus | None = msgspec.field(default=None, name="wellness")
 
 
 def read_overview(
     store: Store,
     ledger: Ledger,
     now_ms: int,
-    wellness: SidecarStatus | None = None,
+    status: SidecarStatus | None = None,
     limit: int = 20,
 ) -> Overview:
     """Return the first screen.
@@ -165,7 +165,7 @@ def read_overview(
         store: an open store.
         ledger: the same store.
         now_ms: the time.
-        wellness: how the sidecar itself is.
+        status: how the sidecar itself is.
         limit: maximum groups of each kind.
     """
     exhausted = ledger.exhausted_tallies()
@@ -191,7 +191,7 @@ def read_overview(
         recoveries=read_recoveries(ledger, now_ms),
         exhausted=exhausted,
         missing=read_missing(ledger, exhausted, now_ms),
-        wellness=wellness,
+        status=status,
     )
 
 

@@ -2,65 +2,10 @@
 
 import msgspec
 
-from amqsidecar.broker import ForeignToken
 from amqsidecar.engine.foreign_tokens import describe, orphans
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED
-from amqsidecar.telemetry.health import Health
+from amqsidecar.telemetry.health import Health, Readiness
 from amqsidecar.telemetry.metrics import Metrics
-
-
-class LinkPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The link to the broker."""
-
-    up: bool
-    reason: str
-
-
-class StorePart(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedule's store."""
-
-    ok: bool
-    reason: str
-
-
-class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether this process owns its instance; see `TokenState`."""
-
-    state: str
-    reason: str
-
-
-class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read.
-
-    Attributes:
-        read: number of dead-letter queues that are read.
-        refused: the broker's words by the name of a queue that can't be read.
-        reason: why nothing can be read; "" = it can.
-    """
-
-    read: int
-    refused: dict[str, str]
-    reason: str
-
-
-class TakingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the store has room to take dead letters; what is due is sent all the same."""
-
-    ok: bool = True
-    reason: str = ""
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `/readyz`."""
-
-    status: str
-    link: LinkPart
-    store: StorePart
-    token: TokenPart
-    intake: IntakePart
-    other_schedules: tuple[ForeignToken, ...] = ()
-    taking: TakingPart = TakingPart()
 
 
 class LeftInQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +41,9 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
     outcomes_doubt: str
 
 
-def read_wellness(health: Health, metrics: Metrics) -> SidecarStatus:
-    """Return how the sidecar itself is, by what it says to probes and scrapes."""
-    answer = health.readyz()
-    readiness = msgspec.json.decode(answer.body, type=Readiness)
+def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
+    """Return how the sidecar itself is: what probes see, and counts of its metrics."""
+    readiness = health.readiness()
     left_behind = [
         LeftInQueue(queue=queue, reason=reason, count=round(count))
         for (queue, reason), count in metrics.labelled("amqsidecar_left_behind").items()
@@ -108,7 +52,7 @@ def read_wellness(health: Health, metrics: Metrics) -> SidecarStatus:
     left_alone = [describe(one) for one in orphans(readiness.other_schedules)]
     cycles, _ = metrics.histogram("amqsidecar_cycle_duration_seconds")
     return SidecarStatus(
-        is_well=answer.is_good
+        is_well=readiness.is_ready
         and readiness.taking.ok
         and not (readiness.intake.refused or in_doubt or left_alone),
         readiness=readiness,

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from threading import Lock
+from typing import Final
 
 import msgspec
 
 from amqsidecar import __version__
 from amqsidecar.broker import ForeignToken
+
+_READY: Final = "ready"
 
 
 class TokenState(StrEnum):
@@ -17,6 +20,84 @@ class TokenState(StrEnum):
     AWAITED = "awaited"
     OURS = "ours"
     NOT_NEEDED = "not needed"
+
+
+class LinkPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The link to the broker."""
+
+    up: bool
+    reason: str
+
+
+class StorePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule's store."""
+
+    ok: bool
+    reason: str
+
+
+class TokenPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether this process owns its instance; see `TokenState`."""
+
+    state: str
+    reason: str
+
+
+class IntakePart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read.
+
+    Attributes:
+        read: number of dead-letter queues that are read.
+        refused: the broker's words by the name of a queue that can't be read.
+        reason: why nothing can be read; "" = it can.
+    """
+
+    read: int
+    refused: dict[str, str]
+    reason: str
+
+
+class TakingPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the store has room to take dead letters; what is due is sent all the same."""
+
+    ok: bool = True
+    reason: str = ""
+
+
+class ClockPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule's clock.
+
+    Attributes:
+        behind_s: by how much it is behind the wall clock; negative = ahead.
+    """
+
+    behind_s: float = 0.0
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/readyz`: whether messages can be taken and sent.
+
+    Attributes:
+        status: "ready" (the link is up, the store is writable, a queue can be read) or "not ready".
+        other_schedules: tokens of other schedules; what waits in one that is not held is not sent
+            by any sidecar.
+        taking: where the store has no room it is not ok, and the status is ready all the same:
+            what is due is sent.
+    """
+
+    status: str
+    link: LinkPart
+    store: StorePart
+    token: TokenPart
+    intake: IntakePart
+    other_schedules: tuple[ForeignToken, ...]
+    clock: ClockPart
+    taking: TakingPart
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the probe succeeds."""
+        return self.status == _READY
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
@@ -112,34 +193,28 @@ class Health:
         return HealthAnswer(is_good=True, body=_json({"status": "ok", "version": __version__}))
 
     def readyz(self) -> HealthAnswer:
-        """Answer whether messages can be taken and sent: link up, store writable, a queue to read.
+        """Answer whether messages can be taken and sent; the body is a `Readiness`."""
+        found = self.readiness()
+        return HealthAnswer(is_good=found.is_ready, body=_json(found))
 
-        The body is `{"status": "ready" | "not ready", "link": {"up", "reason"},
-        "store": {"ok", "reason"}, "token": {"state", "reason"},
-        "intake": {"read", "refused", "reason"}, "other_schedules": [{"instance", "sent_at_ms",
-        "is_held"}], "clock": {"behind_s"}, "taking": {"ok", "reason"}}`; `refused` holds the
-        broker's words by queue. What waits in another schedule that is not held is not sent by any
-        sidecar. `behind_s` is by how much the schedule's clock is behind the wall clock. Where the
-        store has no room, taking is not ok, and the answer is ready all the same: what is due is
-        sent.
-        """
+    def readiness(self) -> Readiness:
+        """Return the last word of each part."""
         with self._lock:
             is_ready = self._link.is_good and self._store.is_good and not self._intake_problem
-            answer = {
-                "status": "ready" if is_ready else "not ready",
-                "link": {"up": self._link.is_good, "reason": self._link.reason},
-                "store": {"ok": self._store.is_good, "reason": self._store.reason},
-                "token": {"state": self._token.value, "reason": self._token_reason},
-                "intake": {
-                    "read": self._read_count,
-                    "refused": self._refused,
-                    "reason": self._intake_problem,
-                },
-                "other_schedules": self._foreign,
-                "clock": {"behind_s": self._clock_behind_ms / 1000},
-                "taking": {"ok": not self._taking_problem, "reason": self._taking_problem},
-            }
-        return HealthAnswer(is_good=is_ready, body=_json(answer))
+            return Readiness(
+                status=_READY if is_ready else "not ready",
+                link=LinkPart(up=self._link.is_good, reason=self._link.reason),
+                store=StorePart(ok=self._store.is_good, reason=self._store.reason),
+                token=TokenPart(state=self._token.value, reason=self._token_reason),
+                intake=IntakePart(
+                    read=self._read_count,
+                    refused=dict(self._refused),
+                    reason=self._intake_problem,
+                ),
+                other_schedules=self._foreign,
+                clock=ClockPart(behind_s=self._clock_behind_ms / 1000),
+                taking=TakingPart(ok=not self._taking_problem, reason=self._taking_problem),
+            )
 
 
 def _json(answer: object) -> bytes:

@@ -69,7 +69,7 @@ def serving_http(
     from amqsidecar.http.store_queries import StoreQueries, Tools  # noqa: PLC0415
     from amqsidecar.operations.active_rules import policies_of  # noqa: PLC0415
     from amqsidecar.operations.charts import lateness  # noqa: PLC0415
-    from amqsidecar.operations.status import read_wellness  # noqa: PLC0415
+    from amqsidecar.operations.status import sidecar_status  # noqa: PLC0415
 
     def make_store() -> "OpenStore":
         return cast("OpenStore", open_store(config, clock))
@@ -97,7 +97,7 @@ def serving_http(
             ),
             reports=config.http.reports,
             began_ms=clock.now_ms(),
-            wellness=lambda: read_wellness(health, metrics),
+            sidecar_status=lambda: sidecar_status(health, metrics),
             lateness=lambda: lateness(metrics.histogram("amqsidecar_lateness_seconds")[0]),
         ),
         masking=Masking(Bodies(config.http.bodies.value), config.http.masked),

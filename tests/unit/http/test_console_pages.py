@@ -441,7 +441,7 @@ def test_a_fault_is_a_page_that_says_what_to_do(tmp_path: Path) -> None:
         raise RuntimeError("secret")
 
     with (
-        running_console(tmp_path / "schedule.db", wellness=broken) as address,
+        running_console(tmp_path / "schedule.db", sidecar_status=broken) as address,
         httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
     ):
         client.headers["Accept"] = "text/html"

@@ -28,7 +28,7 @@ from amqsidecar.operations.overview import (
     RecoveryVerdict,
     Waiting,
 )
-from amqsidecar.operations.status import read_wellness
+from amqsidecar.operations.status import sidecar_status
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 
@@ -141,7 +141,7 @@ def test_who_sees_nothing_does_not_say_that_nothing_died() -> None:
         missing=[],
     )
     assert headline(seen) == "Nothing died in the last hour."
-    blind = msgspec.structs.replace(seen, wellness=read_wellness(Health(), Metrics()))
+    blind = msgspec.structs.replace(seen, status=sidecar_status(Health(), Metrics()))
     assert headline(blind).endswith("but this sidecar needs a person.")
 
 
@@ -149,12 +149,12 @@ def test_the_first_screen_says_what_can_t_be_told_and_which_schedule_is_alone() 
     health, metrics = Health(), Metrics()
     health.link_up()
     health.store_ok()
-    assert read_wellness(health, metrics).is_well
+    assert sidecar_status(health, metrics).is_well
     metrics.set_outcomes_counted(False)
-    told = read_wellness(health, metrics)
+    told = sidecar_status(health, metrics)
     assert (told.is_well, "<statisticsBrokerPlugin/>" in told.outcomes_doubt) == (True, True)
     health.foreign_tokens([ForeignToken(instance="old", sent_at_ms=0, is_held=False)])
-    told = read_wellness(health, metrics)
+    told = sidecar_status(health, metrics)
     assert (told.is_well, told.orphans) == (
         False,
         ["amqsidecar.token.old (last cycle 1970-01-01 00:00:00Z)"],

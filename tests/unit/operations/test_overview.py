@@ -34,7 +34,7 @@ from amqsidecar.operations.overview import (
     read_waiting,
 )
 from amqsidecar.operations.solved import Ending
-from amqsidecar.operations.status import read_wellness
+from amqsidecar.operations.status import sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
@@ -237,15 +237,15 @@ def test_lateness_is_told_by_bucket() -> None:
 
 def test_a_sidecar_is_well_only_when_nothing_needs_a_person() -> None:
     health, metrics = Health(), Metrics()
-    assert not read_wellness(health, metrics).is_well
+    assert not sidecar_status(health, metrics).is_well
     health.link_up()
     health.store_ok()
     health.intake(2, {}, "")
     metrics.cycle_finished(0.1, 5)
-    found = read_wellness(health, metrics)
+    found = sidecar_status(health, metrics)
     assert (found.is_well, found.cycles, found.readiness.intake.read) == (True, 1, 2)
     health.intake(2, {"DLQ.x": "no permission"}, "")
-    assert not read_wellness(health, metrics).is_well
+    assert not sidecar_status(health, metrics).is_well
 
 
 def test_the_command_tells_groups(

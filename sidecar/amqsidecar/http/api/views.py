@@ -141,9 +141,10 @@ class Looking:
         return await self._desk.ask(read_status)
 
     async def _overview(self, _call: Call) -> Overview:
-        wellness = None if self._desk.tools.wellness is None else self._desk.tools.wellness()
+        tell = self._desk.tools.sidecar_status
+        status = None if tell is None else tell()
         return await self._desk.ask(
-            lambda store, _state, now_ms: read_overview(store, store, now_ms, wellness)
+            lambda store, _state, now_ms: read_overview(store, store, now_ms, status)
         )
 
     async def _groups(self, call: Call) -> list[Group]:

@@ -89,7 +89,8 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
     desk = console.desk
 
     async def overview(request: Request) -> Response:
-        wellness = None if desk.tools.wellness is None else desk.tools.wellness()
+        tell = desk.tools.sidecar_status
+        status = None if tell is None else tell()
 
         # Why: what refreshes itself takes the numbers only, and plots are most of the work.
         is_refresh = request.headers.get("HX-Request") == "true"
@@ -97,7 +98,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
         def read(
             store: OpenStore, _state: StoreState, now_ms: int
         ) -> tuple[Overview, list[Plotted]]:
-            found = read_overview(store, store, now_ms, wellness)
+            found = read_overview(store, store, now_ms, status)
             if is_refresh:
                 return found, []
             return found, list(_urgent_plots(console, store, now_ms))
@@ -311,7 +312,7 @@ def headline(overview: Overview) -> str:
 def _dying(overview: Overview) -> str:
     died = overview.died
     if not died.deaths:
-        if overview.wellness is not None and not overview.wellness.is_well:
+        if overview.status is not None and not overview.status.is_well:
             return "Nothing was seen to die in the last hour, but this sidecar needs a person."
         return "Nothing died in the last hour."
     times = "" if died.deaths == died.messages else f", {many(died.deaths, 'time')}"
