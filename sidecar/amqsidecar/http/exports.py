@@ -4,12 +4,13 @@ A list is read anew for each page, so that none is ever in memory: what comes or
 stand in it or not.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.store_queries import OpenStore, StoreQueries
@@ -68,7 +69,7 @@ class Exports:
 
         found = await self._desk.ask(read)
         text = export.csv_lines([export.GROUPS_HEADERS]) + export.groups_csv(found)
-        name = _named("groups", GROUPS_MAX, is_whole=len(found) < GROUPS_MAX)
+        name = "groups" if len(found) < GROUPS_MAX else f"groups-first-{GROUPS_MAX}"
         return Response(_encoded(text), headers=_headers(name))
 
     async def messages(self, selection: Selection, order: RowOrder) -> Response:
@@ -115,42 +116,58 @@ class Exports:
             raise HttpRefused(503, "too many lists are being sent", Retry_After="30")
         self._running += 1
         try:
-            is_whole = await self._is_whole(read)
-        finally:
-            self._running -= 1
-        return StreamingResponse(
-            self._lines(headers, read),
-            headers=_headers(_named(name, export.ROWS_MAX, is_whole=is_whole)),
-        )
+            # Why before the answer begins: what fails here is still answered with its status.
+            page = await self._page(read, None, min(export.ROWS_MAX, export.PAGE_ROWS))
+        except BaseException:
+            self._note_end()
+            raise
+        lines = self._lines(headers, read, page)
+        return _Counted(lines, headers=_headers(name), ended=self._note_end)
 
-    async def _is_whole(self, read: ReadPage[Key]) -> bool:
-        """Return whether a list was cut at the maximum."""
-        count = 0
-        async for page in self._pages(read):
-            count += page.rows
+    def _note_end(self) -> None:
+        self._running -= 1
+
+    async def _lines(
+        self, headers: Sequence[str], read: ReadPage[Key], page: ExportPage[Key]
+    ) -> AsyncIterator[bytes]:
+        """Yield at most `ROWS_MAX` rows from a first page on, and a last line where more follow."""
+        yield _encoded(export.csv_lines([headers]))
+        left = export.ROWS_MAX
+        for number in range(1, export.PAGES_MAX + 1):
+            yield _encoded(page.text)
+            left -= page.rows
             if page.next_after is None:
-                return count <= export.ROWS_MAX
-        return False
-
-    async def _lines(self, headers: Sequence[str], read: ReadPage[Key]) -> AsyncIterator[bytes]:
-        self._running += 1
-        try:
-            yield _encoded(export.csv_lines([headers]))
-            async for page in self._pages(read):
-                yield _encoded(page.text)
-        finally:
-            self._running -= 1
-
-    async def _pages(self, read: ReadPage[Key]) -> AsyncIterator[ExportPage[Key]]:
-        """Yield pages until `ROWS_MAX` rows or the end."""
-        left, after = export.ROWS_MAX, None
-        for _ in range(export.PAGES_MAX):
-            question = partial(_ask, read, after, min(left, export.PAGE_ROWS))
-            page = await self._desk.ask(question)
-            yield page
-            left, after = left - page.rows, page.next_after
-            if after is None or not left:
                 return
+            if not left or number == export.PAGES_MAX:
+                break
+            page = await self._page(read, page.next_after, min(left, export.PAGE_ROWS))
+        more = await self._page(read, page.next_after, 1)
+        if more.rows or more.next_after is not None:
+            last = f"only the first {export.ROWS_MAX - left} rows are in this file"
+            yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
+
+    async def _page(self, read: ReadPage[Key], after: Key | None, limit: int) -> ExportPage[Key]:
+        return await self._desk.ask(partial(_ask, read, after, limit))
+
+
+class _Counted(StreamingResponse):
+    """A streamed answer that reports its end, also after an error."""
+
+    def __init__(
+        self,
+        content: AsyncIterator[bytes],
+        *,
+        headers: Mapping[str, str],
+        ended: Callable[[], None],
+    ) -> None:
+        super().__init__(content, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 def _ask(
@@ -162,11 +179,6 @@ def _ask(
     _now_ms: int,
 ) -> ExportPage[Key]:
     return read(store, after, limit)
-
-
-def _named(name: str, most: int, *, is_whole: bool) -> str:
-    # Why in the name: of a file that is opened tomorrow nothing else is left to tell.
-    return name if is_whole else f"{name}-first-{most}"
 
 
 def _encoded(text: str) -> bytes:

@@ -3,16 +3,19 @@
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from lxml import html
 
+from amqsidecar.http import exports
 from amqsidecar.http.access import Role
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Member
 from amqsidecar.operations import export
 from amqsidecar.operations.export import MEMBERS_HEADERS, cell, members_csv
+from amqsidecar.operations.listing import list_messages
 from support.console_site import running_console
 from support.console_store import dead, keep, open_store
 from support.web_site import NO_TLS, running_site
@@ -97,13 +100,29 @@ def test_groups_are_a_file(client: httpx2.Client) -> None:
     assert {row["waiting"] for row in found} == {"1"}
 
 
-def test_a_list_that_is_too_long_says_so_by_its_name(
+def test_a_list_that_is_too_long_says_so_in_its_last_line(
     client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "ROWS_MAX", 3)
-    answer = client.get("/messages.csv")
-    assert "messages-first-" in answer.headers["content-disposition"]
-    assert len(rows_of(answer)) == 3
+    *rows, last = rows_of(client.get("/messages.csv"))
+    assert [row["id"] for row in rows] == ["4", "3", "2"]
+    assert last.pop("id") == "only the first 3 rows are in this file"
+    assert set(last.values()) == {""}
+    monkeypatch.setattr(export, "ROWS_MAX", 4)
+    assert [row["id"] for row in rows_of(client.get("/messages.csv"))] == ["4", "3", "2", "1"]
+
+
+def test_a_list_is_read_once(client: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        read.append(options["after"])
+        return list_messages(*arguments, **options)
+
+    monkeypatch.setattr(export, "PAGE_ROWS", 2)
+    monkeypatch.setattr(exports, "list_messages", counting)
+    assert len(rows_of(client.get("/messages.csv"))) == 4
+    assert len(read) == len(set(read))
 
 
 def test_what_is_masked_and_who_may_not_ask_is_the_same_as_elsewhere(tmp_path: Path) -> None:
