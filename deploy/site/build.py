@@ -78,7 +78,6 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/origins",
         "deploy/reference/amqp-on-classic",
         "deploy/reference/stomp",
-        "deploy/reference/resource-bounds",
     ),
     "Evidence": ("deploy/evidence/README", "deploy/evidence/*", FIELDS),
     "Internals": (
