@@ -4,7 +4,8 @@ import struct
 import uuid
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.openwire.connection import OpenWireConnection, Waker
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch

@@ -9,15 +9,17 @@ from contextlib import contextmanager
 import pytest
 
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.openwire.connection import (
     GREETING_BYTES_MAX,
     OpenWireConnection,
-    Waker,
 )
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.formats.core import framing, packets
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX, OTHER_BYTES_MAX, FrameReader
 
 SENT_MAX = 12 * 2**20
@@ -185,3 +187,57 @@ def test_over_openwire_no_frame_is_larger_than_the_brokers_limit() -> None:
             stay(connection)
         waker.close()
         assert sent() < SENT_MAX
+
+
+PONG = framing.frame(10, 0, packets.encode(packets.Ping(-1)))
+LET_IN = framing.frame(31, 1, packets.encode(packets.SessionCreated(packets.VERSION_MAX)))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ((struct.pack(">I", 2**31 - 1) + b"\x0a", PIECE), "a packet of 2147483647 bytes"),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "what Core does not allow"),
+        ((b"AMQP\x03\x01\x00\x00",), "what Core does not allow"),
+        ((PONG, LISTEN, struct.pack(">I", 2**20 + 1) + b"\x4b", PIECE), "a packet of 1048577"),
+        ((PONG, LISTEN, framing.frame(31, 1, b"\0"), LISTEN), "a number is cut off"),
+        ((PONG, LISTEN, framing.frame(-19, 0, b"\0\x04\0\0"), LISTEN), "it shuts down"),
+    ],
+    ids=["before the greeting", "HTTP", "AMQP", "before the log-in", "cut off", "stops"],
+)
+def test_over_core_nothing_large_comes_before_we_are_let_in(
+    said: tuple[bytes, ...], words: str
+) -> None:
+    with peer(*said) as (endpoint, sent):
+        waker = Waker()
+        connection = CoreConnection(endpoint, SystemClock(), waker)
+        with pytest.raises(LinkLost, match=words):
+            enter(connection)
+        connection.close()
+        waker.close()
+        assert sent() < SENT_MAX
+
+
+def enter(connection: CoreConnection) -> None:
+    connection.open()
+    connection.create_session(is_transacted=True)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        framing.frame(75, 10, b"\0\0\0\x0d"),
+        framing.frame(77, 10, struct.pack(">i", 2**31 - 1)),
+        framing.frame(-22, 10, b"\x01" + struct.pack(">i", 2**31 - 1)),
+    ],
+    ids=["message", "piece", "answer"],
+)
+def test_over_core_a_forged_packet_ends_the_connection(forged: bytes) -> None:
+    with peer(PONG, LISTEN, LET_IN + forged, LISTEN) as (endpoint, _):
+        waker = Waker()
+        connection = CoreConnection(endpoint, SystemClock(), waker)
+        connection.open()
+        with pytest.raises(LinkLost, match="what Core does not allow"):
+            connection.create_session(is_transacted=True).stop()
+        connection.close()
+        waker.close()

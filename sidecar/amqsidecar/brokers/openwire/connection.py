@@ -17,6 +17,7 @@ from amqsidecar.brokers.connection.broker_socket import (
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
+from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
 from amqsidecar.formats import openwire_codec as codec
@@ -42,30 +43,6 @@ class CommandRefused(Exception):
     def __init__(self, reason: codec.Throwable) -> None:
         self.reason = reason
         super().__init__(str(reason))
-
-
-class Waker:
-    """Ends a `select` of another thread."""
-
-    def __init__(self) -> None:
-        self._sender, self.receiver = socket.socketpair()
-        self._sender.setblocking(False)
-        self.receiver.setblocking(False)
-
-    def wake(self) -> None:
-        """Make the receiver readable; for any thread, never raises."""
-        with suppress(OSError):
-            self._sender.send(b"\0")
-
-    def reset(self) -> None:
-        """Make the receiver unreadable."""
-        with suppress(OSError):
-            self.receiver.recv(4096)
-
-    def close(self) -> None:
-        """Close both ends; safe to call twice."""
-        self._sender.close()
-        self.receiver.close()
 
 
 class OpenWireConnection:

@@ -25,7 +25,8 @@ from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import ClassicCounters
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection, Waker
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers, ack_fields, runs
 from amqsidecar.brokers.openwire.deaths import Deaths
 from amqsidecar.brokers.openwire.foreign_tokens import foreign_tokens

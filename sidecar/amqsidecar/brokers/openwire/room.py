@@ -5,7 +5,8 @@ from contextlib import suppress
 
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.openwire.connection import OpenWireConnection, Waker
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats import openwire_codec as codec

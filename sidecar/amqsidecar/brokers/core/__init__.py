@@ -1,0 +1,1 @@
+"""The Core connection to Artemis: sessions, consumers, transactions, large messages."""

@@ -1,0 +1,577 @@
+"""Sessions of Core on a real Artemis: what is handed out, moved, undone, refused, and cut off."""
+
+import hashlib
+import ssl
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import pytest
+
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.core.refusal import (
+    ADDRESS_FULL,
+    DUPLICATE_ID,
+    QUEUE_MISSING,
+    CoreRefused,
+)
+from amqsidecar.brokers.core.session import CoreDelivery, CoreSession
+from amqsidecar.clock import SystemClock
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.formats.core import packets
+from amqsidecar.formats.core.message import (
+    BYTES_MESSAGE,
+    NO_PROPERTIES,
+    CoreMessage,
+    CoreProperty,
+    CorePropertyType,
+    edit_properties,
+    read_core_properties,
+)
+from support.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers import ArtemisBroker
+from support.certificates import Pki
+from support.jms_peer import ALL_TYPES, JmsPeer
+from support.tls_brokers import MUTUAL, PLAIN, TLS, TlsArtemis
+from support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.broker
+
+LIMITED = "".join(
+    f"""
+<address-setting match="{policy.lower()}.#">
+  <address-full-policy>{policy}</address-full-policy>
+  <max-size-bytes>100K</max-size-bytes>
+</address-setting>
+"""
+    for policy in ("BLOCK", "FAIL")
+)
+WINDOW = 1 << 20
+DUPLICATE_PROPERTY = "_AMQ_DUPL_ID"
+Connect = Callable[..., CoreConnection]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ArtemisBroker]:
+    with ArtemisBroker(address_settings=STOCK_ADDRESS_SETTINGS + LIMITED) as started:
+        yield started
+
+
+@pytest.fixture
+def connect(broker: ArtemisBroker) -> Iterator[Connect]:
+    made: list[tuple[CoreConnection, Waker]] = []
+
+    def connect(
+        to: ArtemisBroker = broker, port: str = "PORT", **options: object
+    ) -> CoreConnection:
+        waker = Waker()
+        connection = CoreConnection(to.endpoint(port, **options), SystemClock(), waker)
+        made.append((connection, waker))
+        connection.open()
+        return connection
+
+    yield connect
+    for connection, waker in made:
+        connection.close()
+        waker.close()
+
+
+@pytest.fixture
+def connection(connect: Connect) -> CoreConnection:
+    return connect()
+
+
+@pytest.fixture
+def session(connection: CoreConnection) -> CoreSession:
+    return connection.create_session(is_transacted=True)
+
+
+def make(address: str, body: bytes = b"", **properties: CoreProperty) -> CoreMessage:
+    return CoreMessage(
+        body=body,
+        message_id=0,
+        address=address,
+        user_id=None,
+        kind=BYTES_MESSAGE,
+        durable=True,
+        expiration_ms=0,
+        timestamp_ms=SystemClock().now_ms(),
+        priority=4,
+        properties=edit_properties(NO_PROPERTIES, properties),
+    )
+
+
+def number(value: int) -> CoreProperty:
+    return CoreProperty(CorePropertyType.INT, value)
+
+
+def text(value: str) -> CoreProperty:
+    return CoreProperty(CorePropertyType.STRING, value)
+
+
+def new_queue(session: CoreSession, name: str) -> str:
+    session.create_queue(name, address=name, routing_type=packets.ANYCAST)
+    return name
+
+
+def fill(session: CoreSession, queue: str, count: int, size_bytes: int = 10) -> None:
+    for at in range(count):
+        session.send(make(queue, bytes(size_bytes), n=number(at)))
+    session.commit()
+
+
+def numbers(deliveries: list[CoreDelivery]) -> list[object]:
+    return [read_core_properties(one.message.properties)["n"].value for one in deliveries]
+
+
+def receive(
+    connection: CoreConnection, session: CoreSession, count: int, *, gives_back: bool = True
+) -> list[CoreDelivery]:
+    found: list[CoreDelivery] = []
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < deadline_s:
+        while session.deliveries and len(found) < count:
+            found.append(session.deliveries.popleft())
+            if gives_back:
+                session.give_back(found[-1])
+        if len(found) < count:
+            connection.wait(0.5)
+    assert len(found) == count
+    return found
+
+
+def is_idle(session: CoreSession) -> bool:
+    """Tell that nothing more was handed out: a stop is answered after all of it has come."""
+    session.stop()
+    session.start()
+    return not session.deliveries
+
+
+def messages_in(session: CoreSession, queue: str) -> int:
+    return session.ask_queue(queue).message_count
+
+
+def test_every_kind_of_message_is_moved_unaltered(
+    broker: ArtemisBroker, connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    source, target = new_queue(session, f"{unique}.a"), new_queue(session, f"{unique}.b")
+    peer = JmsPeer.of(broker, "core")
+    sent = peer.produce(source, ALL_TYPES)
+    consumer = session.create_consumer(source, window_bytes=WINDOW)
+    session.start()
+    moved = receive(connection, session, len(sent))
+    changes = {DUPLICATE_PROPERTY: text(unique), "ours": number(7)}
+    for at, delivery in enumerate(moved):
+        changes[DUPLICATE_PROPERTY] = text(f"{unique}-{at}")
+        message = delivery.message
+        properties = edit_properties(message.properties, changes)
+        session.send(message._replace(address=target, properties=properties))
+    session.acknowledge(moved[-1])
+    session.commit()
+    assert [one.consumer for one in moved] == [consumer] * len(sent)
+    assert (messages_in(session, source), messages_in(session, target)) == (0, len(sent))
+    found = peer.consume(target, len(sent))
+    for before, after in zip(sent, found, strict=True):
+        without = ("JMSDestination", "JMSDeliveryTime", "JMSTimestamp", "JMSRedelivered")
+        assert not before.differences(
+            after, without_headers=without, without_properties=("ours", DUPLICATE_PROPERTY)
+        )
+        assert after.value("ours") == 7
+
+
+def test_a_consumer_gets_no_more_than_its_credits(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    queue = new_queue(session, unique)
+    fill(session, queue, 50, size_bytes=1000)
+    session.create_consumer(queue, window_bytes=5000)
+    session.start()
+    first = receive(connection, session, 5, gives_back=False)
+    assert is_idle(session)
+    assert sum(one.credit_bytes for one in first) >= 5000
+    for one in first:
+        session.give_back(one)
+    rest = receive(connection, session, 45)
+    assert numbers(first + rest) == list(range(50))
+
+
+def test_a_selector_chooses(connection: CoreConnection, session: CoreSession, unique: str) -> None:
+    queue = new_queue(session, unique)
+    fill(session, queue, 10)
+    session.create_consumer(queue, "n >= 7", window_bytes=WINDOW)
+    session.start()
+    assert numbers(receive(connection, session, 3)) == [7, 8, 9]
+    assert is_idle(session)
+
+
+def test_a_wrong_selector_and_a_missing_queue_are_refused(
+    session: CoreSession, unique: str
+) -> None:
+    with pytest.raises(CoreRefused) as refused:
+        session.create_consumer(f"{unique}.none", window_bytes=WINDOW)
+    assert refused.value.kind == QUEUE_MISSING
+    queue = new_queue(session, unique)
+    with pytest.raises(CoreRefused, match="filter"):
+        session.create_consumer(queue, "n >>> 1", window_bytes=WINDOW)
+    assert session.ask_queue(queue).consumer_count == 0
+
+
+def test_an_acknowledgement_counts_for_all_before_it_or_for_one(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    queue = new_queue(session, unique)
+    fill(session, queue, 10)
+    consumer = session.create_consumer(queue, window_bytes=WINDOW)
+    session.start()
+    found = receive(connection, session, 10)
+    session.acknowledge(found[3])
+    session.acknowledge(found[6], only_this=True)
+    session.commit()
+    assert messages_in(session, queue) == 5
+    session.close_consumer(consumer)
+    session.create_consumer(queue, window_bytes=WINDOW)
+    assert numbers(receive(connection, session, 5)) == [4, 5, 7, 8, 9]
+
+
+def test_what_is_rolled_back_comes_again_and_was_not_sent(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    queue, target = new_queue(session, f"{unique}.a"), new_queue(session, f"{unique}.b")
+    fill(session, queue, 100, size_bytes=1000)
+    session.create_consumer(queue, window_bytes=20_000)
+    session.start()
+    for _ in range(8):
+        found = receive(connection, session, 15)
+        assert numbers(found) == list(range(15))
+        session.send(make(target))
+        session.acknowledge(found[-1])
+        session.rollback()
+    assert messages_in(session, queue) == 100
+    assert messages_in(session, target) == 0
+    again = receive(connection, session, 100)
+    assert numbers(again) == list(range(100))
+    assert again[0].delivery_count == 9
+
+
+def test_a_duplicate_id_refuses_the_commit_and_nothing_of_it_happens(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    source, target = new_queue(session, f"{unique}.a"), new_queue(session, f"{unique}.b")
+    fill(session, source, 2)
+    session.create_consumer(source, window_bytes=WINDOW)
+    session.start()
+    first, second = receive(connection, session, 2)
+    for delivery, refusal in ((first, None), (second, DUPLICATE_ID)):
+        session.send(make(target, **{DUPLICATE_PROPERTY: text(unique)}))
+        session.send(make(target))
+        session.acknowledge(delivery)
+        if refusal is None:
+            session.commit()
+            continue
+        with pytest.raises(CoreRefused, match="uplicate") as refused:
+            session.commit()
+        assert refused.value.kind == refusal
+    session.rollback()
+    assert (messages_in(session, source), messages_in(session, target)) == (1, 2)
+    assert numbers(receive(connection, session, 1)) == [1]
+
+
+def test_each_refused_send_of_a_transaction_is_told(session: CoreSession, unique: str) -> None:
+    full = new_queue(session, f"fail.{unique}")
+    other = new_queue(session, unique)
+    asked = [session.ask_send(make(full, bytes(60_000))) for _ in range(4)]
+    asked.append(session.ask_send(make(other)))
+    answers = session.answers(asked)
+    assert answers[0] is None
+    assert answers[-1] is None
+    refused = [one for one in answers if one is not None]
+    assert refused
+    assert {one.kind for one in refused} == {ADDRESS_FULL}
+    session.rollback()
+    assert messages_in(session, other) == 0
+
+
+SIZE = 24 * 2**20
+
+
+def large_body() -> Iterator[bytes]:
+    for at in range(SIZE // 4096):
+        yield hashlib.sha256(at.to_bytes(4, "big")).digest() * 128
+
+
+def test_large_messages_go_both_ways_in_bounded_memory(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    source, target = new_queue(session, f"{unique}.a"), new_queue(session, f"{unique}.b")
+    expected = hashlib.sha256()
+    with TemporaryFile() as body:
+        for piece in large_body():
+            expected.update(piece)
+            body.write(piece)
+        tracemalloc.start()
+        for at in range(3):
+            body.seek(0)
+            assert session.answers([session.ask_send_large(make(source, n=number(at)), body)]) == [
+                None
+            ]
+    session.commit()
+    session.create_consumer(source, window_bytes=WINDOW)
+    session.start()
+    for at in range(3):
+        (found,) = receive(connection, session, 1)
+        assert found.large_body is not None
+        session.ask_send_large(found.message._replace(address=target), found.large_body)
+        found.large_body.close()
+        session.acknowledge(found)
+        session.commit()
+        assert numbers([found]) == [at]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < SIZE / 2
+    session.create_consumer(target, window_bytes=WINDOW)
+    for _ in range(3):
+        (found,) = receive(connection, session, 1)
+        assert found.large_body is not None
+        with found.large_body as arrived:
+            digest = hashlib.sha256()
+            while piece := arrived.read(2**16):
+                digest.update(piece)
+        assert digest.digest() == expected.digest()
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_large_message_of_a_jms_client_is_moved_unaltered(
+    broker: ArtemisBroker,
+    connection: CoreConnection,
+    session: CoreSession,
+    unique: str,
+    is_compressed: bool,
+) -> None:
+    source, target = new_queue(session, f"{unique}.a"), new_queue(session, f"{unique}.b")
+    peer = JmsPeer.of(broker, "core", url_options={"compressLargeMessage": is_compressed})
+    sent = peer.produce(source, ("Text", "Bytes", "Map"), body_size=300_000)
+    session.create_consumer(source, window_bytes=WINDOW)
+    session.start()
+    larges = 0
+    for delivery in receive(connection, session, len(sent)):
+        message = delivery.message._replace(address=target)
+        if delivery.large_body is None:
+            session.send(message)
+        else:
+            larges += 1
+            session.ask_send_large(message, delivery.large_body)
+            delivery.large_body.close()
+        session.acknowledge(delivery)
+    session.commit()
+    assert larges or is_compressed
+    for before, after in zip(sent, peer.consume(target, len(sent)), strict=True):
+        assert not before.differences(
+            after,
+            without_headers=("JMSDestination", "JMSDeliveryTime"),
+            without_properties=("_AMQ_LARGE_SIZE", "_AMQ_LARGE_COMPRESSED"),
+        )
+
+
+def test_a_rollback_in_the_middle_of_a_large_message_brings_it_again(
+    connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    queue = new_queue(session, unique)
+    body = bytes(range(256)) * 40_000
+    session.ask_send_large(make(queue, n=number(0)), BytesIO(body))
+    session.commit()
+    session.create_consumer(queue, window_bytes=WINDOW)
+    session.start()
+    for _ in range(5):
+        connection.wait(5)
+        session.rollback()
+    (found,) = receive(connection, session, 1)
+    assert found.large_body is not None
+    with found.large_body as arrived:
+        assert arrived.read() == body
+
+
+def test_a_full_address_that_blocks_has_room_again_when_it_is_emptied(
+    connect: Connect, connection: CoreConnection, session: CoreSession, unique: str
+) -> None:
+    queue = new_queue(session, f"block.{unique}")
+    sent = 0
+    while session.take_room(queue, 30_000, timeout_s=0.5):
+        session.send(make(queue, bytes(30_000), n=number(sent)))
+        session.commit()
+        sent += 1
+        assert sent < 100
+    assert sent >= 3
+    other = connect()
+    reader = other.create_session(is_transacted=False)
+    reader.create_consumer(queue, window_bytes=WINDOW)
+    reader.start()
+    for found in receive(other, reader, sent):
+        reader.acknowledge(found)
+    other.flush()
+    assert session.take_room(queue, 30_000, timeout_s=PATIENCE_S)
+
+
+def test_a_full_address_that_fails_says_so(session: CoreSession, unique: str) -> None:
+    queue = new_queue(session, f"fail.{unique}")
+
+    def overfill() -> None:
+        for at in range(100):
+            assert session.take_room(queue, 30_000)
+            session.send(make(queue, bytes(30_000), n=number(at)))
+            session.commit()
+
+    with pytest.raises(CoreRefused) as refused:
+        overfill()
+    assert refused.value.kind == ADDRESS_FULL
+
+
+def test_a_queue_and_an_address_tell_what_they_are(session: CoreSession, unique: str) -> None:
+    assert not session.ask_queue(unique).exists
+    assert not session.ask_address(unique).exists
+    new_queue(session, unique)
+    fill(session, unique, 3)
+    queue = session.ask_queue(unique)
+    assert (queue.exists, queue.durable, queue.message_count) == (True, True, 3)
+    assert (queue.name, queue.address, queue.routing_type) == (unique, unique, packets.ANYCAST)
+    address = session.ask_address(unique)
+    assert isinstance(address, packets.AddressAnswerV5)
+    assert (address.exists, address.queues) == (True, (unique,))
+    assert (address.supports_anycast, address.supports_multicast) == (True, False)
+    session.delete_queue(unique)
+    assert not session.ask_queue(unique).exists
+
+
+def test_a_temporary_queue_ends_with_its_connection(
+    connect: Connect, session: CoreSession, unique: str
+) -> None:
+    other = connect()
+    private = other.create_session(is_transacted=False)
+    private.create_queue(unique, address=unique, routing_type=packets.ANYCAST, temporary=True)
+    assert session.ask_queue(unique).temporary
+    private.close()
+    other.close()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while session.ask_queue(unique).exists:
+        assert time.monotonic() < deadline_s
+
+
+def test_two_sessions_share_a_connection(connection: CoreConnection, unique: str) -> None:
+    one = connection.create_session(is_transacted=True)
+    two = connection.create_session(is_transacted=True)
+    queue = new_queue(one, unique)
+    one.send(make(queue, n=number(1)))
+    two.send(make(queue, n=number(2)))
+    two.commit()
+    one.rollback()
+    one.create_consumer(queue, window_bytes=WINDOW)
+    one.start()
+    assert numbers(receive(connection, one, 1)) == [2]
+    assert not two.deliveries
+
+
+def test_a_queue_with_a_consumer_is_not_deleted(session: CoreSession, unique: str) -> None:
+    queue = new_queue(session, unique)
+    consumer = session.create_consumer(queue, window_bytes=WINDOW)
+    with pytest.raises(CoreRefused, match="consumer"):
+        session.delete_queue(queue)
+    session.close_consumer(consumer)
+    session.delete_queue(queue)
+
+
+def test_a_wrong_password_is_refused(connect: Connect) -> None:
+    with pytest.raises(BrokerRefused, match="refuses us"):
+        connect(password="wrong").create_session(is_transacted=True)
+
+
+def test_an_unknown_version_is_lowered_until_the_broker_knows_it(connect: Connect) -> None:
+    connection = connect()
+    connection.version = packets.VERSION_MAX + 3
+    session = connection.create_session(is_transacted=True)
+    assert connection.version == packets.VERSION_MAX
+    assert not session.ask_queue("none").exists
+
+
+@pytest.mark.parametrize("version", range(packets.VERSION_MIN, packets.VERSION_MAX + 1))
+def test_each_version_is_spoken(connect: Connect, unique: str, version: int) -> None:
+    connection = connect()
+    connection.version = version
+    session = connection.create_session(is_transacted=True)
+    queue = new_queue(session, unique)
+    fill(session, queue, 2)
+    session.create_consumer(queue, window_bytes=WINDOW)
+    session.start()
+    assert numbers(receive(connection, session, 2)) == [0, 1]
+    assert session.ask_address(queue).queues == (queue,)
+
+
+def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    us = pki.client("sidecar")
+    context = ssl.create_default_context(cafile=str(pki.ca_file))
+    with TlsArtemis(pki, us) as broker, closing(Waker()) as waker:
+        plain, by_tls, by_certificate = (broker.port("core", one) for one in (PLAIN, TLS, MUTUAL))
+
+        def session_of(
+            port: int, tls: ssl.SSLContext | None, user: str | None, within_s: float = PATIENCE_S
+        ) -> None:
+            login = {"user": user, "password": broker.password, "connect_timeout_s": within_s}
+            endpoint = Endpoint("localhost", port, tls=tls, **login)
+            connection = CoreConnection(endpoint, SystemClock(), waker)
+            connection.open()
+            with closing(connection):
+                session = connection.create_session(is_transacted=True)
+                assert session.ask_queue("DLQ").exists
+
+        session_of(by_tls, context, broker.user)
+        with pytest.raises(LinkLost, match="with TLS"):
+            session_of(by_tls, None, broker.user)
+        with pytest.raises(LinkLost, match="TLS handshake"):
+            session_of(plain, context, broker.user, within_s=3)
+        with pytest.raises(BrokerRefused, match="client certificate"):
+            session_of(by_certificate, context, None)
+        context.load_cert_chain(us.certificate, us.key)
+        session_of(by_certificate, context, None)
+
+
+def test_a_broker_that_ends_is_told_apart_from_one_that_dies_or_is_silent() -> None:
+    with ArtemisBroker() as broker, closing(Waker()) as waker:
+
+        def opened(**options: object) -> CoreConnection:
+            endpoint = broker.endpoint("PORT", **options)
+            connection = CoreConnection(endpoint, SystemClock(), waker)
+            connection.open()
+            connection.create_session(is_transacted=True)
+            return connection
+
+        def words_of_the_end(connection: CoreConnection) -> str:
+            with pytest.raises(LinkLost) as lost, closing(connection):
+                connection.wait_for(lambda: False, "end")
+            return str(lost.value)
+
+        silent = opened(idle_timeout_s=1.5)
+        broker.pause()
+        assert "it was silent" in words_of_the_end(silent)
+        broker.resume()
+        stopped = opened()
+        broker.stop()
+        assert "it shuts down" in words_of_the_end(stopped)
+        broker.start()
+        killed = opened()
+        broker.kill()
+        assert "closed the connection" in words_of_the_end(killed)
+
+
+def test_an_idle_connection_stays_open(connect: Connect) -> None:
+    """The broker drops one that is silent for its time to live; pings keep both sides content."""
+    connection = connect(idle_timeout_s=0.6)
+    session = connection.create_session(is_transacted=True)
+    ends_s = time.monotonic() + 4
+    while time.monotonic() < ends_s:
+        connection.wait(1)
+    assert session.ask_queue("DLQ").exists
