@@ -67,6 +67,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/guides/backup",
         "deploy/guides/argo-cd",
         "deploy/guides/flux",
+        "deploy/guides/*",
         "SECURITY",
     ),
     "Reference": (
@@ -78,15 +79,18 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/origins",
         "deploy/reference/amqp-on-classic",
         "deploy/reference/stomp",
+        "deploy/reference/*",
     ),
     "Evidence": ("deploy/evidence/README", "deploy/evidence/*", FIELDS),
     "Internals": (
         "sidecar/README",
         "sidecar/internals/architecture",
         "sidecar/internals/glossary",
+        "sidecar/internals/pipeline",
         "sidecar/internals/wire-facts",
         "sidecar/internals/spec-classic",
         "sidecar/internals/spec-artemis",
+        "sidecar/internals/*",
         "sidecar/internals/adr/README",
         "sidecar/internals/adr/*",
         "tests/README",
@@ -94,10 +98,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/guides/release",
     ),
 }
-"""The pages of each section in their order, without `.md`; an asterisk stands for the others."""
+"""The pages of each section in their order, without `.md`; `*` = the folder's others."""
 
 TITLES = {"README": "amqsidecar", "helm/amqsidecar/README": "The Helm chart"}
 """Titles of pages that are not their first heading."""
+
+LISTED = {name for names in SECTIONS.values() for name in names}
 
 _CODE = re.compile(r"`[^`]+`")
 _FENCE = re.compile(r" *(```|~~~)")
@@ -142,8 +148,9 @@ def section_pages(names: Sequence[str]) -> Iterator[str]:
     """Yield the paths of a section's pages, with their ending."""
     for name in names:
         if name.endswith("*"):
-            found = sorted(page for page in (ROOT / name).parent.glob("*.md"))
-            yield from (str(page.relative_to(ROOT)) for page in found if page.stem != "README")
+            found = sorted((ROOT / name).parent.glob("*.md"))
+            pages = [str(page.relative_to(ROOT)) for page in found]
+            yield from (page for page in pages if page.removesuffix(".md") not in LISTED)
         else:
             yield f"{name}.md"
 
@@ -173,8 +180,17 @@ def lay_pages(folder: Path) -> None:
     shutil.copyfile(STYLE, folder / STYLE.name)
 
 
+def render(settings: Path) -> int:
+    """Return the exit code of mkdocs; warnings are errors."""
+    # Why not --quiet: mkdocs would not count its warnings.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(settings)]
+    # Why the variable: Material warns on each build that it ends in 2027.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, check=False, env=environment).returncode
+
+
 def main() -> None:
-    """Build the site from scratch; warnings are errors."""
+    """Build the site from scratch."""
     place = Path(sys.argv[1]).resolve()
     shutil.rmtree(place, ignore_errors=True)
     lay_pages(place / "pages")
@@ -186,11 +202,7 @@ def main() -> None:
     }
     with (place / "mkdocs.yml").open("w", encoding="utf-8") as file:
         YAML().dump(settings, file)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-    # Why the variable: Material warns on each build that it ends in 2027.
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    arguments = [*command, "--config-file", str(place / "mkdocs.yml")]
-    sys.exit(subprocess.run(arguments, check=False, env=environment).returncode)
+    sys.exit(render(place / "mkdocs.yml"))
 
 
 if __name__ == "__main__":
