@@ -175,6 +175,8 @@ class Recalling:
                 return choosing.holds_chosen(reading.destination, reading.redelivery_ids)
             return self._link.count(reading, 1) > 0
         except BrokerRefused:
+            # Why: each question is a warning in the broker's log.
+            self._quiet_since_s = self._clock.monotonic_s()
             return True
 
     def _settle_taken(self) -> bool:

@@ -45,6 +45,7 @@ USERS = {
     "producer": frozenset({"producers"}),
     "consumer": frozenset({"consumers"}),
     "sidecar": LEAST,
+    "recaller": LEAST | {"final-read"},
     **{f"no-{right}": LEAST - {right} for right in LEAST},
 }
 SECURITY = """
@@ -59,7 +60,7 @@ SECURITY = """
       <authorizationEntry queue="ActiveMQ.DLQ" read="dlq-read" write="admins" admin="dlq-admin"/>
       <authorizationEntry queue="DLQ.orders.*" read="dlq-read" write="admins" admin="dlq-admin"/>
       <authorizationEntry queue="DLQ.orders.*.exhausted"
-          read="admins" write="final-write" admin="final-admin"/>
+          read="admins,final-read" write="final-write" admin="final-admin"/>
       <authorizationEntry queue="amqsidecar.token.>"
           read="token-read" write="token-write" admin="token-admin"/>
       <authorizationEntry topic="ActiveMQ.Advisory.>" read="advisory-read" write="admins"
@@ -192,6 +193,31 @@ def test_without_a_right_to_write_messages_wait_until_somebody_grants_it(
 
     assert [one.value("amqsidecarRedeliveryCount") for one in seen] == [None, 1]
     assert dead.test_id == f"{unique}-0"
+
+
+def test_exhausted_messages_stay_until_the_right_to_read_their_queue_is_granted(
+    broker: ClassicBroker, tmp_path: Path, unique: str
+) -> None:
+    """A person retries one: it is neither lost nor forgotten, and the service does all else."""
+    queue, other = f"orders.{unique}", f"orders.{unique}_other"
+    peer(broker, "producer").produce(queue, "Text", test_id=unique)
+    with sidecar(broker, tmp_path, "sidecar").start() as refused:
+        peer(broker, "consumer").fail(queue, messages=1, deliveries=2)
+        eventually(lambda: refused.unsent() == 0, what="the message is in its final queue")
+        refused.run_command("retry", "--state", "exhausted", "--yes")
+        eventually(
+            lambda: f"not authorized to read from: queue://DLQ.{queue}.exhausted" in refused.log(),
+            what="the broker refuses to hand it out",
+        )
+        peer(broker, "producer").produce(other, "Text", test_id=unique)
+        assert len(peer(broker, "consumer").fail(other, messages=1, deliveries=2)) == 2
+        assert len(peer(broker, "admin").browse(f"DLQ.{queue}.exhausted")) == 1
+        assert sum(one["count"] for one in refused.json_command("status")["exhausted"]) >= 1
+        assert refused.stop() == 0
+    with sidecar(broker, tmp_path, "recaller").start():
+        [again] = peer(broker, "consumer").consume(queue, count=1)
+    assert again.test_id == f"{unique}-0"
+    assert peer(broker, "admin").browse(f"DLQ.{queue}.exhausted") == []
 
 
 def test_the_plugin_in_the_broker_needs_a_consumer_that_may_write(unique: str) -> None:

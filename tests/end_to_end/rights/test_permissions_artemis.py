@@ -20,7 +20,7 @@ CREATE = "createAddress createDurableQueue"
 RIGHTS = {
     "orders.#": {"producers": f"send {CREATE}", "consumers": "consume", "movers": "send"},
     "DLQ": {"movers": "consume"},
-    "DLQ.exhausted": {"movers": "send", "unmanaged": CREATE},
+    "DLQ.exhausted": {"movers": "send", "unmanaged": CREATE, "recallers": "consume"},
     "amqsidecar.token.#": {"movers": "send consume", "unmanaged": CREATE},
     # What deploy/reference/broker-held-schedule.md says.
     "amqsidecar.waiting": {"movers": "send consume"},
@@ -34,6 +34,7 @@ ROLES = {
     "sidecar": ["movers", "managers"],
     "unmanaged": ["movers", "unmanaged"],
     "manager": ["managers"],
+    "recaller": ["movers", "managers", "recallers"],
 }
 KINDS = (
     *("createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue"),
@@ -132,6 +133,33 @@ def test_the_least_rights_are_enough(
 
     assert [one.value("amqsidecarRedeliveryCount") for one in seen] == [None, 1]
     assert dead.value("amqsidecarRedeliveryCount") == 1
+
+
+def test_exhausted_messages_stay_until_the_right_to_consume_them_is_granted(
+    broker: ArtemisBroker, tmp_path: Path, unique: str
+) -> None:
+    """A person retries one: it is neither lost nor forgotten, and the service does all else."""
+    queue, other = f"orders.{unique}", f"orders.{unique}_other"
+    consumer, policy = peer(broker, "consumer"), {"max_redeliveries": 9}
+    peer(broker, "producer").produce(queue, "Text", test_id=unique)
+    with sidecar(broker, tmp_path, "sidecar").start() as refused:
+        consumer.fail(queue, "reject", messages=1, deliveries=2, **policy)
+        eventually(lambda: refused.unsent() == 0, what="the message is in its final queue")
+        refused.run_command("retry", "--state", "exhausted", "--yes")
+        eventually(
+            lambda: "does not have permission='CONSUME'" in refused.log(),
+            what="the broker refuses to hand it out",
+        )
+        peer(broker, "producer").produce(other, "Text", test_id=f"{unique}-other")
+        seen = consumer.fail(other, "reject", messages=1, deliveries=2, **policy)
+        assert len(seen) == 2
+        selector = f"testId = '{unique}-0'"
+        assert len(peer(broker, "admin").browse("DLQ.exhausted", selector=selector)) == 1
+        assert refused.stop() == 0
+    with sidecar(broker, tmp_path, "recaller").start():
+        [again] = consumer.consume(queue, count=1)
+    assert again.test_id == f"{unique}-0"
+    assert peer(broker, "admin").browse("DLQ.exhausted", selector=selector) == []
 
 
 def test_without_the_token_queue_the_service_ends_with_the_brokers_words(
