@@ -60,7 +60,8 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("stream", ColumnType.STRING, None, False, "the store whose history it is"),
     Column("segment", ColumnType.INT64, None, False, "number in the stream, 1-based, without a gap"),
     Column("position", ColumnType.INT32, None, False, "place of the event in its segment, 0-based"),
-    Column("sidecar", ColumnType.STRING, None, False, "`journal.name` of who wrote it, else the store's instance"),
+    Column("sidecar", ColumnType.STRING, None, False, "`journal.name` of its writer, else the "
+                                                      "store's instance"),
     Column("type", ColumnType.STRING, None, False, "tag of the event, such as `received`"),
     Column("at", ColumnType.TIMESTAMP_MS, "at_ms", False, "when the sidecar decided or did it, by its own clock"),
     Column("row_id", ColumnType.INT64, "id", False, "number of the row in the store; 0 = concerns no single message"),
@@ -70,7 +71,8 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("destination", ColumnType.STRING, "destination", True, "where it goes, was sent, or would have gone"),
     Column("decided_destination", ColumnType.STRING, "decided_destination", True, "what the broker's rules name, where the sidecar renamed it"),
     Column("cause_group", ColumnType.STRING, None, True, "the cause without numbers, ids, addresses and dates (`model/cause.py`); null = the broker gives none"),
-    Column("cause", ColumnType.STRING, "cause", True, "the broker's words; only with `journal.cause_text`"),
+    Column("cause", ColumnType.STRING, "cause", True, "the broker's text; only with "
+                                                      "`journal.cause_text`"),
     Column("expired", ColumnType.BOOL, "expired", True, "whether its time to live ran out"),
     Column("persistent", ColumnType.BOOL, "persistent", True, "whether the producer sent it as persistent"),
     Column("redelivery_count", ColumnType.INT64, "redelivery_count", True, "`received`, `returned`: redeliveries so far, 0-based; others: the count that the re-send carries"),
@@ -80,7 +82,9 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("delay_ms", ColumnType.INT64, "delay_ms", True, "delay by the rules, in milliseconds"),
     Column("due_at", ColumnType.TIMESTAMP_MS, "due_at_ms", True, "when it is due"),
     Column("rule", ColumnType.STRING, "rule", True, "the rule that decided, with file and line"),
-    Column("expiration_ms", ColumnType.INT64, "expiration_ms", True, "milliseconds it may stay in the final dead-letter queue; 0 = for ever"),
+    Column("expiration_ms", ColumnType.INT64, "expiration_ms", True, "milliseconds it may stay in "
+                                                                     "the final dead-letter "
+                                                                     "queue; 0 = unlimited"),
     Column("reason", ColumnType.STRING, "reason", True, "why it was parked, held or blocked, or a cycle was in doubt"),
     Column("actor", ColumnType.STRING, "actor", True, "the person who acted"),
     Column("lateness_ms", ColumnType.INT64, "lateness_ms", True, "milliseconds between the due time and the cycle that sent it"),

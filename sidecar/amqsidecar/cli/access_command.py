@@ -21,7 +21,7 @@ class RoleChoice(StrEnum):
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="As logs and events call them: A-Z a-z 0-9 . _ @ -")
 ]
-RoleOption = Annotated[RoleChoice, typer.Option("--role", help="What they may do.")]
+RoleOption = Annotated[RoleChoice, typer.Option("--role", help="Their role.")]
 
 _SHORTEST_PASSWORD = 12
 

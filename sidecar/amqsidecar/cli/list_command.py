@@ -36,7 +36,7 @@ class ListChoice(Chosen):
     properties: FilterProperty = None
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100
     after: Annotated[
-        str, typer.Option(metavar="N", help="Only after this; the answer says what it is.")
+        str, typer.Option(metavar="N", help="Start of the page: `next_after` of the page before.")
     ] = ""
     wide: Wide = False
     config_file: ConfigFile = None

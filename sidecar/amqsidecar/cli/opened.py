@@ -50,7 +50,7 @@ def opened_ledger(config: "Config", *, read_only: bool = True) -> Iterator["Ledg
     """
     if config.store.url == BROKER_HELD:
         raise StoreUnavailable(
-            "the broker keeps what waits (store.url broker:), and knows no operations"
+            "the broker keeps waiting messages (store.url broker:), and has no operations"
         )
     with opened_store(config, read_only=read_only) as (store, _):
         # Why a cast: every store of our own is a ledger.
@@ -72,7 +72,9 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - as above
 
     if not config.broker.url:
-        raise ConfigError([Problem("broker.url", "is not set, and the broker keeps what waits")])
+        raise ConfigError(
+            [Problem("broker.url", "is not set, and the broker keeps waiting messages")]
+        )
     links = LinkMaker(config, SystemClock())
     # Why after it: it says what is missing where the library of AMQP is not installed.
     from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415 - as above

@@ -74,7 +74,7 @@ FilterDestination = Annotated[
     typer.Option(
         "--destination",
         metavar="NAME",
-        help="Only what goes there, such as queue://orders; a plain name is a queue.",
+        help="Only messages for this destination, such as queue://orders; a plain name is a queue.",
         show_default=False,
     ),
 ]
@@ -86,7 +86,7 @@ FilterCause = Annotated[
     typer.Option(
         "--cause",
         metavar="TEXT",
-        help="Only what died for a cause that contains this text.",
+        help="Only messages whose cause contains this text.",
         show_default=False,
     ),
 ]
@@ -95,7 +95,7 @@ FilterAge = Annotated[
     typer.Option(
         "--older-than",
         metavar="TIME",
-        help="Only what was taken from the broker longer ago, such as 90s, 15m, 2h or 3d.",
+        help="Only messages taken from the broker longer ago, such as 90s, 15m, 2h or 3d.",
         show_default=False,
     ),
 ]
@@ -105,8 +105,8 @@ FilterGroup = Annotated[
     typer.Option(
         "--cause-group",
         metavar="TEXT",
-        help="Only what died for this cause, as groups name it; a part that only one group has, or "
-        "the group's number, will do.",
+        help="Only messages of this cause group; a part of its text that only one group has, or "
+        "its number, is enough.",
         show_default=False,
     ),
 ]
@@ -125,7 +125,7 @@ FilterSource = Annotated[
     typer.Option(
         "--source",
         metavar="NAME",
-        help="Only what was taken from this dead-letter queue.",
+        help="Only messages from this dead-letter queue.",
         show_default=False,
     ),
 ]
@@ -143,7 +143,7 @@ FilterYoung = Annotated[
     typer.Option(
         "--newer-than",
         metavar="TIME",
-        help="Only what was taken from the broker since then, such as 90s, 15m, 2h or 3d.",
+        help="Only messages taken from the broker within this time, such as 90s, 15m, 2h or 3d.",
         show_default=False,
     ),
 ]
@@ -152,7 +152,7 @@ FilterAttempt = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Only what is at its N-th redelivery.",
+        help="Only messages at their N-th redelivery.",
         show_default=False,
     ),
 ]
@@ -162,7 +162,7 @@ FilterCount = Annotated[
         "--count-at-least",
         metavar="N",
         min=0,
-        help="Only what is at its N-th redelivery, or a later one.",
+        help="Only messages at their N-th redelivery, or a later one.",
         show_default=False,
     ),
 ]
@@ -317,9 +317,9 @@ def check_of_broker(store_url: str, rows: "RowFilter", *, is_simple: bool = True
     )
     if store_url == BROKER_HELD and not (is_simple and rows == known):
         raise typer.BadParameter(
-            "the broker keeps what waits (store.url broker:); only ids, --destination, --state "
-            "and --older-than select messages there, and actions take effect at once: without "
-            "--dry-run, --detach, --pace or anything else about how carefully"
+            "the broker keeps waiting messages (store.url broker:); only ids, --destination, "
+            "--state and --older-than select messages there, and actions take effect at once: "
+            "without --dry-run, --detach, --pace and other options for careful sending"
         )
 
 

@@ -41,8 +41,8 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="FOLDER",
-        help="Where this execution keeps how far it is, and what it has in hand: made when it is "
-        "missing; with the same one the same command goes on.",
+        help="Folder of this execution's progress and messages in hand, created if missing; run "
+        "the same command with the same folder to continue.",
         show_default=False,
     ),
 ]

@@ -53,20 +53,20 @@ class Config(Section):
         if self.store.url == BROKER_HELD and self.journal.path:
             yield (
                 "journal.path",
-                "needs a store that keeps events until they are written, and store.url is "
-                "broker:, where there is none: leave this empty, or use another store",
+                "needs a store that keeps events until they are written, and with store.url "
+                "broker: there is none: leave this empty, or use another store",
             )
         if self.store.url == BROKER_HELD and self.policy.gates:
             yield (
                 "policy.gates",
-                "need a store, and store.url is broker:, where the broker alone knows what is due: "
+                "need a store, and with store.url broker: only the broker knows the due messages: "
                 "leave this empty, or use another store",
             )
         if self.store.url == BROKER_HELD and self.intake.backlog is Backlog.HOLD:
             yield (
                 "intake.backlog",
-                "is `hold`, but where store.url is broker: there is no place to hold what was "
-                "there before: set `process`, or use another store",
+                "is `hold`, but with store.url broker: the backlog can't be held: set `process`, "
+                "or use another store",
             )
 
         if self.store.url == BROKER_HELD and self.redelivery.exhausted is ExhaustedChoice.KEEP:

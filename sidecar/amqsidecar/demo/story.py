@@ -142,7 +142,7 @@ class DemoStory:
         self.caption = "kill -9: the sidecar is dead. What waited, waits; what dies, piles up"
         each(Stage.kill_sidecar)
         self._wait(script.dead_s)
-        self.caption = "Starting it again: the token in the broker tells what was committed"
+        self.caption = "Starting it again: the token in the broker proves what was committed"
         each(Stage.start_sidecar)
         self.caption = "It goes on where it was, the late messages first: nothing is lost"
         for one in sending:

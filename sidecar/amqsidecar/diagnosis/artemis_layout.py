@@ -45,7 +45,7 @@ def token_findings(token_queue: str, settings: Settings) -> Iterator[Finding]:
             check=Check.TOKEN_QUEUE,
             severity=Severity.PROBLEM,
             subject=token_queue,
-            what=f"{what}: the token is gone then, and what was in doubt is sent twice",
+            what=f"{what}: the token would be lost, and messages of a cycle in doubt sent twice",
             mend=address_setting(match, mend),
         )
     if not mends:
@@ -86,7 +86,10 @@ def dead_letter_findings(
             check=Check.DEAD_LETTERS,
             severity=Severity.PROBLEM,
             subject="#",
-            what="no address has a dead-letter-address: the broker destroys what is given up",
+            what=(
+                "no address has a dead-letter-address: the broker drops messages that consumers "
+                "give up"
+            ),
             mend=address_setting("#", "<dead-letter-address>DLQ</dead-letter-address>"),
         )
 
@@ -130,7 +133,7 @@ def _target_findings(
             severity=Severity.PROBLEM,
             subject=target,
             what=f"no queue is bound to the dead-letter address of {_listed(users)}: the broker "
-            "drops what goes there",
+            "drops messages for it",
             mend=f"<address name={quoted(target)}><anycast><queue name={quoted(target)}/></anycast>"
             "</address>",
         )
@@ -242,7 +245,7 @@ def _harms(settings: Settings) -> Iterator[tuple[str, str]]:
         )
     if settings.get("defaultNonDestructive"):
         yield (
-            "default-non-destructive keeps what was taken",
+            "default-non-destructive keeps messages that were taken",
             "<default-non-destructive>false</default-non-destructive>",
         )
     if settings.get("defaultPurgeOnNoConsumers"):
@@ -290,7 +293,11 @@ def effect_findings(
             found.setdefault((effect.kind, effect.what), []).append((address, effect.mend))
     for (kind, what), places in found.items():
         is_allowed = kind in allowed
-        then = "redelivery.allow permits it" if is_allowed else "a run parks what died there"
+        then = (
+            "redelivery.allow permits it"
+            if is_allowed
+            else ("a run parks messages that died there")
+        )
         yield Finding(
             check=Check.ORIGINS,
             severity=Severity.NOTE if is_allowed else Severity.WARNING,

@@ -37,11 +37,11 @@ def keeping_findings(
         )
         yield _finding(Severity.PROBLEM, _SUBJECT, what)
         return
-    yield _finding(Severity.OK, _SUBJECT, "the broker keeps what waits, in its own queues")
+    yield _finding(Severity.OK, _SUBJECT, "the broker keeps waiting messages in its own queues")
     for origin in dict.fromkeys(origins):
         problem = keeps.waiting_problem(origin)
         if problem is not None:
-            what = f"what has to wait for it is moved to {PARKED_QUEUE.name} instead: {problem}"
+            what = f"messages that must wait for it go to {PARKED_QUEUE.name} instead: {problem}"
             yield _finding(Severity.WARNING, str(origin), what)
     if (settings := link.features.settings) is not None:
         names = dict.fromkeys((WAITING_QUEUE.name, *(origin.address for origin in origins)))
@@ -72,7 +72,7 @@ def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[
             yield _finding(
                 Severity.WARNING,
                 name,
-                f"what waits counts for the limit of its size (address-full-policy {policy}): "
+                f"waiting messages count toward its size limit (address-full-policy {policy}): "
                 "when that is reached, producers have to wait until it is due",
                 address_setting(name, "<address-full-policy>PAGE</address-full-policy>"),
             )
@@ -86,8 +86,8 @@ def keeping_clock_findings(ahead_ms: int) -> Iterator[Finding]:
     """
     if abs(ahead_ms) >= _CLOCK_MS:
         what = (
-            "what waits in the broker is due by its clock: the difference is reckoned in when a "
-            "link is opened, but if that clock is set afterwards, it comes too early or too late"
+            "waiting messages are due by the broker's clock: the difference is measured when a "
+            "link opens; if that clock is set afterwards, they come too early or too late"
         )
         yield Finding(
             check=Check.CLOCK,

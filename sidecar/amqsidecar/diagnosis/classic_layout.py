@@ -189,8 +189,8 @@ def token_finding(token_queue: str, expiration_ms: int | None) -> Finding:
         check=Check.TOKEN_QUEUE,
         severity=Severity.PROBLEM,
         subject=token_queue,
-        what="the broker gives messages an expiration that were sent without one: the token is "
-        "gone then, and what was in doubt is sent twice",
+        what="the broker adds an expiration to messages sent without one: the token would be "
+        "lost, and the messages of a cycle in doubt sent twice",
         mend='<timeStampingBrokerPlugin zeroExpirationOverride="0"/>',
     )
 

@@ -194,8 +194,8 @@ def backlog_finding(
         check=Check.BACKLOG,
         severity=Severity.NOTE,
         subject=str(source),
-        what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run decides what it takes "
-        "of them like new ones",
+        what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes those that it "
+        "takes like new ones",
     )
 
 

@@ -85,14 +85,14 @@ MARKS: tuple[RedeliveryMark, ...] = (
     RedeliveryMark(
         "`transaction`, `receipt` (STOMP on Artemis)",
         "the broker takes those of a copied frame for orders, and waits for a COMMIT",
-        "Artemis keeps those of each SEND, also ours. An application that sends back what it was "
-        "shown must leave them out, or the sidecar use `amqp://`",
+        "Artemis keeps those of each SEND, also ours. An application that sends all headers back "
+        "must leave them out, or the sidecar must use `amqp://`",
         "end_to_end/fidelity/test_forwarding.py",
     ),
     RedeliveryMark(
         "`JMS_AMQP_*` (Core applications on Artemis)",
-        "a loop over all properties fails at names such as `JMS_AMQP_MA_x-opt-jms-dest`, which the "
-        "Core client does not let an application set",
+        "a loop over all properties fails at names such as `JMS_AMQP_MA_x-opt-jms-dest`, which "
+        "the Core client refuses to set",
         "Artemis adds them when it converts. A loop must skip names that begin with `JMS`",
         "end_to_end/fidelity/test_forwarding.py",
     ),

@@ -86,8 +86,8 @@ class RightsTrial:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
                 self._find(Check.FINAL_QUEUES, Severity.PROBLEM, final, problem)
-            elif self.note(final, "sending what is final", problem, wanted="send"):
-                self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes what is final")
+            elif self.note(final, "sending final messages", problem, wanted="send"):
+                self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes final messages")
 
     def try_origins(self, link: Link, trials: Trials, origins: Sequence[Destination]) -> None:
         """Find out whether redeliveries get there, and send nothing that stays."""
@@ -127,9 +127,9 @@ class RightsTrial:
         """Make the queues that a schedule in the broker needs, and do to them what a run does."""
         for own in (WAITING_QUEUE, PARKED_QUEUE):
             problem = link.prepare_final(own) or trials.write(own)
-            self.note(own, "sending what has to wait or is parked", problem, wanted="send")
+            self.note(own, "sending messages that must wait or are parked", problem, wanted="send")
         words = trials.read(WAITING_QUEUE)
-        self.note(WAITING_QUEUE, "taking what has waited", words, wanted="consume")
+        self.note(WAITING_QUEUE, "taking messages that have waited", words, wanted="consume")
 
     def try_pattern(self, trials: Trials, pattern: Destination) -> None:
         """Find out whether redeliveries get to queues that nobody can name now.

@@ -218,7 +218,9 @@ class Sources:
                 leftovers = trials.would_leave(item)
             except BrokerRefused as refused:
                 is_told = False
-                what = f"how many of its dead letters a run would leave is not told: {refused}"
+                what = (
+                    f"the number of its dead letters that a run would leave is unknown: {refused}"
+                )
                 self._find(Check.FIDELITY, Severity.NOTE, str(item.destination), what)
                 continue
             total += len(leftovers)

@@ -48,7 +48,7 @@ def transaction_findings(
     if words:
         yield _finding(Check.TRANSACTIONS, Severity.PROBLEM, token_queue, words)
     else:
-        what = "what was committed is there, what was rolled back is not"
+        what = "committed messages are there, rolled back ones are not"
         yield _finding(Check.TRANSACTIONS, Severity.OK, token_queue, what)
 
 
@@ -62,7 +62,7 @@ def _exchange(link: Link, token_queue: Destination) -> tuple[int | None, str]:
         link.create_token(1)
     number = _take(link)
     if number is None:
-        return None, "the broker does not hand out what was sent"
+        return None, "the broker does not deliver a message that was sent"
     try:
         link.commit_cycle([], [], number + 1)
     except (BrokerRefused, LinkLost):

@@ -88,9 +88,10 @@ def _stomp_to_artemis(scheme: str) -> Finding:
         Check.TRANSACTIONS,
         Severity.WARNING,
         f"{scheme}://",
-        "on Artemis an acknowledgement is no part of a STOMP transaction: where the sidecar or its "
-        "link dies right after a commit, the next one acknowledges what the token names and sends "
-        "none of it again. What is moved, or read by another sidecar, before that is sent twice",
+        "on Artemis an acknowledgement is no part of a STOMP transaction: if the sidecar or its "
+        "link dies right after a commit, the next one acknowledges the messages that the token "
+        "names and does not send them again. What is moved, or read by another sidecar, before "
+        "that is sent twice",
     )
 
 

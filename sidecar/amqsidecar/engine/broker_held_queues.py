@@ -11,8 +11,8 @@ PARKED_QUEUE = queue("amqsidecar.parked")
 
 NOT_KEPT = {
     BrokerKind.CLASSIC: (
-        "store.url is broker:, but Classic makes a delayed message of a transaction only after its "
-        "commit: killed in between, it loses what was accepted "
+        "store.url is broker:, but Classic schedules a transaction's delayed message only after "
+        "its commit: killed in between, it loses the accepted messages "
         "(deploy/reference/broker-held-schedule.md). Use store.url sqlite:///path/of/file.db, or "
         "the broker's own redeliveryPlugin"
     ),

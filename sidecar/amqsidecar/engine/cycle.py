@@ -473,7 +473,7 @@ class CycleEngine:
         """Cut the next cycles smaller, or park the one send that is at fault."""
         if not sent:
             if len(deliveries) <= 1:
-                raise LinkLost(f"the broker won't let us accept a dead letter: {refused}")
+                raise LinkLost(f"the broker refuses the acceptance of a dead letter: {refused}")
             self._size.narrow_takes(len(deliveries))
             return
         if len(sent) > 1:

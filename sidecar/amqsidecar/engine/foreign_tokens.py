@@ -39,5 +39,5 @@ def orphan_sentence(tokens: Iterable[ForeignToken]) -> str:
     """Return what orphans mean, with the queue and age of each."""
     return (
         "the broker holds tokens of schedules that are not in this store, and no sidecar has them "
-        f"in hand: {', '.join(map(describe, tokens))}; what waits in those schedules is not sent"
+        f"in hand: {', '.join(map(describe, tokens))}; their waiting messages are not sent"
     )

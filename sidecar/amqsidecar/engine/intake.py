@@ -194,7 +194,7 @@ def _add_individual(
             found[queue(prefix + ">")] = None
     doubts += [
         f"{pattern.source}: dead letters go to queues named {pattern.prefix!r} + name + "
-        f"{pattern.suffix!r}, which can't be told from others; name them in intake.queues"
+        f"{pattern.suffix!r}, which can't be recognised; name them in intake.queues"
         for pattern in _patterns(strategy, patterns)
         if not pattern.is_telling
     ]

@@ -332,7 +332,7 @@ class MoveEngine:
         for index, words in refused.refusals.items():
             item, destination = plan.sent[index], plan.resends[index].destination
             if destination == WAITING_QUEUE:
-                raise LinkLost(f"{destination} does not take what has to wait: {words}")
+                raise LinkLost(f"{destination} does not take messages that must wait: {words}")
             if destination == PARKED_QUEUE:
                 self._leave(item, words, now_ms, events)
                 continue

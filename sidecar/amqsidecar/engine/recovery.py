@@ -254,7 +254,7 @@ class Recovery:
 def _another_stores(instance: str) -> ConfigError:
     what = (
         f"this store is new, and the token in {TOKEN_QUEUE_PREFIX}{instance} is of another store "
-        "of this instance name; what waits in that one would not be sent. Start with the store "
-        "that has it, or, if that one is gone for good or empty, set store.accept_orphans=true"
+        "of this instance name; messages waiting there would not be sent. Start with that "
+        "store, or, if it is gone for good or empty, set store.accept_orphans=true"
     )
     return ConfigError([Problem("store.url", what)])

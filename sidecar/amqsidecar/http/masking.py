@@ -100,7 +100,7 @@ class Masking:
             or any(one.name in named and one.locked == MASKED for one in view.properties)
             or any(one.name in entries and one.locked == MASKED for one in view.body.entries)
         ):
-            raise HttpRefused(403, f"what is masked can't be edited: {MASKED}")
+            raise HttpRefused(403, f"masked parts can't be edited: {MASKED}")
 
     def message(self, view: MessageView, role: Role) -> MessageView:
         """Return a message as a role may see it; masked parts can't be edited."""

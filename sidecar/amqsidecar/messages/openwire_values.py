@@ -127,7 +127,7 @@ def _items(data: bytes, at: int, count: int | None, depth: int) -> Iterator[_Fou
 def _end(data: bytes, at: int) -> int:
     end = end_of_value(data, at, 0)
     if end > len(data):
-        raise UndecodableMessage("a value is longer than what it is in")
+        raise UndecodableMessage("a value is longer than its container")
     return end
 
 

@@ -95,7 +95,7 @@ def edit_slots(
         asked.add(name)
     for name in removed:
         if name not in first:
-            raise EditRefused(f"{what} {name!r}: there is none of this name to remove")
+            raise EditRefused(f"{what} {name!r}: there is no such property to remove")
     settled: dict[str | None, bytes] = {}
     for one in sets:
         settled[one.name] = _settled(one, first.get(one.name), what, types, encode)

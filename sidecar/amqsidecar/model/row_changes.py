@@ -253,7 +253,7 @@ def give_back(now_ms: int) -> Act:
             id=row.id,
             redelivery_id=row.redelivery_id,
             destination=row.final_queue or row.destination,
-            reason="goes back to its final dead-letter queue: nobody has chosen it",
+            reason="goes back to its final dead-letter queue: it was not chosen",
         )
         return Change(
             state=RowState.WAITING,

@@ -88,8 +88,8 @@ def check_direct(action: Action) -> None:
     """
     if action in (Action.REDIRECT, Action.DISCARD, Action.TAKE_BACK):
         raise ActionRefused(
-            f"the broker keeps what waits (store.url broker:) and can't {action} it: retry it or "
-            "give it up"
+            f"the broker keeps waiting messages (store.url broker:) and can't {action} them: "
+            "retry them or give them up"
         )
 
 
@@ -141,8 +141,8 @@ def act_directly(
                 schedule.cancel(row_filter, suffix, step)
             case Action.HOLD:
                 raise StoreUnavailable(
-                    "the broker delivers what waits in it (store.url broker:) and can't hold it: "
-                    "cancel it"
+                    "the broker delivers waiting messages (store.url broker:) and can't hold "
+                    "them: cancel them"
                 )
             case Action.RELEASE:
                 pass  # Nothing is ever held there.

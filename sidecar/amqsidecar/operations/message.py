@@ -167,7 +167,7 @@ def _view_of(store: Store, row: RowView, view: ViewMessage, max_bytes: int) -> M
 
 def too_large_to_show(size_bytes: int) -> MessageView:
     """Return what is shown of a message that is larger than `VIEWED_BYTES_MAX`."""
-    what = f"it has more than {VIEWED_BYTES_MAX} bytes: download it to see what is in it"
+    what = f"it has more than {VIEWED_BYTES_MAX} bytes: download it to see its content"
     return MessageView(
         wire="",
         body=BodyView(kind=BodyKind.EMPTY, size_bytes=size_bytes, is_cut=True, locked=what),

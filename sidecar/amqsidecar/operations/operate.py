@@ -144,8 +144,8 @@ def _check_no_circle(ledger: LedgerStore, target: Destination) -> None:
         names = {source.name, *source.name.split("::")}
         if target.is_queue and target.name in names:
             raise ActionRefused(
-                f"{source} is a dead-letter queue that amqsidecar reads, or has read: what goes "
-                "there would go in a circle; to give messages up, use give-up"
+                f"{source} is a dead-letter queue that amqsidecar reads, or has read: messages "
+                "sent there would circulate; to give messages up, use give-up"
             )
 
 
@@ -232,8 +232,8 @@ def undo(ledger: LedgerStore, number: int, now_ms: int, actor: str, reason: str 
         )
     if operation is not None and not (course.is_open(operation) or undoable(ledger, operation)):
         raise ActionRefused(
-            f"nothing that operation {number} discarded is kept: what is discarded is kept for an "
-            "hour, the latest 256 MiB of it, and not while the store is short of space"
+            f"nothing that operation {number} discarded is kept: discarded messages are kept for "
+            "an hour, the latest 256 MiB, and not while the store is short of space"
         )
     return _change(ledger, number, course.undoing, now_ms, actor, reason, OperationState.UNDOING)
 

@@ -312,9 +312,9 @@ def _notes(
     if lying:
         notes.append(
             f"{lying} of them lie in their final dead-letter queue: the sidecar takes them back "
-            "out of it first, and says which are no longer there. Where the broker can't hand over "
-            "chosen messages (Classic, STOMP) it takes all of the queue, and puts back in their "
-            "order what nobody has chosen"
+            "out of it first, and reports those no longer there. Where the broker can't deliver "
+            "chosen messages (Classic, STOMP) it takes all of the queue, and puts back the others "
+            "in their order"
         )
     if unread:
         notes.append(
@@ -324,10 +324,7 @@ def _notes(
     if action not in SENDS:
         return notes
     if expired:
-        notes.append(
-            f"{expired} of them died because their time to live was over: ask whether anybody "
-            "still wants them"
-        )
+        notes.append(f"{expired} of them expired: check whether they are still wanted")
     if final and action is Action.RETRY:
         notes.append(
             f"{final} of them are on their way to the final dead-letter queue, and go there now"

@@ -127,7 +127,7 @@ def doing(operation: Operation, now_ms: int) -> str:
         case OperationState.DONE:
             return "every message was looked at"
         case OperationState.UNDOING:
-            return "what it discarded is being put back by a running service"
+            return "a running service is putting back the discarded messages"
         case OperationState.UNDONE:
             return f"{operation.restored} of {operation.changed} messages were put back"
         case OperationState.RUNNING if now_ms < min(

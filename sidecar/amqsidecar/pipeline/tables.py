@@ -60,7 +60,7 @@ DEAD_LETTERS: Final = _table(
     ("origin", _TEXT, "where it died, such as queue://orders; null = unknown"),
     ("cause", _TEXT, "the broker's words; null = it gives none"),
     ("cause_group", _TEXT, "the cause without numbers, ids, addresses and dates"),
-    ("redelivery_id", _TEXT, "what it keeps over all its deaths; null = no sidecar re-sent it"),
+    ("redelivery_id", _TEXT, "its id over all deaths; null = no sidecar re-sent it"),
     ("redelivery_count", _COUNT, "re-sends by a sidecar so far, 0-based"),
     ("message_id", _TEXT, "the id that consumers see"),
     ("size_bytes", _COUNT, "bytes of the encoded message; null = only its past is known"),

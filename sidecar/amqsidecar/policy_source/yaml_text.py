@@ -135,4 +135,4 @@ def _check_size(value: object) -> None:
             left += one.values()
         elif isinstance(one, Sequence | Set) and not isinstance(one, str | bytes):
             left += one
-    raise NotYaml(None, "its aliases (*name) lead to more than anybody meant, or to themselves")
+    raise NotYaml(None, "its aliases (*name) expand too far, or to themselves")

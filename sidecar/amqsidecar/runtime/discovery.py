@@ -14,8 +14,8 @@ from amqsidecar.model.destination import queue
 from amqsidecar.policy.classic_rules import ClassicRules
 
 EXPIRED_STAYS = (
-    "what has expired is not redelivered, so it stays in these queues; name one in intake.queues "
-    "to have it read"
+    "expired messages are not redelivered, so they stay in these queues; name one in "
+    "intake.queues to read it"
 )
 ONLY_DEFAULT = (
     "without policy.source only ActiveMQ.DLQ is read, since the broker does not report which "

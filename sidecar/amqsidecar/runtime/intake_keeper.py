@@ -22,7 +22,8 @@ NONE_KNOWN = (
     "for again all the time, or name the queues in intake.queues"
 )
 ALL_REFUSED = (
-    "none of the dead-letter queues can be read, so nothing is taken; what waits is still sent"
+    "none of the dead-letter queues can be read, so nothing is taken; waiting messages are still "
+    "sent"
 )
 
 _COUNT_MAX = 1_000_000_000
@@ -82,7 +83,7 @@ class IntakeKeeper:
             so = "only those found before are read" if wanted else "nothing is taken"
             problem = (
                 f"which dead-letter queues there are can't be asked, so {so}: {refused}"
-                "; or name them in intake.queues. What waits is still sent"
+                "; or name them in intake.queues. Waiting messages are still sent"
             )
         self._found = wanted
         # Why all: a queue that is refused now may be read later.

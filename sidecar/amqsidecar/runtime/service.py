@@ -158,7 +158,7 @@ def tell_clock_step(step: ClockStep) -> None:
         "clock_stepped",
         set_by_s=step.by_ms / 1000,
         behind_wall_clock_s=step.behind_ms / 1000,
-        meaning="what waits keeps its delay: the schedule goes on by the machine's uptime and "
+        meaning="waiting messages keep their delay: the schedule follows the machine's uptime and "
         "closes the gap to the wall clock by a twentieth of the time that passes",
     )
 

@@ -214,7 +214,9 @@ class LogEvents:
                 pass
 
 
-_DOUBT: Final = "what it took is kept, what it sent is sent again or held: copies are possible"
+_DOUBT: Final = (
+    "messages that it took are kept, those that it sent are sent again or held: copies are possible"
+)
 _NO_DOUBT: Final = (
     "nothing was under way, so that nothing is lost or doubled, unless an older copy of the store "
     "or of the broker's data was brought back: what may be sent twice is held then, for a person"

@@ -228,8 +228,8 @@ METRICS: Final = (
         "amqsidecar_outcomes_not_counted",
         MetricKind.GAUGE,
         (),
-        "1 = the broker does not count what is acknowledged, so that re-sends that do not come "
-        "back stay unknown (`outcomes.md`).",
+        "1 = the broker does not count acknowledgements, so re-sends that do not come back stay "
+        "unknown (`outcomes.md`).",
         "the looks at destinations",
     ),
     MetricSpec(
@@ -381,7 +381,7 @@ def metrics_markdown() -> str:
         f"`{OTHER}`, which is no destination: `amqsidecar status` names them. A destination at "
         "which nothing waits, and nothing happened for an hour, gives its value back to one that "
         "needs it, and begins again at 0.",
-        "Beside these there are those of the process, where the machine is Linux: "
+        "On Linux there are also those of the process: "
         "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, "
         "`process_cpu_seconds_total`, `process_open_fds`, `process_max_fds`, "
         "`process_start_time_seconds`.",

@@ -1021,13 +1021,13 @@ def test_what_the_broker_can_not_do_is_refused(cli: Cli, option: list[str]) -> N
     process = ("--set", "intake.backlog=process")
     if option[0] not in ("--careful", "--dry-run"):
         result = cli("list", *option, *process, url="broker:")
-        assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
+        assert (result.code, "the broker keeps waiting messages" in result.err) == (2, True)
     result = cli("retry", "--destination", "orders", *option, *process, url="broker:")
-    assert (result.code, "the broker keeps what waits" in result.err) == (2, True)
+    assert (result.code, "the broker keeps waiting messages" in result.err) == (2, True)
     result = cli("discard", "--destination", "orders", *process, url="broker:")
-    assert (result.code, "can't discard it: retry it or give it up" in result.err) == (2, True)
+    assert (result.code, "can't discard them: retry them" in result.err) == (2, True)
     result = cli("operations", *process, url="broker:")
-    assert (result.code, "knows no operations" in result.err) == (69, True)
+    assert (result.code, "has no operations" in result.err) == (69, True)
 
 
 # --- words ------------------------------------------------------------------------------------

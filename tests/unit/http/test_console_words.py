@@ -203,7 +203,7 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
         (
             {"waiting": 3},
             recovery(0, 30, RecoveryVerdict.LIES),
-            "What was re-sent lies in its queue",
+            "The re-sent messages are still in their queue",
         ),
         ({"waiting": 3, "recent": 3}, None, "They go by themselves; hold them if"),
         ({"waiting": 3}, None, "Nothing to do"),

@@ -365,7 +365,7 @@ OBJECT = WireMessage(code=26, content=b"\xac\xed\0\x05sr\0\x05a.B.C").encoded()
         (STOMP, STOMP_TEXT, MessageEdit(text="a\0b"), "can't hold the character U+0000"),
         (STOMP, STOMP_TEXT, MessageEdit(text="\U0001f600"), "beyond U+FFFF"),
         (STOMP, STOMP_TEXT, MessageEdit(remove_entries=("a",)), "STOMP carries no maps"),
-        (AMQP, AMQP_TEXT, MessageEdit(remove_properties=("q",)), "none of this name to remove"),
+        (AMQP, AMQP_TEXT, MessageEdit(remove_properties=("q",)), "no such property to remove"),
         (AMQP, AMQP_TEXT, MessageEdit(remove_entries=("q",)), "it is no map"),
         (AMQP, AMQP_TEXT, MessageEdit(data=b"x"), "a text is expected instead of bytes"),
         (AMQP, AMQP_TEXT, MessageEdit(data=b"x", text="x"), "not both"),

@@ -396,7 +396,7 @@ def test_what_makes_no_sense_is_refused(stage: Stage, wish: dict[str, Any], word
 def test_nothing_is_redirected_in_a_circle(stage: Stage, source: str, target: str) -> None:
     with stage.store.transaction() as tx:
         tx.set_hold(source, 0)
-    with pytest.raises(ActionRefused, match="would go in a circle"):
+    with pytest.raises(ActionRefused, match="would circulate"):
         stage.begin(Action.REDIRECT, target=target)
     assert stage.begin(Action.REDIRECT, target="orders").target == "queue://orders"
 
@@ -517,7 +517,7 @@ def test_a_preview_says_what_expired_and_what_is_final(
     stage.hold(3, cause_group=EXPIRED)
     stage.hold(2, cause_group="timeout")
     monkeypatch.setattr(preview_module, "ROWS_MAX", rows_max)
-    assert any(note.startswith("3 of them died because their") for note in look(stage).notes)
+    assert any(note.startswith("3 of them expired") for note in look(stage).notes)
     assert not any("time to live" in note for note in look(stage, cause_group="timeout").notes)
     assert not any("time to live" in note for note in look(stage, Action.HOLD).notes)
     if rows_max > 5:

@@ -141,7 +141,7 @@ def test_those_behind_ask_later_the_further_back_they_stand() -> None:
 
 @pytest.mark.parametrize("state", [RowState.HELD, RowState.PARKED])
 def test_what_waits_for_a_person_holds_its_group_and_is_named(state: RowState) -> None:
-    told = f"order: message 7 of its group goes first, and is {state}: somebody has to decide"
+    told = f"order: message 7 of its group goes first, and is {state}: a person has to decide"
     assert asked(begun(), behind(3, state), 10_000) == (10_000 + ASK_AGAIN_MS + 2_000, told)
 
 

@@ -91,8 +91,8 @@ class ScramClient:
         signature = _decoded(fields.get("v", ""))
         if not self._server_signature or not hmac.compare_digest(signature, self._server_signature):
             raise BrokerRefused(
-                "SCRAM: who answers does not know the password of this user, so it is not the "
-                "broker that it seems to be"
+                "SCRAM: the host that answers does not know this user's password, so it only "
+                "poses as the broker"
             )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:

@@ -126,8 +126,8 @@ class AmqpArtemisLink:
         if broker_ms is None:
             reason = management.missing or "it does not report its time"
             raise BrokerRefused(
-                "the broker has to tell its time, and which queues keep what waits in them, where "
-                f"store.url is broker: {reason}"
+                "with store.url broker: the broker must report its time, and settings of queues "
+                f"with waiting messages: {reason}"
             )
         self._met = (broker_ms, began_ms, began_s)
 

@@ -67,8 +67,8 @@ class ArtemisTrials(ArtemisAnswers):
         management, name = self._management, queue.destination.name.rpartition("::")[2]
         if management.missing is not None:
             raise BrokerRefused(
-                "which messages the broker may be unable to convert to AMQP is "
-                "told to those only who may manage it"
+                "only users with the manage permission can see which messages the broker may be "
+                "unable to convert to AMQP"
             )
         count = management.message_count(name) or 0
         if count > _LISTED_MAX:
@@ -91,6 +91,6 @@ class ArtemisTrials(ArtemisAnswers):
         meaning = (
             "ObjectMessages and StreamMessages of Core or OpenWire clients: those without an "
             "object, or with bytes in them, can't be converted to AMQP and stay, their origin "
-            "overwritten; the others are taken; which is which is not told"
+            "overwritten; the others are taken; the broker does not show which is which"
         )
         return (LeftBehind(queue.destination, "perhaps_not_convertible", count, meaning),)

@@ -42,9 +42,10 @@ MEANINGS: Mapping[str, str] = {
     "openwire://, or allow it by intake.allow_lossy: [body_type]",
     NOT_CONVERTIBLE: "the broker hands over no AMQP message for them; read them over openwire://",
     NOT_AMQP_MADE: "made by applications that don't speak AMQP: this connector would give them "
-    "back as BytesMessages, and Classic looks for others no further than the first 200 messages of "
-    "a queue, so that they may hold up what stands behind them; read them over openwire://, or "
-    "write transport.transformer=jms into the uri of the AMQP connector",
+    "back as BytesMessages, and Classic looks for others no further than the first "
+    "200 messages of a queue, so they may block the messages behind them; read "
+    "them over openwire://, or write transport.transformer=jms into the uri of the "
+    "AMQP connector",
 }
 """Why a message is left behind, by the reason."""
 

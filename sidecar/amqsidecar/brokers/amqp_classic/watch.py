@@ -277,11 +277,12 @@ class ClassicWatch:
 
 
 NO_ORIGIN = (
-    "{} can't be read over AMQP, because neither its messages nor its name tell where they died: "
-    'give each queue a dead-letter queue of its own in activemq.xml (<policyEntry queue=">">'
-    '<deadLetterStrategy><individualDeadLetterStrategy queuePrefix="DLQ."/></deadLetterStrategy>'
-    "</policyEntry>) and name that file in policy.source, or say where they died (intake.origin: "
-    "{{{}: NAME-OF-THE-QUEUE}}), or attach by openwire://, which shows it"
+    "{} can't be read over AMQP, because neither its messages nor its name show where they died: "
+    "give each queue a dead-letter queue of its own in activemq.xml (<policyEntry "
+    'queue=">"><deadLetterStrategy><individualDeadLetterStrategy '
+    'queuePrefix="DLQ."/></deadLetterStrategy></policyEntry>) and name that file in '
+    "policy.source, or say where they died (intake.origin: {{{}: NAME-OF-THE-QUEUE}}), or attach "
+    "by openwire://, which shows it"
 )
 _NO_NAME = (
     "the queues that hold them are unknown: Classic lists no queues over AMQP, and these messages "

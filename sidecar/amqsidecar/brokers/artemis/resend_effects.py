@@ -102,8 +102,8 @@ def _of_queue(queue: QueueRow) -> Iterator[SideEffect]:
     if queue.is_purged:
         yield SideEffect(
             ResendEffect.DROP,
-            f"{queue.name} has purge-on-no-consumers: the broker drops what is sent while nobody "
-            "consumes",
+            f"{queue.name} has purge-on-no-consumers: the broker drops messages that are sent "
+            "while it has no consumer",
             f'{begin} purge-on-no-consumers="false"/>',
         )
 

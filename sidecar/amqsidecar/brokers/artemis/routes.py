@@ -487,10 +487,10 @@ def expires_by_itself(settings: Mapping[str, Any]) -> bool:
 
 def _queue_problem(row: QueueRow) -> str | None:
     if not row.is_enabled:
-        return f"queue {row.name} is disabled: the broker drops what is sent to it"
+        return f"queue {row.name} is disabled: the broker drops messages that are sent to it"
     # Why: the message was in this queue, so its filter fits, unless it asks for what we change.
     if asks_for_changes(row.filter):
-        return f"the filter of queue {row.name} ({row.filter}) would not let a redelivery in"
+        return f"the filter of queue {row.name} ({row.filter}) would not accept a redelivery"
     return None
 
 

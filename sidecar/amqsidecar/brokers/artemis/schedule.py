@@ -107,7 +107,7 @@ class ArtemisSchedule:
         Raises:
             StoreUnavailable: always.
         """
-        raise StoreUnavailable("the broker does not show the bytes of what waits in it")
+        raise StoreUnavailable("the broker does not show the bytes of waiting messages")
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
         """Return nothing: the log is the history."""
@@ -140,7 +140,9 @@ class ArtemisSchedule:
             question = ManagementQuestion(f"queue.{name}", "listMessagesAsJSON", ("",))
         answer = self._management.ask(question)
         if not answer.is_ok:
-            raise StoreUnavailable(f"what waits in {name} can't be listed: {answer.value}")
+            raise StoreUnavailable(
+                f"the waiting messages of {name} can't be listed: {answer.value}"
+            )
         found: list[Mapping[str, Any]] = json.loads(answer.value or "[]")
         return found
 

@@ -13,7 +13,7 @@ from amqsidecar.model.destination import Destination
 
 EMPTIED = (
     "it is empty now, and goes only where auto-delete-queues is on (artemis create writes false); "
-    "a user who may manage the broker has it removed at once"
+    "a user with the manage permission removes it at once"
 )
 
 

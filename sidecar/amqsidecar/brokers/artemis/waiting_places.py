@@ -49,17 +49,17 @@ class WaitingPlaces:
             purged = [address]
         if purged:
             return (
-                f"queue {purged[0]} is emptied when its last reader leaves "
-                "(purge-on-no-consumers), with what waits in it"
+                f"queue {purged[0]} loses its waiting messages when its last consumer leaves "
+                "(purge-on-no-consumers)"
             )
         for row in rows:
             if not row.is_durable:
-                return f"queue {row.name} is not durable: a restart ends what waits in it"
+                return f"queue {row.name} is not durable: a restart loses its waiting messages"
         deletes = [row.is_auto_deleted for row in rows] or [settings.get("autoDeleteQueues", True)]
         if settings.get("autoDeleteQueuesMessageCount", 0) != 0 and any(deletes):
             return (
-                f"the broker removes the queue of {address} when nobody reads from it, with what "
-                "waits in it (auto-delete-queues-message-count is not 0)"
+                f"the broker removes the queue of {address} when it has no consumer, with its "
+                "waiting messages (auto-delete-queues-message-count is not 0)"
             )
         return _settings_problem(address, settings)
 
@@ -67,12 +67,12 @@ class WaitingPlaces:
 def _settings_problem(address: str, settings: Mapping[str, Any]) -> str | None:
     if expires_by_itself(settings):
         return (
-            f"the address settings of {address} let messages expire, and the time runs while they "
+            f"the address settings of {address} make messages expire, and the time runs while they "
             "wait"
         )
     is_limited = any(
         int(settings.get(name, -1)) >= 0 for name in ("maxSizeBytes", "maxSizeMessages")
     )
     if is_limited and settings.get("addressFullMessagePolicy") == "DROP":
-        return f"address {address} drops what comes when it is full (address-full-policy DROP)"
+        return f"address {address} drops messages when it is full (address-full-policy DROP)"
     return None

@@ -288,7 +288,9 @@ class OpenWireConnection:
                 self.close()
                 raise speaks_tls(self.name)
             if not data and self._greeting is None:
-                raise self._lost("reading", f"it hung up without a greeting: {_WHOSE_PORT}")
+                raise self._lost(
+                    "reading", f"it closed the connection without a greeting: {_WHOSE_PORT}"
+                )
             if not data:
                 raise self._lost("reading", self.last_error or "it closed the connection")
             self._read_at_s = self._clock.monotonic_s()
@@ -311,7 +313,7 @@ class OpenWireConnection:
         code = frame[0]
         if code == codec.MESSAGE_DISPATCH:
             if not self._is_let_in:
-                raise RemoteProtocolError("a message came before we were let in")
+                raise RemoteProtocolError("a message came before the log-in")
             self.dispatches.append(codec.read_dispatch(frame))
         elif code in codec.RESPONSES:
             number = codec.correlation_of(frame)

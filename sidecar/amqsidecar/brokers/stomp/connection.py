@@ -257,7 +257,7 @@ class StompConnection:
                 )
                 self._condition.notify()
             if not self._reader.is_let_in:
-                raise RemoteProtocolError("it did not let us in")
+                raise RemoteProtocolError("it refused the log-in")
             if is_flooded:
                 raise RemoteProtocolError(_TOO_MANY_ERRORS)
         if self._reader.problem is not None:

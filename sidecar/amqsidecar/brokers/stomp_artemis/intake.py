@@ -218,7 +218,7 @@ class StompArtemisIntake:
         try:
             self._connection.call("ACK", [(b"id", acks[-1])])
         except FrameRefused as refused:
-            raise LinkLost(f"the broker lets us accept no dead letter: {refused}") from refused
+            raise LinkLost(f"the broker refuses to accept a dead letter: {refused}") from refused
         self._sort()
 
     def suspect(self, accepted: Accepted) -> None:

@@ -61,16 +61,16 @@ MEANINGS: Final[Mapping[str, str]] = {
         "they have properties that are numbers, booleans, or perhaps null, which STOMP would turn "
         "into text: use amqp://"
     ),
-    "unknown": "whether STOMP carries it whole is known only to who may manage the broker",
+    "unknown": "only users with the manage permission can see whether STOMP carries it whole",
     UNSEEN: (
         "made by other clients than STOMP, and not looked at: the management lists the first "
         "messages of a queue only, and those are left behind; use amqp://, or raise "
         "management-browse-page-size (200) in the address-setting of the dead-letter address"
     ),
     WITHHELD: (
-        "the broker does not hand them over although they are selected: a message group belongs to "
-        "one consumer, and what stands behind its messages waits, too; look for another consumer "
-        "of this dead-letter queue and end it"
+        "the broker does not deliver them although they are selected: a message group belongs to "
+        "one consumer, and the messages behind it wait, too; find another consumer of this "
+        "dead-letter queue and end it"
     ),
     NO_ORIGIN: "the broker wrote no origin on them, so they are no dead letters",
 }

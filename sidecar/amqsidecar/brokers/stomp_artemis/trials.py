@@ -179,7 +179,7 @@ class StompArtemisTrials(ArtemisAnswers):
             raise BrokerRefused(
                 "it holds too many messages to be listed"
                 if is_told
-                else "over STOMP that is told to those only who may manage the broker"
+                else "over STOMP only users with the manage permission can see that"
             )
         return listed
 
@@ -192,8 +192,8 @@ class StompArtemisTrials(ArtemisAnswers):
         management, name = self._management, intake.destination.name.rpartition("::")[2]
         if management.missing is not None:
             raise BrokerRefused(
-                "of what other clients than STOMP have made nothing is taken, and how much that is "
-                "is told to those only who may manage the broker"
+                "messages of other clients than STOMP are not taken, and only users with the "
+                "manage permission can count them"
             )
         count = management.message_count(name) or 0
         answer = management.ask(

@@ -269,7 +269,7 @@ class StompClassicLink:
         try:
             return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
         except FrameRefused as cause:
-            raise BrokerRefused(f"can't look for what is left behind: {cause}") from cause
+            raise BrokerRefused(f"can't count the messages left behind: {cause}") from cause
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of these queues; for a link that only looks."""

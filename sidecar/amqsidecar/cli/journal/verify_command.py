@@ -20,7 +20,7 @@ OfStore = Annotated[
     typer.Option(
         "--store/--no-store",
         help="Whether to compare with the store of the configuration, too. Without a "
-        "configuration that names the journal, --path is looked at by itself.",
+        "configuration that names the journal, --path is checked alone.",
         show_default=False,
     ),
 ]

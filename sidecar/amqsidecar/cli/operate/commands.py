@@ -365,7 +365,7 @@ def _act_in_broker(wish: "Wish", asked: Asked, config: "Config") -> None:
 
 
 def _leave_interrupted() -> NoReturn:
-    say("interrupted; what is done stays done, the same command does the rest")
+    say("interrupted; finished work stays, the same command does the rest")
     raise typer.Exit(_EXIT_INTERRUPTED)
 
 
@@ -382,7 +382,7 @@ def _tell(outcome: "ActionResult", output: OutputFormat) -> None:
     if left:
         say(f"{left} more were left as they are: they are being sent, or are final already")
     if outcome.overtaken:
-        say(f"{outcome.overtaken} more were left: somebody changed them after this began")
+        say(f"{outcome.overtaken} more were skipped: another action changed them after this began")
 
 
 def _tell_undoing(outcome: "ActionResult") -> None:
@@ -410,9 +410,7 @@ def _tell_preview(found: "Preview", output: OutputFormat) -> None:
     if found.delayed:
         print_line(f"delayed           {found.delayed}: their destination takes nothing for now")
     if found.gated:
-        print_line(
-            f"past gates        {found.gated}: gates let them wait; they go now all the same"
-        )
+        print_line(f"past gates        {found.gated}: gates delay them; they are sent now")
     if found.oldest_at_ms is not None and found.newest_at_ms is not None:
         print_line(f"taken             {clock_time(found.oldest_at_ms)}")
         print_line(f"             to   {clock_time(found.newest_at_ms)}")

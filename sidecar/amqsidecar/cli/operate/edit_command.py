@@ -52,7 +52,7 @@ def edit(
     ] = None,
     reason: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what it would be, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show the result, and change nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
     config_file: ConfigFile = None,

@@ -254,7 +254,7 @@ def tell_progress(
     expected = "" if one.expected is None else f", {one.expected} were expected"
     print_line(f"changed    {one.changed} of {one.matched} found so far{expected}")
     if one.overtaken:
-        print_line(f"left       {one.overtaken}, somebody changed them after this began")
+        print_line(f"left       {one.overtaken}, another action changed them after this began")
     if progress.undoable:
         print_line(f"undoable   {progress.undoable}: `amqsidecar operation undo {one.id}`")
     if outcomes is not None:
@@ -280,16 +280,16 @@ def leave_unless_done(operation: "Operation") -> None:
     number, change = operation.id, operation.state_changes[-1]
     why = f"{change.actor}: {change.reason}" if change.reason else change.actor
     look = f"`amqsidecar operation show {number} --members came_back` lists what came back"
-    go_on = f"`amqsidecar operation resume {number}` lets the service go on"
+    go_on = f"`amqsidecar operation resume {number}` makes the service continue"
     end = f"`amqsidecar operation cancel {number}` ends it"
     match operation.state:
         case OperationState.STOPPED:
             say(f"operation {number} stopped by itself: {change.reason}")
-            say(f"what is done stays done; {look}, {go_on}, {end}")
+            say(f"finished work stays; {look}, {go_on}, {end}")
         case OperationState.PAUSED:
             say(f"operation {number} was paused by {why}; {go_on}, {end}")
         case _:
-            say(f"operation {number} was cancelled by {why}; what is done stays done")
+            say(f"operation {number} was cancelled by {why}; finished work stays")
     raise typer.Exit(_EXIT_NOT_DONE)
 
 

@@ -21,7 +21,7 @@ Table = Annotated[
     typer.Option(
         "--table",
         metavar="PATH",
-        help="The table, which is made where there is none: Parquet, a folder for each UTC day.",
+        help="The table, created if missing: Parquet, a folder for each UTC day.",
         show_default=False,
     ),
 ]
@@ -30,7 +30,7 @@ Checkpoint = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="PATH",
-        help="Where it is kept what was read; belongs to the table for ever.",
+        help="Folder of the read positions; belongs to the table permanently.",
         show_default=False,
     ),
 ]
@@ -65,7 +65,7 @@ def ingest(
         int | None,
         typer.Option(
             min=1,
-            help="The table forgets what was written longer ago; its files may be removed then.",
+            help="Files written longer ago are dropped from the table and may be removed.",
             show_default="for ever",
         ),
     ] = None,

@@ -20,8 +20,8 @@ Destinations = Annotated[
     typer.Option(
         "--destination",
         metavar="NAME",
-        help="Only what died there, such as queue://orders; a plain name is a queue. May be "
-        "repeated.",
+        help="Only messages that died there, such as queue://orders; a plain name is a queue. May "
+        "be repeated.",
         show_default=False,
     ),
 ]
@@ -30,22 +30,18 @@ CauseGroups = Annotated[
     typer.Option(
         "--cause-group",
         metavar="TEXT",
-        help="Only what died last for a cause of this group, as `pipeline causes` words it. May be "
-        "repeated.",
+        help="Only messages whose last cause is of this group, as `pipeline causes` prints it. "
+        "May be repeated.",
         show_default=False,
     ),
 ]
 MinRedeliveries = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Only what was redelivered so often or more.", show_default=False, metavar="N"
-    ),
+    typer.Option(min=0, help="Minimum number of redeliveries.", show_default=False, metavar="N"),
 ]
 MaxRedeliveries = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Only what was redelivered no more often.", show_default=False, metavar="N"
-    ),
+    typer.Option(min=0, help="Maximum number of redeliveries.", show_default=False, metavar="N"),
 ]
 WithCancelled = Annotated[
     bool, typer.Option("--with-cancelled", help="Also what a person gave up on.")

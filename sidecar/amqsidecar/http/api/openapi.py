@@ -50,7 +50,7 @@ def document(endpoints: Sequence[ApiEndpoint]) -> dict[str, Any]:
             "description": (
                 "Looking at dead letters that wait, and acting on them. Times are milliseconds "
                 f"since the epoch. A change needs a bearer token, or the `{CSRF_HEADER}` that "
-                f"`{API_V1}/session` tells."
+                f"`{API_V1}/session` returns."
             ),
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
@@ -116,7 +116,7 @@ def _operation(
 _CSRF: Final = {
     "name": CSRF_HEADER,
     "in": "header",
-    "description": f"As `{API_V1}/session` tells it; not needed with a bearer token.",
+    "description": f"As `{API_V1}/session` returns it; not needed with a bearer token.",
     "schema": {"type": "string"},
 }
 

@@ -123,7 +123,7 @@ class ActionEndpoints:
                 ("resume", "Resume a paused or stopped operation.", self._resume_operation),
                 (
                     "cancel",
-                    "End an operation; what it has changed stays changed.",
+                    "End an operation; finished changes stay.",
                     self._cancel_operation,
                 ),
                 (
@@ -188,7 +188,7 @@ class ActionEndpoints:
             ApiEndpoint(
                 method="POST",
                 path="/messages/{reference}/edit",
-                summary="Edit a message and re-send it now; what it was is kept.",
+                summary="Edit a message and re-send it now; the original is kept.",
                 run=self._edit,
                 answer=Operation,
                 body=Edit,

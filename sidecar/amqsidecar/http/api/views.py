@@ -90,7 +90,7 @@ class Looking:
             _get("/status", "How the schedule stands.", self._status, Status),
             _get(
                 "/overview",
-                "What is dying, what waits, what does not recover.",
+                "Overview: current deaths, waiting messages, destinations that do not recover.",
                 self._overview,
                 Overview,
             ),
@@ -110,7 +110,7 @@ class Looking:
             ),
             _get(
                 "/messages/{reference}",
-                "One message: where it waits, its life, and what is in it.",
+                "One message: its place, history and content.",
                 self._message,
                 MessagePage,
                 ViewQuery,

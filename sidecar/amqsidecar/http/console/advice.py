@@ -40,7 +40,7 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
             "redirect them."
         )
     if verdict is RecoveryVerdict.LIES:
-        steps.append("What was re-sent lies in its queue: look for the consumers.")
+        steps.append("The re-sent messages are still in their queue: check the consumers.")
     if group.waiting and verdict is RecoveryVerdict.FAILS:
         steps.append("Most re-sends come back: hold the group until the cause is mended.")
     elif group.waiting and group.recent:

@@ -130,7 +130,7 @@ _REFUSALS: Final = {
         "Open the console by the address of the proxy that logs you in; programs send a token.",
     ),
     403: ("This is not allowed", "Ask a person with the required role, or go back."),
-    404: ("Nothing here", "The address may be mistyped, or lead to what is gone."),
+    404: ("Nothing here", "The address may be mistyped, or its target is gone."),
     405: ("This address only takes forms", ""),
     413: ("That is too large", ""),
     421: (
@@ -140,7 +140,7 @@ _REFUSALS: Final = {
     ),
     500: (
         "A fault of amqsidecar",
-        "What was asked for may not have been done: look before you ask again.",
+        "The action may not have been done: check before you repeat it.",
     ),
     503: ("Not now", "Load the page again in a moment."),
 }
@@ -152,8 +152,9 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
     NoStore: (
         404,
         "No schedule here",
-        "A sidecar that only observes, or whose broker keeps what waits (store.url: broker:), has "
-        "no groups, messages or operations to show; /metrics and /readyz still answer.",
+        "A sidecar that only observes, or whose broker keeps the waiting messages (store.url: "
+        "broker:), has no groups, messages or operations to show; /metrics and /readyz still "
+        "answer.",
     ),
     DeskBusy: (503, "Too much at once", "Load the page again in a moment."),
     StoreError: (

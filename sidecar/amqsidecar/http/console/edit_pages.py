@@ -154,7 +154,7 @@ def _edit_what_was_seen(desk: StoreQueries, role: Role, mark: str) -> EditMessag
         if _mark(desk.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
             raise _Changed(
                 "The message has changed since you opened this page: another person edited it. "
-                "This is what it is now."
+                "This is its present content."
             )
         return desk.edit(encoding, message, change, role)
 

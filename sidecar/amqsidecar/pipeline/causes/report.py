@@ -21,7 +21,7 @@ _LABEL_LETTERS: Final = 60
 _EXAMPLE_LETTERS: Final = 2_000
 
 _READING: Final = """\
-A group is what is left of the broker's words without numbers, ids, addresses, times and quoted \
+A group is what is left of the broker's text without numbers, ids, addresses, times and quoted \
 values (*). A death is each time that a message was taken out of a dead-letter queue; a message \
 counts once, with the cause of its first death.
 Artemis gives no reasons, and Classic none for what STOMP and AMQP clients refuse: those messages \

@@ -22,7 +22,7 @@ _COLOUR: Final = "#2f7fc1"
 
 _READING: Final = """\
 A message that was re-sent and has not returned within the horizon counts as recovered: nothing \
-else tells of a success. What was re-sent less than the horizon ago is open, not recovered.
+else proves a success. Re-sends younger than the horizon are open, not recovered.
 Bounds hold for each number by itself. Few messages have wide bounds."""
 
 

@@ -91,8 +91,8 @@ class _NoStream(DataSourceStreamReader):
             ConfigError: always.
         """
         what = (
-            "a dead-letter queue can't be streamed: what lies there comes and goes, so there "
-            "is no place to read on from; stream the journal of its sidecar"
+            "a dead-letter queue can't be streamed: it has no offset to continue from; stream the "
+            "journal of its sidecar"
         )
         raise ConfigError([Problem(f'format("{FORMAT}")', what)])
 

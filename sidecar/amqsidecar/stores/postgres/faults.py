@@ -5,7 +5,7 @@ import psycopg
 from amqsidecar.errors import StoreFull, StoreUnavailable
 
 _HINTS_BY_STATE = {
-    "55P03": "another process writes for too long; see who it is in pg_stat_activity",
+    "55P03": "another process writes for too long; find it in pg_stat_activity",
     "57014": "it took too long; see what the server is busy with",
     "53100": "the disk of the server is full; make room, nothing was changed",
     "53200": "the server is out of memory",
@@ -19,11 +19,11 @@ _HINTS_BY_STATE = {
     "and make this user its owner",
     "3D000": "the database does not exist; create it, or change store.url",
     "3F000": "the schema does not exist; the service creates it when it starts",
-    "42P01": "a table is missing; restore the schema from a backup, or drop what is left of it",
+    "42P01": "a table is missing; restore the schema from a backup, or drop the rest of it",
     "28P01": "the password is wrong; see store.password_file, PGPASSWORD or the passfile",
     "28000": "the server refuses this user; see its pg_hba.conf",
     "57P01": "the server is shutting down or an administrator ended the connection",
-    "57P02": "the server crashed; it comes back by itself",
+    "57P02": "the server crashed; it restarts by itself",
     "57P03": "the server is starting up or shutting down",
     "40P01": "a deadlock was resolved; it will be done again",
     "40001": "others changed the same; it will be done again",

@@ -64,8 +64,8 @@ class PostgresReserve:
         return Room(
             at_once_bytes=0,
             reason=f"the medium of {self._database.place} was full; no dead letters are taken "
-            f"until {2 * self._pages * _PAGE_BYTES // 1024 // 1024} MiB are free, and what is due "
-            "is sent",
+            f"until {2 * self._pages * _PAGE_BYTES // 1024 // 1024} MiB are free; due messages "
+            "are sent",
         )
 
     def _is_there(self) -> bool:

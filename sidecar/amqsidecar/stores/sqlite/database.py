@@ -55,7 +55,7 @@ _WORDS_CACHED = 10_000
 _SQLITE_OLDEST = (3, 38, 0)
 
 _HINTS = {
-    sqlite3.SQLITE_BUSY: "another process writes for too long; see who has the file open",
+    sqlite3.SQLITE_BUSY: "another process writes for too long; find out which has the file open",
     sqlite3.SQLITE_FULL: "the disk is full; make room, nothing was changed",
     sqlite3.SQLITE_READONLY: "check its owner, permissions and mount options",
     sqlite3.SQLITE_CANTOPEN: "check that the file and its folder are readable and writable",

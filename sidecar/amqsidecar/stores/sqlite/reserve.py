@@ -108,7 +108,7 @@ class Reserve:
             return Room(
                 at_once_bytes=0,
                 reason=f"the volume of {self._path.parent} has {_mib(free)} MiB left; no dead "
-                f"letters are taken until it has {_mib(again)} MiB, and what is due is sent",
+                f"letters are taken until it has {_mib(again)} MiB; due messages are sent",
             )
         return Room(at_once_bytes=max(size // 8, (free - size // 2) // 3))
 
