@@ -1,11 +1,11 @@
 """Recurring work beside the cycle: gauges of the schedule, and bounded history."""
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Protocol
 
 import structlog
@@ -78,7 +78,7 @@ class Housekeeping:
         keep_ms: int,
         max_events: int,
         folder: Path | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
         self._make_store = make_store
         self._clock = clock
@@ -86,10 +86,12 @@ class Housekeeping:
         self._keep_ms = keep_ms
         self._max_events = max_events
         self._folder = folder
+        self._stopping = Event()
         self._sleep = sleep
 
     def plan(self, service_clock: ServiceClock) -> None:
-        """Do the work at its times from now on."""
+        """Do the work at its times from now on, until the clock is stopped."""
+        self._stopping = service_clock.stopping
         service_clock.every(GAUGES_EVERY_S, "gauges", self.show)
         service_clock.every(LEDGER_EVERY_S, "ledger_gauges", self.show_ledger)
         service_clock.every(RETENTION_EVERY_S, "retention", self.forget)
@@ -172,10 +174,10 @@ class Housekeeping:
             portion = step()
             done += portion
             now_s = self._clock.monotonic_s()
-            if portion < whole or now_s >= ends_s:
+            if portion < whole or now_s >= ends_s or self._stopping.is_set():
                 return done
             # Why: a lock that is free for a moment only is hardly ever got by a cycle.
-            self._sleep(max(0.03, now_s - began_s))
+            (self._sleep or self._stopping.wait)(max(0.03, now_s - began_s))
 
 
 def _new_causes(ledger: Ledger, since_ms: int) -> Counter[str]:

@@ -5,6 +5,7 @@ APScheduler runs a handful of jobs, never one per message: what waits is rows be
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from threading import Event
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -15,7 +16,11 @@ WAKE_UP = "wake_up"
 
 
 class ServiceClock:
-    """Runs recurring work and one wake-up in threads of its own."""
+    """Runs recurring work and one wake-up in threads of its own.
+
+    Attributes:
+        stopping: set by `stop`; long work ends soon then.
+    """
 
     def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
         """Make a clock.
@@ -24,6 +29,7 @@ class ServiceClock:
             wake: called in a thread of the clock when the next due time has come.
             clock: of the schedule; APScheduler itself goes by the wall clock.
         """
+        self.stopping = Event()
         self._wake = wake
         self._clock = clock
         self._wake_at_ms: int | None = None
@@ -40,6 +46,7 @@ class ServiceClock:
 
     def stop(self) -> None:
         """Run no further jobs; waits for those that run."""
+        self.stopping.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
 

@@ -1,10 +1,13 @@
 """Housekeeping leaves the store to cycles between its steps, and ends in time."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from amqsidecar.clock import SystemClock
 from amqsidecar.model import row_changes
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.operation import UNDO_MS
@@ -16,11 +19,13 @@ from amqsidecar.runtime.housekeeping import (
     WORK_S,
     Housekeeping,
 )
+from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Room, Store
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics
 from support.schedule_rows import taken_row, took
 from support.virtual_clock import VirtualClock
+from support.waiting import PATIENCE_S
 
 
 def filled(path: Path, clock: VirtualClock, blocks: int) -> SqliteStore:
@@ -80,6 +85,31 @@ def test_work_that_takes_too_long_is_gone_on_with_next_time(tmp_path: Path) -> N
     work.forget()
     assert store.history(taken_row(1).redelivery_id) == []
     store.close()
+
+
+def test_long_work_ends_when_the_clock_is_stopped(tmp_path: Path) -> None:
+    """It would go on for `WORK_S`, and the service end so much later."""
+    has_begun = Event()
+
+    def make_store() -> Store:
+        store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
+
+        def endless_trim(_max_events: int, limit: int) -> int:
+            has_begun.set()
+            return limit
+
+        store.trim_history = endless_trim  # type: ignore[method-assign]
+        return store
+
+    clock = ServiceClock(lambda: None, SystemClock())
+    clock.start()
+    Housekeeping(
+        make_store=make_store, clock=SystemClock(), gauges=Metrics(), keep_ms=10**9, max_events=0
+    ).plan(clock)
+    assert has_begun.wait(PATIENCE_S)
+    began_s = time.monotonic()
+    clock.stop()
+    assert time.monotonic() - began_s < WORK_S / 2
 
 
 def test_counts_are_kept_by_the_hour_at_last_and_forgotten_with_the_history(
