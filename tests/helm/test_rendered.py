@@ -474,6 +474,37 @@ def test_browsers_come_by_a_gateway() -> None:
     assert rule["filters"] == values["httpRoute"]["filters"]
 
 
+@pytest.mark.parametrize("more", [{}, SHARED], ids=["one", "shared"])
+def test_users_come_from_a_secret_whose_changes_need_no_restart(more: dict[str, Any]) -> None:
+    access = {"usersSecret": "people", "usersKey": "who", "sessionKeySecret": "key"}
+    values = {**MINIMAL, **more, "access": access}
+    spec = pod_template(values)["spec"]
+    [volume] = [one for one in spec["volumes"] if one["name"].endswith("access-users")]
+    assert volume["secret"] == {
+        "secretName": "people",
+        "items": [{"key": "who", "path": "users"}],
+    }
+    [mount] = [
+        one for one in spec["containers"][0]["volumeMounts"] if one["name"] == volume["name"]
+    ]
+    assert mount["readOnly"]
+    # Why: Kubernetes renews no file that is mounted by a `subPath`.
+    assert "subPath" not in mount
+    assert f"users_file: {mount['mountPath']}/users" in options(values)
+
+
+def test_a_route_of_several_replicas_leads_to_their_service() -> None:
+    route = CASES["beside, a Gateway"]["httpRoute"]
+    access = {"usersSecret": "users", "sessionKeySecret": "key"}
+    found = rendered({**SHARED, "access": access, "httpRoute": route})
+    [rule] = found["HTTPRoute"]["spec"]["rules"]
+    [backend] = rule["backendRefs"]
+    service = found["Service"]
+    assert backend["name"] == service["metadata"]["name"]
+    pod = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= pod.items()
+
+
 def test_common_labels_and_annotations_are_on_every_object_and_pod_but_the_claim() -> None:
     marks = {"commonLabels": {"team": "mq"}, "commonAnnotations": {"contact": "us"}}
     everything = {
