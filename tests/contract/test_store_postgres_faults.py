@@ -340,7 +340,7 @@ def test_a_wrong_password_is_told_and_never_shown(ann: str) -> None:
 def test_a_missing_right_is_told(ann: str, postgres: PostgresServer) -> None:
     words = refusal(ann, password=lambda: "open sesame")
     assert "permission denied for database" in words
-    assert "let an administrator grant it, or create the schema" in words
+    assert "an administrator must grant it, or create the schema" in words
     parts = urlsplit(ann)
     postgres.execute(
         sql.SQL("CREATE SCHEMA amqsidecar AUTHORIZATION {}").format(

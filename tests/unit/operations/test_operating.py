@@ -518,8 +518,8 @@ def test_a_preview_says_what_expired_and_what_is_final(
     stage.hold(2, cause_group="timeout")
     monkeypatch.setattr(preview_module, "ROWS_MAX", rows_max)
     assert any(note.startswith("3 of them expired") for note in look(stage).notes)
-    assert not any("time to live" in note for note in look(stage, cause_group="timeout").notes)
-    assert not any("time to live" in note for note in look(stage, Action.HOLD).notes)
+    assert not any("expired" in note for note in look(stage, cause_group="timeout").notes)
+    assert not any("expired" in note for note in look(stage, Action.HOLD).notes)
     if rows_max > 5:
         stage.finish(stage.begin(Action.CANCEL))
         assert any(note.startswith("5 of them are on their way") for note in look(stage).notes)
