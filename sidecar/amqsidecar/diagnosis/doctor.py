@@ -10,7 +10,7 @@ ones.
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from amqsidecar.broker import (
@@ -33,6 +33,7 @@ from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
     backlog_finding,
     counting_findings,
+    exhausted_findings,
     final_queues,
     is_wildcard,
     kind_finding,
@@ -54,7 +55,7 @@ from amqsidecar.errors import (
     DiscoveryRefused,
     LinkLost,
 )
-from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.destination import Destination, parse_destination, queue
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.trials import (
@@ -68,6 +69,7 @@ MakeLink = Callable[[str], ExaminedLink]
 # What a link advises to write into the broker's configuration.
 _LINE_IN_WORDS = re.compile(r"<transportConnector[^>]*/>")
 _ADDRESSES_MAX = 2000
+_COUNTED_MAX = 1_000_000_000
 
 
 class Doctor:
@@ -218,6 +220,7 @@ class Doctor:
             if link.features.delayed is not None:
                 rights.try_keeping(link, trials)
         self._count(link, sources)
+        self._count_exhausted(link, trials, finals)
         self._look_for_tokens(link)
         self._try_counting(link, sources)
         if self._kind is BrokerKind.ARTEMIS:
@@ -354,7 +357,7 @@ class Doctor:
             return
         for source in sources:
             try:
-                count = link.count(IntakeQueue(source), 1_000_000_000)
+                count = link.count(IntakeQueue(source), _COUNTED_MAX)
             except BrokerRefused:
                 is_counted = False
                 continue
@@ -371,6 +374,20 @@ class Doctor:
             self._found.append(finding)
         if sources and is_counted and not total:
             self._find(Check.BACKLOG, Severity.OK, "intake.queues", "no dead letters wait")
+
+    def _count_exhausted(
+        self, link: ExaminedLink, trials: Trials, finals: Sequence[Destination]
+    ) -> None:
+        """Tell what waits for a person, also what no schedule knows, where we may look."""
+        settings, held = self._settings, dict[Destination, int]()
+        known = settings.schedule.exhausted
+        names = dict.fromkeys([*finals, *(parse_destination(one.queue) for one in known)])
+        may_look = self._kind is BrokerKind.CLASSIC or self._may_ask
+        for final in names if may_look else ():
+            with suppress(BrokerRefused):
+                if trials.read(final) is None:
+                    held[final] = link.count(IntakeQueue(final, is_final=True), _COUNTED_MAX)
+        self._found += exhausted_findings(known, held)
 
     # ------------------------------------------------------------------ transactions
 

@@ -34,6 +34,7 @@ class Check(StrEnum):
     ORIGINS = "origins"
     FINAL_QUEUES = "final queues"
     BACKLOG = "backlog"
+    EXHAUSTED = "exhausted"
     SCHEDULE = "schedule"
     POLICY = "policy"
     OUTCOMES = "outcomes"

@@ -1,6 +1,8 @@
 """Judges what was read of a broker and a configuration together: loops, backlog, policy."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.classic_layout import named_origins
@@ -14,6 +16,7 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination, final_queue
 from amqsidecar.model.outcome import COUNTING_PLUGIN, NOT_COUNTED, Counters
+from amqsidecar.model.schedule import ExhaustedTally
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
@@ -197,6 +200,49 @@ def backlog_finding(
         what=f"holds {count} dead letter{'' if count == 1 else 's'}: a run processes those that it "
         "takes like new ones",
     )
+
+
+def exhausted_findings(
+    known: Sequence[ExhaustedTally], held: Mapping[Destination, int]
+) -> Iterator[Finding]:
+    """Yield what waits for a person since the rules redeliver it no more.
+
+    Args:
+        known: where exhausted messages are, as far as the schedule knows.
+        held: how many messages final dead-letter queues hold, those that could be looked at.
+    """
+    for one in known:
+        place = f"in {one.queue}" if one.is_in_queue else "kept in the schedule"
+        yield Finding(
+            check=Check.EXHAUSTED,
+            severity=Severity.WARNING,
+            subject=one.destination,
+            what=f"{one.count} messages wait for a person, {place}, the first since "
+            f"{datetime.fromtimestamp(one.since_ms / 1000, UTC):%Y-%m-%d %H:%M}Z: the rules "
+            "redeliver them no more",
+            mend=f"amqsidecar retry --state exhausted --destination {one.destination}",
+        )
+    counts = Counter[str]()
+    for one in known:
+        if one.is_in_queue:
+            counts[one.queue] += one.count
+    for queue, count in held.items():
+        strangers = count - counts[str(queue)]
+        if strangers > 0:
+            yield Finding(
+                check=Check.EXHAUSTED,
+                severity=Severity.NOTE,
+                subject=str(queue),
+                what=f"holds {strangers} messages that the schedule does not know: they were given "
+                "up before it began, or others put them there; with this option a run takes them "
+                "in, to be listed and acted on",
+                mend="redelivery: {exhausted: keep}",
+            )
+    if not known and not any(held.values()):
+        what = "no message that is redelivered no more waits for a person, as far as is known"
+        yield Finding(
+            check=Check.EXHAUSTED, severity=Severity.OK, subject="redelivery.exhausted", what=what
+        )
 
 
 def unknown_origin_findings(

@@ -15,8 +15,9 @@ from amqsidecar.engine.foreign_tokens import (
     orphan_sentence,
 )
 from amqsidecar.errors import StoreError
+from amqsidecar.ledger import Ledger
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import ExhaustedTally, RowFilter
 from amqsidecar.store import SharedStore, Store
 
 _PAGE = 1000
@@ -35,6 +36,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
         is_new: no sidecar has worked with it.
         problem: why it can't be opened; "" = it can, or there is none yet.
         place: what is to be said of the database that it is in.
+        exhausted: where exhausted messages are, as far as it knows.
     """
 
     total: int = 0
@@ -45,6 +47,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool = True
     problem: str = ""
     place: tuple[Finding, ...] = ()
+    exhausted: tuple[ExhaustedTally, ...] = ()
 
 
 def look_at_schedule(store: Store) -> ScheduleFacts:
@@ -75,6 +78,7 @@ def look_at_schedule(store: Store) -> ScheduleFacts:
             seen=frozenset(store.holds()),
             instances=frozenset((state.instance, *(one.instance for one in shared))),
             is_new=not state.token_created and len(shared) <= 1,
+            exhausted=tuple(store.exhausted_tallies()) if isinstance(store, Ledger) else (),
         )
     except StoreError as error:
         return ScheduleFacts(problem=str(error))

@@ -144,6 +144,24 @@ def test_dead_letters_are_as_before_and_nothing_is_left(
     assert not {*own_queues(broker)} - {"amqsidecar.token.doctor-stomp-admin"}
 
 
+def test_what_was_given_up_before_the_sidecar_came_is_counted(
+    broker: Broker, tmp_path: Path
+) -> None:
+    final = "DLQ.exhausted" if broker.kind == "artemis" else "ActiveMQ.DLQ.exhausted"
+    [fine] = run_doctor(best_url(broker), tmp_path).of("exhausted")
+    peer = peer_of(broker)
+    peer.produce(final, "Text", count=3, test_id="given-up")
+    verdict = run_doctor(best_url(broker), tmp_path)
+    left = peer.consume(final, count=3)
+
+    assert fine["severity"] == "ok"
+    [found] = verdict.of("exhausted")
+    assert (found["severity"], found["subject"]) == ("note", f"queue://{final}")
+    assert "holds 3 messages that the schedule does not know" in found["what"]
+    assert found["mend"] == "redelivery: {exhausted: keep}"
+    assert [one.delivery_count for one in left] == [1] * 3
+
+
 @pytest.mark.parametrize("broker", ["classic_6", "artemis"], indirect=True)
 def test_a_doctor_does_not_disturb_a_running_sidecar(
     broker: Broker, tmp_path: Path, unique: str

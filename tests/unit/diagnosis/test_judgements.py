@@ -22,6 +22,7 @@ from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
     backlog_finding,
     counting_findings,
+    exhausted_findings,
     kind_finding,
     loop_findings,
     unknown_origin_findings,
@@ -34,6 +35,7 @@ from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.schedule import ExhaustedTally
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
@@ -263,6 +265,36 @@ def test_a_backlog_that_would_be_held_is_told(
 ) -> None:
     finding = backlog_finding(queue("DLQ"), count, holds=holds, threshold=100, is_seen=is_seen)
     assert finding.severity is severity
+
+
+def test_exhausted_messages_are_told_also_those_that_no_schedule_knows() -> None:
+    known = [
+        ExhaustedTally(
+            destination=f"queue://{name}",
+            queue="queue://DLQ.exhausted",
+            is_in_queue=is_in_queue,
+            count=count,
+            since_ms=1_700_000_000_000,
+        )
+        for name, is_in_queue, count in (("a", True, 5), ("b", True, 2), ("b", False, 9))
+    ]
+    finals = {queue("DLQ.exhausted"): 10, queue("other.exhausted"): 0, queue("old.exhausted"): 4}
+    found = list(exhausted_findings(known, finals))
+    assert [(one.subject, one.severity) for one in found] == [
+        ("queue://a", Severity.WARNING),
+        ("queue://b", Severity.WARNING),
+        ("queue://b", Severity.WARNING),
+        ("queue://DLQ.exhausted", Severity.NOTE),
+        ("queue://old.exhausted", Severity.NOTE),
+    ]
+    assert "5 messages wait for a person, in queue://DLQ.exhausted, the first since 2023-" in (
+        found[0].what
+    )
+    assert "9 messages wait for a person, kept in the schedule" in found[2].what
+    assert "holds 3 messages that the schedule does not know" in found[3].what
+    assert "holds 4 messages" in found[4].what
+    [fine] = exhausted_findings([], {queue("DLQ.exhausted"): 0})
+    assert fine.severity is Severity.OK
 
 
 def test_rows_of_another_wire_can_not_be_sent() -> None:
