@@ -15,7 +15,7 @@ from amqsidecar.http.console.shown import shown
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.note import GroupNote
-from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.operations import operate
 from amqsidecar.operations.status import SidecarStatus
 from support.console_site import running_console
@@ -295,6 +295,30 @@ def test_a_discard_is_undone_on_the_page_of_its_operation(
     assert undone.xpath("//button[@id='undo']") == []
     assert [row.id for row in store.list_rows(RowFilter(ids=(3,)), 9)] == [3]
     assert "put back by a person" in page_of(client, "/messages/one?id=3").text_content()
+    store.close()
+
+
+def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    ended = {"state": RowState.EXHAUSTED, "is_final": True, "final_queue": "queue://DLQ.exhausted"}
+    keep(store, [dead(1, "late", 1_000, **ended), dead(2, "late", 1_000, due_at_ms=NOW_MS)])
+    means = operate.Means(suffix=".exhausted", properties_of=chosen_properties)
+    with (
+        running_console(path) as address,
+        httpx2.Client(base_url=address, timeout=30, verify=NO_TLS) as client,
+    ):
+        listed = page_of(client, "/messages?state=exhausted")
+        assert listed.xpath("//button[@formaction='/act/take-back']")
+        [link] = listed.xpath("//a[starts-with(@href, '/act/take-back')]/@href")
+        page = page_of(client, link)
+        assert "1 message" in page.text_content()
+        answer = confirm(client, page)
+        assert answer.status_code == 303
+        operate.carry_out(store, 1, "service", means, store._clock.now_ms)
+        assert "Take back" in page_of(client, answer.headers["location"]).text_content()
+    [row] = store.recalled(Recall.KEEP, 9)
+    assert row.id == 1
     store.close()
 
 
