@@ -126,7 +126,7 @@ class RecallJudge:
             redelivery_id=known.redelivery_id,
             redelivery_count=known.redelivery_count,
             delay_ms=0,
-            expiration_ms=0,
+            expiration_ms=_time_left_ms(delivery, now_ms),
             rule=known.rule,
             cause=known.cause,
             cause_group=known.cause_group,
@@ -180,7 +180,7 @@ class RecallJudge:
             redelivery_id=redelivery_id,
             redelivery_count=provenance.redelivery_count,
             delay_ms=0,
-            expiration_ms=0,
+            expiration_ms=_time_left_ms(delivery, now_ms),
             rule=NO_ORIGIN if is_lost else TAKEN_BACK,
             cause=provenance.cause,
             cause_group=failure_cause(provenance.cause, expired=provenance.expired),
@@ -203,6 +203,12 @@ class RecallJudge:
             reason=NO_ORIGIN if is_lost else TAKEN_BACK,
         )
         return Judgement(row, (event,))
+
+
+def _time_left_ms(delivery: Delivery, now_ms: int) -> int:
+    """Return for how long a message may still lie in its final queue; 0 = for ever."""
+    expires_at_ms = delivery.provenance.expires_at_ms
+    return max(1, expires_at_ms - now_ms) if expires_at_ms else 0
 
 
 def wanted_by_queue(rows: Iterable[RowView]) -> Mapping[str, list[RowView]]:

@@ -194,6 +194,8 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=_is_durable(sections.get(amqp.HEADER)),
+        # Why only there: nobody else asks, and it costs for each message.
+        expires_at_ms=_expires_at_ms(section) if queue.is_final else 0,
         problem=problem,
     )
 
@@ -265,6 +267,13 @@ def _scalar(element: bytes | None) -> amqp.Scalar:
         return None if element is None else amqp.scalar(element)
     except UndecodableMessage:
         return None
+
+
+def _expires_at_ms(section: bytes | None) -> int:
+    """Return the absolute expiry time of the properties; 0 = there is none."""
+    items = [] if section is None else amqp.elements(section)
+    at_ms = _scalar(items[8]) if len(items) > 8 else None
+    return max(0, at_ms) if isinstance(at_ms, int) else 0
 
 
 def _is_durable(header: bytes | None) -> bool:

@@ -193,6 +193,7 @@ def read_provenance(
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=_is_durable(found) and delivery_mode != "NON_PERSISTENT",
+        expires_at_ms=max(0, _expires_at_ms(found)),
         problem=None if origin is not None else "neither it nor its queue shows where it died",
     )
 

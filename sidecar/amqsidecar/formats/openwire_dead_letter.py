@@ -315,6 +315,7 @@ def _provenance(
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=bool(parts.persistent) and found.get(ORIGINAL_DELIVERY_MODE) != "NON_PERSISTENT",
+        expires_at_ms=max(0, _long(parts.data, parts.expiration_at)[0]),
         problem=origin if isinstance(origin, str) else None,
     )
 

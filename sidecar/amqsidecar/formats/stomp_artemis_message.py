@@ -11,6 +11,7 @@ What Artemis 2.44 does with headers, measured:
 - Every header of a SEND is kept as a property and goes along for ever, unless it is cut off here.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -68,6 +69,7 @@ _ORDERS = frozenset(
         b"JMSXDeliveryCount",
     )
 )
+_WHOLE = re.compile(rb"[0-9]{1,18}")
 _MARKS_OF_OTHERS = frozenset((b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS"))
 _STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
 _DUPLICATE = DUPLICATE_ID.encode()
@@ -207,6 +209,7 @@ def read_provenance(
             _NO_IDENTITY,
             is_given_up=is_given_up,
         )
+    expires_at = found.get(b"expires", b"")
     message_id = _text(found.get(_ORIGINAL_ID)) or _text(found.get(b"NATIVE_MESSAGE_ID"))
     return Provenance(
         origin=destination,
@@ -216,6 +219,7 @@ def read_provenance(
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=found.get(b"persistent") == b"true",
+        expires_at_ms=int(expires_at) if _WHOLE.fullmatch(expires_at) else 0,
         problem=problem,
     )
 

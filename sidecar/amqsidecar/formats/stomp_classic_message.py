@@ -214,6 +214,7 @@ def provenance(
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=found.get(b"persistent") == b"true" and mode != b"NON_PERSISTENT",
+        expires_at_ms=max(0, _number(found.get(b"expires"))),
         problem=origin if isinstance(origin, str) else None,
     )
 

@@ -26,6 +26,8 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             death.
         redelivery_count: `amqsidecarRedeliveryCount`, redeliveries so far by a sidecar, 0-based.
         persistent: whether the producer sent it as persistent.
+        expires_at_ms: when the broker drops or moves it from the queue that it is in; 0 = never, or
+            the wire does not show it.
         problem: why it can't be redelivered as it is (can't be decoded, no origin, ...), as a
             sentence; such a message is parked. None = nothing is wrong.
     """
@@ -38,6 +40,7 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     redelivery_id: str | None = None
     redelivery_count: int = 0
     persistent: bool = True
+    expires_at_ms: int = 0
     problem: str | None = None
 
 

@@ -16,9 +16,11 @@ from support.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers import ArtemisBroker, Broker, ClassicBroker
 from support.chromium import opened_page, running_chromium
 from support.jms_peer import JmsPeer
+from support.maven import CLASSIC_5, CLASSIC_6
 from support.purge import purge
 from support.sidecar_logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar_process import SidecarProcess
+from support.stomp_peer import StompPeer
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -55,7 +57,7 @@ KEEP = "redelivery.exhausted=keep"
 class Site:
     """Two queues whose messages all fail until none is redelivered any more."""
 
-    def __init__(self, broker: Broker, folder: Path, unique: str) -> None:
+    def __init__(self, broker: Broker, folder: Path, unique: str, wire: str = "") -> None:
         is_artemis = isinstance(broker, ArtemisBroker)
         self.peer = JmsPeer.of(broker, "qpid" if is_artemis else "openwire")
         self.how = "reject" if is_artemis else "rollback"
@@ -65,11 +67,21 @@ class Site:
         policy.write_text(ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY, encoding="utf-8")
         url = broker.amqp_url if is_artemis else broker.openwire_url
         sets = ["intake.backlog=process", "broker.idle_timeout_s=2"]
+        if isinstance(broker, ClassicBroker) and wire == "stomp":
+            url = broker.stomp_url
+        elif isinstance(broker, ClassicBroker) and wire == "amqp":
+            url = broker.amqp_jms_url
+            sets.append(f"intake.origin={{ActiveMQ.DLQ: {self.ours}}}")
         self.sidecar = SidecarProcess(folder, url, policy=policy, sets=sets)
+        self.stomp_port = broker.ports["STOMP_PORT"] if isinstance(broker, ClassicBroker) else 0
 
     def exhaust(self, queue: str, count: int) -> None:
         """Let messages die until they have used up their redeliveries."""
         self.peer.fill(queue, count, size=100, test_id=f"{queue}-")
+        self.fail(queue, count)
+
+    def fail(self, queue: str, count: int) -> None:
+        """Let messages that are in a queue die until they have used up their redeliveries."""
         before = self.exhausted(queue)
         with self.peer.start_flaky_consumer(queue, failures=-1, how=self.how):
             eventually(
@@ -184,6 +196,30 @@ def test_what_others_took_out_of_the_final_queue_is_missed(site: Site) -> None:
     assert site.peer.browse(site.final) == []
 
 
+def test_a_discard_is_undone_also_while_it_goes_on(site: Site) -> None:
+    """Undone when all is discarded, then in its middle: all is in its final queue again."""
+    site.sidecar.start()
+    site.exhaust(site.ours, 20)
+    ids = {one.test_id for one in site.peer.browse(site.final)}
+    chosen = ("--state", "exhausted", "--destination", site.ours, "--yes")
+    site.sidecar.run_command("discard", *chosen)
+    eventually(lambda: site.status()["total"] == 0, within_s=60, what="all is discarded")
+    assert site.peer.browse(site.final) == []
+    for number in (1, 2):
+        undone = site.sidecar.json_command("operation undo", str(number))
+        assert undone["operation"]["state"] == "undone"
+        eventually(
+            lambda: site.exhausted(site.ours, in_queue=True) == 20 == site.status()["total"],
+            within_s=60,
+            what="all is in its final queue again",
+        )
+        found = [one.test_id for one in site.peer.browse(site.final)]
+        assert (len(found), set(found)) == (20, ids)
+        if number == 1:
+            site.sidecar.run_command("discard", *chosen)
+    assert site.sidecar.stop() == 0
+
+
 def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.ours, KILLED)
@@ -234,6 +270,62 @@ def kill_everywhere(site: Site) -> None:
                 -4000:
             ]
     site.sidecar.start()
+
+
+@pytest.fixture(
+    params=[
+        (CLASSIC_6, "openwire"),
+        (CLASSIC_6, "stomp"),
+        (CLASSIC_6, "amqp"),
+        *(
+            pytest.param((CLASSIC_5, wire), marks=pytest.mark.proof)
+            for wire in ("openwire", "stomp", "amqp")
+        ),
+    ],
+    ids="-".join,
+)
+def on_wire(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Site]:
+    """A Classic of our own, with a sidecar over one of its wires."""
+    version, wire = request.param
+    with ClassicBroker(version) as broker:
+        site = Site(broker, tmp_path, unique, wire)
+        with site.sidecar:
+            yield site
+
+
+def test_what_nobody_chose_goes_back_in_its_order_with_the_time_that_it_has_left(
+    on_wire: Site,
+) -> None:
+    """Over each wire of Classic: no selector reaches beyond the first of a long queue."""
+    site, count, chosen = on_wire, 12, 4
+    expires_ms = int(time.time() * 1000) + 3_600_000
+    site.sidecar.start()
+    with StompPeer(site.stomp_port) as stomp:
+        for number in range(count):
+            stomp.send(f"/queue/{site.ours}", {"testId": f"m{number:02}"}, b"text")
+        site.fail(site.ours, count)
+        # Strangers, which the schedule does not know.
+        for number in range(3):
+            headers = {"testId": f"s{number}", "expires": str(expires_ms + number)}
+            stomp.send(f"/queue/{site.final}", headers, b"text")
+    before = site.peer.browse(site.final)
+    assert [one.test_id for one in before][-3:] == ["s0", "s1", "s2"]
+    rows = site.sidecar.json_command("list", "--limit", str(chosen))["rows"]
+    site.sidecar.run_command("retry", *(str(row["id"]) for row in rows))
+    lives = {one.test_id for one in site.peer.consume(site.ours, count=chosen)}
+    eventually(
+        lambda: len(site.peer.browse(site.final)) == count + 3 - chosen,
+        within_s=60,
+        what="what nobody chose is in its final queue",
+    )
+    after = site.peer.browse(site.final)
+    left = [one for one in before if one.test_id not in lives]
+    assert [one.test_id for one in after] == [one.test_id for one in left]
+    for one, other in zip(left, after, strict=True):
+        was_ms, is_ms = (int(each.headers["JMSExpiration"]) for each in (one, other))
+        assert (was_ms == 0) == (is_ms == 0), one.test_id
+        # What it is here for it gains.
+        assert abs(is_ms - was_ms) < 30_000, one.test_id
 
 
 class Person:

@@ -473,3 +473,11 @@ def test_long_names_do_not_fill_the_memory() -> None:
         assert tracemalloc.get_traced_memory()[0] < 10_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_final_message_that_will_expire_tells_when() -> None:
+    final = IntakeQueue(queue("DLQ.exhausted"), is_final=True)
+    for expiry_time, expected in (((NOW_MS + 55) / 1000, NOW_MS + 55), (0, 0)):
+        encoded = encode(expiry_time=expiry_time)
+        provenance = read_provenance(encoded, final, read_origin=plain_origin)
+        assert provenance.expires_at_ms == expected

@@ -326,3 +326,8 @@ def test_what_can_not_be_taken_apart_is_told(cut: int) -> None:
     """The message is parked whole."""
     with pytest.raises(UndecodableMessage):
         encode_resend(resend(mapped()[:-cut]), NOW_MS, is_native_wire=False)
+
+
+def test_a_message_that_will_expire_tells_when() -> None:
+    assert read(encode(expiry_time=(NOW_MS + 55) / 1000)).expires_at_ms == NOW_MS + 55
+    assert read(encode()).expires_at_ms == 0

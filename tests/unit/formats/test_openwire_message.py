@@ -415,3 +415,9 @@ def test_an_origin_that_can_not_be_written_again_is_no_origin() -> None:
 def test_an_expiration_at_the_end_of_time_stays_there(expiration: int) -> None:
     dead = dead_letter(wire.long_entry("originalExpiration", expiration), timestamp=NOW_MS - 5)
     assert resent(dead).expiration == 2**63 - 1
+
+
+def test_a_message_that_will_expire_tells_when() -> None:
+    assert provenance_of(dead_letter(expiration=NOW_MS + 55)).expires_at_ms == NOW_MS + 55
+    assert provenance_of(dead_letter(expiration=0)).expires_at_ms == 0
+    assert provenance_of(dead_letter(expiration=-1)).expires_at_ms == 0

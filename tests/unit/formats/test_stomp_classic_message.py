@@ -237,3 +237,12 @@ def test_a_token_is_known_by_its_property() -> None:
     assert (read_cycle(sent), sent.body) == (41, b"41")
     assert read_cycle(message((b"amqsidecarCycle", b"x"))) is None
     assert read_cycle(message()) is None
+
+
+@pytest.mark.parametrize(
+    ("expires", "expected"), [(b"1700000000055", 1_700_000_000_055), (b"0", 0), (b"soon", 0)]
+)
+def test_a_message_that_will_expire_tells_when(expires: bytes, expected: int) -> None:
+    told = shown(message((b"expires", expires)))
+    found = provenance(told, queue("DLQ.exhausted"), queue("orders"), NOW_MS)
+    assert found.expires_at_ms == expected

@@ -59,7 +59,7 @@ class _Reading:
         reasons: why, and how many of them.
     """
 
-    def __init__(self, receiver: Receiver, origin: Destination) -> None:
+    def __init__(self, receiver: Receiver, origin: Destination | None) -> None:
         self.receiver = receiver
         self.origin = origin
         self.set_aside: list[AmqpDelivery] = []
@@ -90,12 +90,12 @@ class ClassicIntake:
         self._nudge_at_s = 0.0
 
     def read_from(
-        self, queues: Mapping[Destination, Destination], prefetch: int
+        self, queues: Mapping[Destination, Destination | None], prefetch: int
     ) -> dict[Destination, str]:
         """Read from these queues, and only from these; return those that can't be read, and why.
 
         Args:
-            queues: the origin of each queue's messages.
+            queues: the origin of each queue's messages; None = of a final queue it is not known.
             prefetch: over all queues.
 
         Raises:
@@ -173,7 +173,7 @@ class ClassicIntake:
         return deliveries
 
     def _read(
-        self, message: bytes, queue: Destination, origin: Destination, now_ms: int
+        self, message: bytes, queue: Destination, origin: Destination | None, now_ms: int
     ) -> Provenance | str:
         """Return what a message tells, or the reason why it must not be taken."""
         try:

@@ -128,7 +128,7 @@ class AmqpClassicLink:
         self._cycle: AmqpCycle | None = None
         self._intake: ClassicIntake | None = None
         self._watch: ClassicWatch | None = None
-        self._named: dict[Destination, Destination] = {}
+        self._named: dict[Destination, Destination | None] = {}
         self._refused: dict[Destination, str] = {}
         self._others: dict[Destination, int] = {}
         self._prefetch = 0
@@ -236,7 +236,7 @@ class AmqpClassicLink:
             BrokerRefused: that is so for all of them.
         """
         self._connection.check()
-        named: dict[Destination, Destination] = {}
+        named: dict[Destination, Destination | None] = {}
         wildcards: list[Destination] = []
         without: list[Destination] = []
         for intake in queues:
@@ -245,7 +245,8 @@ class AmqpClassicLink:
                 wildcards.append(destination)
                 continue
             origin = intake.origin or self._names.origin_of(destination)
-            if origin is None:
+            # Why not of final queues: the schedule knows where the messages died that it put there.
+            if origin is None and not intake.is_final:
                 without.append(destination)
             else:
                 named[destination] = origin

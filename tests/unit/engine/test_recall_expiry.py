@@ -1,0 +1,61 @@
+"""What is taken out of a final queue and goes back there lies there no longer than before."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from amqsidecar.broker import Delivery
+from amqsidecar.engine.judge import Judge, JudgeSettings
+from amqsidecar.engine.recall import FinalQueues, RecallJudge
+from amqsidecar.model import row_changes
+from amqsidecar.model.destination import queue
+from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.schedule import RowFilter, RowState
+from simulation.rules import DLQ, CountingRules
+from support.schedule_rows import taken_row
+from support.unsynced_store import UnsyncedStore
+from support.virtual_clock import VirtualClock
+
+FINAL = queue("DLQ.exhausted")
+NOW_MS = 1_000_000
+ENCODING = "amqp/1.0"
+
+
+@pytest.mark.parametrize(
+    ("expires_at_ms", "left_ms"), [(0, 0), (NOW_MS + 500, 500), (NOW_MS - 500, 1)]
+)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_it_keeps_the_time_that_it_has_left(
+    tmp_path: Path, expires_at_ms: int, left_ms: int, is_known: bool
+) -> None:
+    store = UnsyncedStore(tmp_path / "schedule.db", clock=VirtualClock())
+    store.open()
+    known = taken_row(1, is_final=True, state=RowState.EXHAUSTED, final_queue=str(FINAL))
+    with store.transaction() as tx:
+        tx.record_cycle(1, [known] if is_known else [], [], list[AnyEvent]())
+        tx.finish_cycle(1)
+    finals = FinalQueues()
+    finals.replace([FINAL])
+    settings = JudgeSettings(
+        encoding=ENCODING, final_suffix=".exhausted", parks_topics=True, keeps_exhausted=False
+    )
+    inner = Judge(CountingRules(), lambda one: one.name == DLQ, settings, random.Random(1).random)
+    judge = RecallJudge(inner, store, finals, ENCODING, keeps_exhausted=False)
+    provenance = Provenance(
+        origin=queue("orders"), redelivery_id=known.redelivery_id, expires_at_ms=expires_at_ms
+    )
+    delivery = Delivery(7, FINAL, b"message", provenance)
+    judge.prepare([delivery])
+    taken = judge.judge(delivery, "uid", 9, NOW_MS, is_backlog=False)
+    assert taken.row is not None
+    assert taken.row.expiration_ms == left_ms
+    with store.transaction() as tx:
+        tx.record_cycle(2, [taken.row], [], list[AnyEvent]())
+        tx.finish_cycle(2)
+    store.act(RowFilter(ids=(9,)), row_changes.give_back(NOW_MS))
+    with store.transaction() as tx:
+        [back] = [row for row in tx.claim_due(NOW_MS, 9) if row.id == 9]
+    assert (back.destination, back.is_final, back.expiration_ms) == (str(FINAL), True, left_ms)
+    store.close()
