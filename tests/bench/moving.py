@@ -14,6 +14,7 @@ from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.clock import SystemClock
+from bench.bare_mover import move_bare
 from bench.dead_letters import DeadLetters, dead_letter_queue, dead_letters
 from bench.sidecar_watch import Moved, measured_sidecar, moved, watch
 from support.brokers import ArtemisBroker, Broker
@@ -28,6 +29,7 @@ class Moving(NamedTuple):
     Attributes:
         java: the better batch size of each round.
         by_broker: the broker's own retry; None = it has none that moves in bulk.
+        bare_cpu_us: of a mover in Python over Core, without store and policy; None = not Artemis.
     """
 
     sidecar: float
@@ -35,6 +37,7 @@ class Moving(NamedTuple):
     java: float
     ratio: float
     by_broker: float | None
+    bare_cpu_us: float | None
 
 
 def bench_moving(
@@ -47,17 +50,17 @@ def bench_moving(
         results = [
             _round(dead, folder, count, order=number, remarks=remarks) for number in range(rounds)
         ]
-        by_broker = (
-            median(_by_broker(dead, count) for _ in range(rounds))
-            if isinstance(broker, ArtemisBroker)
-            else None
-        )
+        by_broker = bare_cpu_us = None
+        if isinstance(broker, ArtemisBroker):
+            by_broker = median(_by_broker(dead, count) for _ in range(rounds))
+            bare_cpu_us = median(_bare_cpu_us(dead, count) for _ in range(rounds))
     moving = Moving(
         sidecar=median(sidecar.per_second for sidecar, _ in results),
         cpu_us=median(sidecar.cpu_us for sidecar, _ in results),
         java=median(java for _, java in results),
         ratio=median(sidecar.per_second / java for sidecar, java in results),
         by_broker=by_broker,
+        bare_cpu_us=bare_cpu_us,
     )
     return moving, remarks
 
@@ -121,3 +124,11 @@ def _by_broker(dead: DeadLetters, count: int) -> float:
     arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
     assert arrived.count == count, f"{arrived.count} of {count} messages arrived"
     return count / elapsed_s
+
+
+def _bare_cpu_us(dead: DeadLetters, count: int) -> float:
+    dead.put(count)
+    bare = move_bare(dead.broker, dead_letter_queue(dead.broker), dead.origin, count)
+    arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
+    assert arrived.count == count, f"{arrived.count} of {count} messages arrived"
+    return bare.cpu_us

@@ -5,9 +5,10 @@ from hypothesis import given
 
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.framing import frame, frame_bytes
+from amqsidecar.formats.core.message import CoreMessage
 from amqsidecar.formats.core.packets import FORMATS, code_of, decode, encode
 from amqsidecar.formats.core.primitives import STRING, Connector, CoreProtocolError, CoreReader
-from support.core_strategies import any_packet, texts
+from support.core_strategies import any_packet, messages, texts
 
 WITH_MESSAGES = (71, 72, 75, 76)
 """A message's properties end where its packet says, and are not looked into."""
@@ -43,6 +44,14 @@ def test_what_a_newer_broker_appends_is_ignored(packet: packets.CorePacket) -> N
     if any(field.is_optional for field in format_.fields) or format_.code in WITH_MESSAGES:
         return
     assert decode(format_.code, encode(packet) + b"\x07new") == packet
+
+
+@given(messages())
+def test_the_short_ways_are_the_long_ones(message: CoreMessage) -> None:
+    sent = packets.SendMessage(message, False, 0, packets.NO_PRODUCER)
+    assert packets.encode_unanswered(message) == encode(sent)
+    received = packets.ReceiveMessage(message, 3, 1)
+    assert packets.decode_received(encode(received)) == received
 
 
 def test_each_code_has_one_class() -> None:

@@ -30,6 +30,9 @@ class CoreWire(Protocol):
     def put(self, channel: int, packet: packets.CorePacket) -> None:
         """Write a packet soon."""
 
+    def put_fields(self, channel: int, code: int, fields: bytes) -> None:
+        """Write a packet whose fields are encoded soon."""
+
     def flush(self) -> None:
         """Write all that was put."""
 
@@ -167,14 +170,8 @@ class CoreSession:
 
     def send(self, message: CoreMessage) -> None:
         """Send in the transaction; a refusal for lack of permission fails the commit."""
-        self._put(
-            packets.SendMessage(
-                message,
-                requires_response=False,
-                correlation_id=_NO_CORRELATION_ASKED,
-                producer_id=packets.NO_PRODUCER,
-            )
-        )
+        fields = packets.encode_unanswered(message)
+        self._wire.put_fields(self._channel, packets.SEND_MESSAGE, fields)
 
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
@@ -383,13 +380,16 @@ class CoreSession:
         Raises:
             CoreProtocolError: it can't be read, or belongs to nothing.
         """
+        if code == packets.RECEIVE_MESSAGE:
+            message, consumer, delivery_count = packets.decode_received(fields)
+            credit_bytes = framing.frame_bytes(fields)
+            if consumer in self._consumers:
+                self.deliveries.append(
+                    CoreDelivery(consumer, message, delivery_count, credit_bytes)
+                )
+            return
         packet = packets.decode(code, fields)
         match packet:
-            case packets.ReceiveMessage(message, consumer, delivery_count):
-                credit_bytes = framing.frame_bytes(fields)
-                delivery = CoreDelivery(consumer, message, delivery_count, credit_bytes)
-                if consumer in self._consumers:
-                    self.deliveries.append(delivery)
             case packets.ReceiveLarge():
                 self._begin_large(packet, framing.frame_bytes(fields))
             case packets.ReceiveContinuation():

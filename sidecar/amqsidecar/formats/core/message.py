@@ -184,6 +184,7 @@ _FIXED_BYTES: Final = {
     **{int(kind): form.size for kind, form in _NUMBERS.items()},
     11: 2,
 }
+_STRING_CODE: Final = bytes((CorePropertyType.STRING,))
 _SIZED: Final = (CorePropertyType.BYTES, CorePropertyType.STRING)
 
 
@@ -199,8 +200,11 @@ class CoreProperty(NamedTuple):
         Raises:
             ValueError: the value is not one of the type.
         """
+        kind, value = self
+        if kind is CorePropertyType.STRING and isinstance(value, str):
+            return _STRING_CODE + simple_string(value)
         try:
-            return bytes((self.kind,)) + self._encoded_value()
+            return bytes((kind,)) + self._encoded_value()
         except (error, TypeError, OverflowError) as cause:
             raise ValueError(f"{self.value!r} is no {self.kind.name}") from cause
 
@@ -210,8 +214,6 @@ class CoreProperty(NamedTuple):
                 return b""
             case CorePropertyType.BOOLEAN, bool(value):
                 return bytes((value,))
-            case CorePropertyType.STRING, str(text):
-                return simple_string(text)
             case CorePropertyType.BYTES, bytes(data):
                 return SIZED_BYTES.write(data)
             case CorePropertyType.CHAR, str(text):
