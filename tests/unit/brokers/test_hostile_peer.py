@@ -140,6 +140,18 @@ def test_a_message_of_the_largest_size_is_read() -> None:
     assert (len(frame.body), reader.problem) == (size, None)
 
 
+def test_over_stomp_errors_end_the_connection_also_where_each_is_read() -> None:
+    error = b"ERROR\nmessage:no\n\n\0" * 100
+    with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, error) as (endpoint, sent):
+        connection = StompConnection(endpoint, SystemClock())
+        connection.open()
+        connection.put(b"\n")
+        with pytest.raises(LinkLost, match="more than 1000 errors"):
+            wait_for_ever(connection)
+        connection.close()
+        assert sent() > 0
+
+
 def test_only_a_message_of_who_let_us_in_may_be_large() -> None:
     head = b"%b\ncontent-length:%d\n\n"
     reader = FrameReader()

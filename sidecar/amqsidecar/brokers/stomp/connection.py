@@ -39,7 +39,7 @@ logging.getLogger("stomp.py").setLevel(logging.CRITICAL + 1)
 
 _READ_BYTES = 1 << 18
 _ERRORS_MAX = 1_000
-_TOO_MANY_ERRORS = f"it sent {_ERRORS_MAX} errors that answer nothing"
+_TOO_MANY_ERRORS = f"it sent more than {_ERRORS_MAX} errors that answer nothing"
 _ERROR_HEAD_BYTES_MAX = 16_384
 _ERROR_BODY_BYTES_MAX = 4_096
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -506,10 +506,10 @@ class StompConnection:
             self._answers[receipt] = frame
             return
         elif frame.command == "ERROR":
-            self.errors.append(frame)
-            self._suspect_previous()
             if len(self.errors) == _ERRORS_MAX:
                 self._note_lost(_TOO_MANY_ERRORS)
+            self.errors.append(frame)
+            self._suspect_previous()
             return
         self._suspect_previous()
         self._note_lost(f"it sent a {frame.command} that belongs to nothing")
