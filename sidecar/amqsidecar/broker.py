@@ -1,8 +1,11 @@
 """The broker contract: one connection, its intake, and transactions that carry a token.
 
-A link belongs to one thread; only `wake` may be called from another. It never decodes bodies:
-`Delivery.message` is what the wire carried, and `Resend.message` is the same bytes again, of which
-the link rewrites only what a redelivery must change (`0003-bytes-instead-of-decoding.md`).
+Opening a link returns a session, which can do what it was opened for. `Features` says what its wire
+can do besides. A session belongs to one thread; only `wake` may be called from another.
+
+It never decodes bodies: `Delivery.message` is what the wire carried, and `Resend.message` is the
+same bytes again, of which only what a redelivery must change is rewritten
+(`0003-bytes-instead-of-decoding.md`).
 
 Exactly once rests on the **token**: a private queue of the instance holds one message, the number
 of the last committed cycle. Every broker transaction takes token k-1 and sends token k. Who can't
@@ -138,8 +141,8 @@ class Resend(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             where the wire has one.
         redelivery_delay_ms: written as `redeliveryDelay` (long).
         expiration_ms: final dead letters only: time to live from now; 0 = for ever.
-        deliver_at_ms: not to be delivered before, by the broker's clock; 0 = at once. Only
-            `KeepsDelayed` carries it.
+        deliver_at_ms: not to be delivered before, by the broker's clock; 0 = at once. Only a
+            `MoveSession` carries it.
     """
 
     destination: Destination
@@ -192,48 +195,13 @@ class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeepsDelayed(Protocol):
-    """A link to a broker that itself keeps what waits, and delivers it when its time has come.
-
-    Exactly once rests on the broker's transaction alone: whoever can accept a dead letter may move
-    it, and a predecessor that is given up has nothing left to accept. So there is no token, and
-    several sidecars may read the same queues.
-    """
-
-    def open_to_move(self) -> None:
-        """Connect, log in and prepare transactions, without a token; in place of `open`.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions, or a capability that is missing.
-        """
-        ...
-
-    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one broker transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened or none. Where the link is lost the
-        dead letters tell: what comes again was not moved.
-
-        Args:
-            accepts: deliveries of this link, each at most once; all in the order received.
-            sends: what to send; an error's index refers to it.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened.
-        """
-        ...
+    """A link to a broker that itself keeps what waits, and delivers it when its time has come."""
 
     def waiting_problem(self, destination: Destination) -> str | None:
         """Return why a message that waits there may be lost, as a sentence; None = it is kept.
 
         Cheap: results are cached for some seconds.
         """
-        ...
-
-    def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
         ...
 
 
@@ -277,26 +245,30 @@ class TakesChosen(Protocol):
         ...
 
 
-class HearsDeaths(Protocol):
-    """A link that can hear of each death as it happens, where the broker tells of them.
-
-    What died while nobody listened is not told.
-    """
-
-    def listen(self) -> None:
-        """Begin to listen; needs an open link, makes nothing in the broker that stays.
-
-        Raises:
-            BrokerRefused: the user may not; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
+class HeardDeaths(Protocol):
+    """Deaths that a link hears of."""
 
     def heard(self) -> list[Delivery]:
         """Return what died since the last call, in order; never blocks.
 
         A delivery's handle is None, and its source is where it died: the broker doesn't say into
         which dead-letter queue it went. Its cause and its body are not told.
+        """
+        ...
+
+
+class HearsDeaths(Protocol):
+    """A link that can hear of each death as it happens, where the broker tells of them.
+
+    What died while nobody listened is not told.
+    """
+
+    def listen(self) -> HeardDeaths:
+        """Begin to listen; makes nothing in the broker that stays.
+
+        Raises:
+            BrokerRefused: the user may not; the sentence names the permission.
+            LinkLost: the connection is gone.
         """
         ...
 
@@ -336,7 +308,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         deaths: hears of each death.
         listing: lists the queues of Classic.
         settings: asks for the address settings of Artemis.
-        delayed: lets the broker keep what waits.
+        delayed: tells where the broker keeps what waits.
     """
 
     preferred_batch: int = 0
@@ -348,30 +320,14 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     delayed: KeepsDelayed | None = None
 
 
-class Link(Protocol):
-    """One connection to one broker, used by one thread."""
+class LookSession(Protocol):
+    """An open connection that makes nothing in the broker and keeps no other connection out."""
 
     description: BrokerDescription
-    """Valid after `open`."""
 
     @property
     def features(self) -> Features:
         """What this wire can do beyond the contract."""
-        ...
-
-    def open(self, token_queue: str | None) -> None:
-        """Connect, log in, prepare transactions and begin to wait for the token.
-
-        Args:
-            token_queue: its name; None = only look. Then nothing is made in the broker, no other
-                connection of this or another instance is kept out, and there is no `attach`, no
-                token and no transaction; `wait`, `wake`, `discover`, `count`, `browse` and
-                `left_behind` (what a browse does not show) work.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions, or a capability that is missing.
-        """
         ...
 
     def close(self) -> None:
@@ -380,6 +336,101 @@ class Link(Protocol):
         Never raises; safe to call twice and after `LinkLost`.
         """
         ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or time is over; keeps the link alive.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        ...
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the dead-letter queues that the live broker has; empty where it can't tell.
+
+        Raises:
+            DiscoveryRefused: this user may not ask; the message names the permission.
+        """
+        ...
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
+        ...
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue, in order, without taking or changing it.
+
+        Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
+        accepted: its handle is None, or what tells it from the others of its queue. A message is
+        b"" where the broker tells its past only. A queue that does not exist is empty, and is not
+        made. Large messages end the look before `at_most`, so that it takes bounded memory.
+
+        Quirk (Classic): where a policyEntry acts on the queue, a browse ends at its
+        maxBrowsePageSize, 400 unless configured.
+
+        Args:
+            queue: to look into; a wildcard stands for all queues that it matches now.
+            at_most: messages of each queue, from its head.
+
+        Raises:
+            BrokerRefused: this wire or this user can't look; the sentence names the permission,
+                or what can.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is not taken out of the attached queues, or not shown by a browse, and why.
+
+        May ask the broker; called now and then, never per cycle.
+        """
+        ...
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations.
+
+        What can't be told is left out: a topic, which is many queues, or a queue that isn't there.
+
+        Raises:
+            BrokerRefused: this user may not ask; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name.
+
+        It leaves each where it is. A token that is being exchanged at this moment may be missed.
+
+        Raises:
+            BrokerRefused: this user may not look; the sentence names the permission.
+            LinkLost: the connection is gone.
+        """
+        ...
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost, as a sentence; None = it routes.
+
+        Cheap: results are cached for some seconds and refreshed on change; only what held up a
+        link before (`LinkLost.held_up_by`) is tried each time.
+        """
+        ...
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make sure that a final dead-letter queue exists and will keep what is sent there.
+
+        Returns:
+            None, or why it can't be used, as a sentence.
+        """
+        ...
+
+
+class IntakeSession(LookSession, Protocol):
+    """An open connection that reads dead-letter queues."""
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again.
@@ -397,13 +448,6 @@ class Link(Protocol):
         """
         ...
 
-    def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what this link does not take out of the attached queues, and why.
-
-        May ask the broker; called now and then, never per cycle.
-        """
-        ...
-
     def receive(self, limit: int) -> list[Delivery]:
         """Return what has arrived and was not returned before, in order; never blocks.
 
@@ -412,17 +456,45 @@ class Link(Protocol):
         """
         ...
 
-    def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or time is over; keeps the link alive.
+    def queues_changed(self) -> bool:
+        """Return whether a look for queues may find others than the last one; forgets it.
+
+        Cheap: called after each turn.
+        """
+        ...
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        ...
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue was made while this link was open, so that all in it is new."""
+        ...
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Ask about many at once, so that `route_problem` knows them for some seconds.
+
+        Does nothing where `route_problem` asks no broker.
 
         Raises:
             LinkLost: the connection is gone.
         """
         ...
 
-    def wake(self) -> None:
-        """End a running or the next `wait` at once; the only method for other threads."""
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return what else a redelivery to this destination does, and what mends it.
+
+        Effects that the operator allows (`redelivery.allow`) do not count, and Classic's follow
+        from its rules alone. Cached like the answers of `route_problem`.
+
+        Returns:
+            None, or a sentence with the line that mends it: nothing may be sent there.
+        """
         ...
+
+
+class TakeSession(IntakeSession, Protocol):
+    """An open connection of an instance: what it takes and sends goes with the instance's token."""
 
     def take_token(self, timeout_s: float) -> int | None:
         """Return the cycle number of the token once the broker hands it over; None = not in time.
@@ -485,110 +557,74 @@ class Link(Protocol):
         """
         ...
 
-    def route_problem(self, destination: Destination) -> str | None:
-        """Return why a send to this destination would get lost, as a sentence; None = it routes.
 
-        Cheap: results are cached for some seconds and refreshed on change; only what held up a
-        link before (`LinkLost.held_up_by`) is tried each time.
-        """
-        ...
+class MoveSession(IntakeSession, KeepsDelayed, Protocol):
+    """An open connection without a token: the broker keeps what waits.
 
-    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `route_problem` knows them for some seconds.
+    Exactly once rests on the broker's transaction alone: whoever can accept a dead letter may move
+    it, and a predecessor that is given up has nothing left to accept. So several sidecars may read
+    the same queues.
+    """
 
-        Does nothing where `route_problem` asks no broker.
+    def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
+        """Accept and send in one broker transaction; durable when it returns.
 
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def resend_problem(self, destination: Destination) -> str | None:
-        """Return what else a redelivery to this destination does, and what mends it.
-
-        Effects that the operator allows (`redelivery.allow`) do not count, and Classic's follow
-        from its rules alone. Cached like the answers of `route_problem`.
-
-        Returns:
-            None, or a sentence with the line that mends it: nothing may be sent there.
-        """
-        ...
-
-    def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has; empty where it can't tell.
-
-        Raises:
-            DiscoveryRefused: this user may not ask; the message names the permission.
-        """
-        ...
-
-    def queues_changed(self) -> bool:
-        """Return whether a look for queues may find others than the last one; forgets it.
-
-        Cheap: called after each turn.
-        """
-        ...
-
-    def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
-        ...
-
-    def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link was open, so that all in it is new."""
-        ...
-
-    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these destinations; works on a link that only looks.
-
-        What can't be told is left out: a topic, which is many queues, or a queue that isn't there.
-
-        Raises:
-            BrokerRefused: this user may not ask; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name; works on a link that only looks.
-
-        It leaves each where it is. A token that is being exchanged at this moment may be missed.
-
-        Raises:
-            BrokerRefused: this user may not look; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-    def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
-        ...
-
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what lies in a dead-letter queue, in order, without taking or changing it.
-
-        Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
-        accepted: its handle is None, or what tells it from the others of its queue. A message is
-        b"" where the broker tells its past only. A queue that does not exist is empty, and is not
-        made. Large messages end the look before `at_most`, so that it takes bounded memory.
-
-        Quirk (Classic): where a policyEntry acts on the queue, a browse ends at its
-        maxBrowsePageSize, 400 unless configured.
+        If the process dies inside, either all of it happened or none. Where the link is lost the
+        dead letters tell: what comes again was not moved.
 
         Args:
-            queue: to look into; a wildcard stands for all queues that it matches now.
-            at_most: messages of each queue, from its head.
+            accepts: deliveries of this link, each at most once; all in the order received.
+            sends: what to send; an error's index refers to it.
 
         Raises:
-            BrokerRefused: this wire or this user can't look; the sentence names the permission,
-                or what can.
-            LinkLost: the connection is gone.
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened.
         """
         ...
 
-    def prepare_final(self, destination: Destination) -> str | None:
-        """Make sure that a final dead-letter queue exists and will keep what is sent there.
+    def clock_ahead_ms(self) -> int:
+        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
+        ...
 
-        Returns:
-            None, or why it can't be used, as a sentence.
+
+class Link(Protocol):
+    """Opens connections to one broker, one after the other; each belongs to one thread.
+
+    Where opening fails, nothing stays open.
+
+    Attributes:
+        takes_chosen: whether `take` returns a session with `Features.choosing`.
+    """
+
+    takes_chosen: bool
+
+    def look(self) -> LookSession:
+        """Connect and log in, only to look.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials, permissions, or another product.
+        """
+        ...
+
+    def take(self, token_queue: str) -> TakeSession:
+        """Connect, log in, prepare transactions and begin to wait for the token.
+
+        Args:
+            token_queue: its name.
+
+        Raises:
+            LinkLost: the broker can't be reached, or another connection of the instance is open.
+            BrokerRefused: credentials, permissions, or a capability that is missing.
+        """
+        ...
+
+    def move(self) -> MoveSession:
+        """Connect, log in and prepare transactions, without a token.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: as above, or this broker can't keep what waits over this wire.
         """
         ...

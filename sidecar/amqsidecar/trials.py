@@ -5,7 +5,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from amqsidecar.broker import Delivery, IntakeQueue, LeftBehind, Link, SideEffect
+from amqsidecar.broker import (
+    Delivery,
+    IntakeQueue,
+    LeftBehind,
+    Link,
+    LookSession,
+    SideEffect,
+    TakeSession,
+)
 from amqsidecar.model.destination import Destination
 
 
@@ -131,9 +139,25 @@ class Trials(Protocol):
         ...
 
 
-class ExaminedLink(Link, Protocol):
-    """A link over which rights can be tried."""
+class ExaminedSession(LookSession, Protocol):
+    """A session that only looks, over which rights can be tried."""
 
     def trials(self) -> Trials:
         """Return what tries them."""
+        ...
+
+
+class ExaminedTakeSession(TakeSession, ExaminedSession, Protocol):
+    """A session with a token, over which rights can be tried."""
+
+
+class ExaminedLink(Link, Protocol):
+    """A link over whose sessions rights can be tried."""
+
+    def look(self) -> ExaminedSession:
+        """See `Link.look`."""
+        ...
+
+    def take(self, token_queue: str) -> ExaminedTakeSession:
+        """See `Link.take`."""
         ...

@@ -78,8 +78,7 @@ class ClassicDeadLetters(DeadLetters):
             self.broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance=f"clones-{self.origin}",
-        )
-        self._link.open(f"token.clones-{self.origin}")
+        ).take(f"token.clones-{self.origin}")
         self._link.create_token(1)
         assert self._link.take_token(10) == 1
         self._cycle = 1

@@ -95,8 +95,9 @@ def own(harness: StompArtemisHarness, reports: Connection, seed: str, death: Dea
         if place == ACCEPTING and death is not None and next(commits) == death.cycle:
             Timer(death.delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-    link = harness.make_link(f"owner-{uuid4().hex}", crash_point=die)
-    link.open(f"{harness.prefix}.token")
+    link = harness.make_link(f"owner-{uuid4().hex}", crash_point=die).take(
+        f"{harness.prefix}.token"
+    )
     token = link.take_token(_TOKEN_TIMEOUT_S)
     reports.send(token is not None)
     if token is None:
@@ -152,8 +153,7 @@ def kill_owners(kills: int, seed: int) -> Tally:
 def _kill_owners(harness: StompArtemisHarness, kills: int, seed: int) -> Tally:
     prefix = harness.prefix
     chance = random.Random(seed)
-    first = harness.make_link("first")
-    first.open(f"{prefix}.token")
+    first = harness.make_link("first").take(f"{prefix}.token")
     first.create_token(0)
     first.close()
     put: list[str] = []

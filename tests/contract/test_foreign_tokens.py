@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from time import time
 
-from amqsidecar.broker import ForeignToken, Link
+from amqsidecar.broker import ForeignToken, Link, LookSession, TakeSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
@@ -24,10 +24,11 @@ def link_to(url: str, instance: str) -> Link:
     return LinkMaker(load_config(None, [f"broker.url={url}"], {}), SystemClock()).make(instance)
 
 
-def begin(link: Link, instance: str) -> None:
-    link.open(TOKEN_QUEUE_PREFIX + instance)
+def begun(url: str, instance: str) -> TakeSession:
+    link = link_to(url, instance).take(TOKEN_QUEUE_PREFIX + instance)
     link.create_token(7)
     assert link.take_token(20) == 7
+    return link
 
 
 def test_tokens_of_others_are_found_with_their_age_and_their_holder(
@@ -37,15 +38,12 @@ def test_tokens_of_others_are_found_with_their_age_and_their_holder(
     began_ms = int(time() * 1000)
     with ExitStack() as stack:
         for wire, url in urls.items():
-            with closing(link_to(url, f"{unique}-{wire}-gone")) as gone:
-                begin(gone, f"{unique}-{wire}-gone")
-            at_work = stack.enter_context(closing(link_to(url, f"{unique}-{wire}-works")))
-            begin(at_work, f"{unique}-{wire}-works")
+            begun(url, f"{unique}-{wire}-gone").close()
+            stack.enter_context(closing(begun(url, f"{unique}-{wire}-works")))
         for wire, url in urls.items():
-            link = stack.enter_context(closing(link_to(url, unique)))
-            link.open(None)
+            link = stack.enter_context(closing(link_to(url, unique).look()))
 
-            def found(finds: Link = link) -> dict[str, ForeignToken]:
+            def found(finds: LookSession = link) -> dict[str, ForeignToken]:
                 tokens = finds.foreign_tokens(())
                 return {one.instance: one for one in tokens if one.instance.startswith(unique)}
 

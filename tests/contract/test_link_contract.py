@@ -1,4 +1,4 @@
-"""What `amqsidecar.broker.Link` promises, on every real broker and with every link that there is.
+"""What sessions of `amqsidecar.broker.Link` promise, on every real broker and with every link.
 
 A link joins by a class of `support.link_harness.LinkHarness` in `HARNESSES`.
 """
@@ -6,12 +6,12 @@ A link joins by a class of `support.link_harness.LinkHarness` in `HARNESSES`.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
+from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, queue
 from support.link_amqp_artemis import AmqpArtemisHarness
@@ -48,7 +48,7 @@ _LONG_S = 10_000.0
 CAN_NOT_LOOK = {"stomp-artemis"}
 """Links whose wire has no browser; they say so and name the one that has."""
 
-MakeLink = Callable[..., Link]
+MakeLink = Callable[..., TakeSession]
 
 
 @pytest.fixture(
@@ -71,22 +71,22 @@ def harness(request: pytest.FixtureRequest, unique: str) -> Iterator[LinkHarness
 
 
 @pytest.fixture
-def links(harness: LinkHarness) -> Iterator[list[Link]]:
-    opened: list[Link] = []
+def links(harness: LinkHarness) -> Iterator[list[TakeSession]]:
+    opened: list[TakeSession] = []
     yield opened
     for link in opened:
         link.close()
 
 
 @pytest.fixture
-def open_link(harness: LinkHarness, links: list[Link]) -> MakeLink:
+def open_link(harness: LinkHarness, links: list[TakeSession]) -> MakeLink:
     def make(
         *, token: int | None = 0, instance: str | None = None, only_looks: bool = False
-    ) -> Link:
+    ) -> TakeSession:
         """Open a link; with a number, make that first token and take it."""
-        link = harness.make_link(instance or f"instance-{len(links)}")
+        opened = harness.make_link(instance or f"instance-{len(links)}")
+        link = opened.look() if only_looks else opened.take(token_queue(harness))
         links.append(link)
-        link.open(None if only_looks else token_queue(harness))
         if token is not None:
             link.create_token(token)
             assert link.take_token(10) == token
@@ -99,7 +99,7 @@ def token_queue(harness: LinkHarness) -> str:
     return f"{harness.prefix}.token"
 
 
-def receive(link: Link, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
+def receive(link: TakeSession, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
     deliveries: list[Delivery] = []
     deadline = time.monotonic() + within_s
     while len(deliveries) < count and time.monotonic() < deadline:
@@ -249,7 +249,7 @@ def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link
     receive(link, 10)
     harness.drop(link)
 
-    def inherit() -> tuple[Link, list[Delivery]]:
+    def inherit() -> tuple[TakeSession, list[Delivery]]:
         heir = open_link(token=None)
         assert heir.take_token(20) == 7
         heir.attach([harness.intake()], 100)
@@ -314,7 +314,7 @@ def test_refused_sends_leave_everything_as_it_was(
     assert harness.depth(harness.intake().destination.name) == 0
 
 
-def begin_while_committing(link: Link, sends: Sequence[Resend]) -> list[int]:
+def begin_while_committing(link: TakeSession, sends: Sequence[Resend]) -> list[int]:
     """Let the link begin these sends in each commit; return what counts how often."""
     background = link.features.background
     if background is None:
@@ -401,7 +401,7 @@ def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None
 def test_the_token_comes_back_after_a_crash(harness: LinkHarness, open_link: MakeLink) -> None:
     """More crashes than deliveries that a broker allows do not use the token up."""
 
-    def inherit() -> Link:
+    def inherit() -> TakeSession:
         link = open_link(token=None)
         assert link.take_token(20) == 3
         return link
@@ -477,7 +477,7 @@ def test_attach_again_changes_the_queues(harness: LinkHarness, open_link: MakeLi
     assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
 
 
-def _has_arrived(link: Link, harness: LinkHarness) -> bool:
+def _has_arrived(link: TakeSession, harness: LinkHarness) -> bool:
     return link.count(harness.intake(), 10) == 5
 
 
@@ -626,7 +626,7 @@ def test_links_that_only_look_disturb_nobody(harness: LinkHarness, open_link: Ma
     assert not harness.exists(missing.destination.name)
 
 
-def open_to_look(harness: LinkHarness, open_link: MakeLink) -> Link:
+def open_to_look(harness: LinkHarness, open_link: MakeLink) -> TakeSession:
     """Return a link without a token, which has the name of the first one that is opened."""
     return open_link(token=None, instance="instance-same", only_looks=True)
 
@@ -716,9 +716,21 @@ def test_a_queue_that_can_not_be_read_is_refused_by_name(
     assert len(receive(link, 1)) == 1
 
 
-def test_open_without_a_broker_is_lost(harness: LinkHarness, open_link: MakeLink) -> None:
-    """What was never opened says so, and closes without a word."""
-    link = harness.make_link("never")
-    with pytest.raises(LinkLost):
-        link.receive(1)
+def test_a_closed_look_is_lost(open_link: MakeLink) -> None:
+    """A session that was closed says so, and closes again without a word."""
+    link = open_link(token=None, only_looks=True)
     link.close()
+    with pytest.raises(LinkLost):
+        link.wait(0.1)
+    link.close()
+
+
+def test_a_link_moves_or_says_why_it_can_not(harness: LinkHarness) -> None:
+    """Only Artemis over AMQP keeps what waits; each other link names what to use instead."""
+    made = harness.make_link("moves")
+    if harness.name == "amqp-artemis":
+        with closing(made.move()) as session:
+            assert abs(session.clock_ahead_ms()) < 60_000
+        return
+    with pytest.raises(BrokerRefused, match=r"store\.url is broker:"):
+        made.move()

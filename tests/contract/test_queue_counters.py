@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import LookSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.model.destination import queue, topic
@@ -28,19 +28,18 @@ def counting() -> Iterator[ClassicBroker]:
         yield broker
 
 
-def looking(stack: ExitStack, urls: Mapping[str, str]) -> dict[str, Link]:
+def looking(stack: ExitStack, urls: Mapping[str, str]) -> dict[str, LookSession]:
     """Return an open link for each wire that only looks."""
     links = {}
     for wire, url in urls.items():
         config = load_config(None, [f"broker.url={url}"], {})
-        link = LinkMaker(config, SystemClock()).make("counters")
+        link = LinkMaker(config, SystemClock()).make("counters").look()
         stack.callback(link.close)
-        link.open(None)
         links[wire] = link
     return links
 
 
-def counts(links: Mapping[str, Link], name: str) -> dict[str, Counts]:
+def counts(links: Mapping[str, LookSession], name: str) -> dict[str, Counts]:
     """Return depth, acknowledged and removed of a queue over each wire."""
     found = {wire: link.queue_counters([queue(name)])[queue(name)] for wire, link in links.items()}
     return {wire: _counts(one) for wire, one in found.items()}
@@ -51,7 +50,7 @@ def _counts(one: Counters) -> Counts:
 
 
 def become(
-    look: Callable[[], dict[str, Counts]], links: Mapping[str, Link], expected: Counts
+    look: Callable[[], dict[str, Counts]], links: Mapping[str, LookSession], expected: Counts
 ) -> None:
     """Wait until all wires tell the same expected counts."""
     everywhere = dict.fromkeys(links, expected)

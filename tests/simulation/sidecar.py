@@ -133,7 +133,7 @@ class Sidecar:
         self.link = link = around.make_link()
         link.step = self._step
         link.on_wait = lambda timeout_s: around.clock.advance(max(1, round(timeout_s * 1000)))
-        link.open("token")
+        link.take("token")
         self._step("opened")
         self._backlog = BacklogGate(
             lambda source: link.count(IntakeQueue(source), 1_000_000),

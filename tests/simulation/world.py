@@ -75,7 +75,7 @@ class World:
         self.store.close()
         state = self.store.open()
         self.link = link = self.link_type(self.broker)
-        link.open("token")
+        link.take("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
         finals = FinalQueues()
         self.recalling = Recalling(

@@ -5,11 +5,12 @@ import uuid
 
 from proton import Message
 
-from amqsidecar.broker import IntakeQueue, Link
+from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, queue
@@ -160,9 +161,9 @@ class AmqpArtemisHarness:
         self.set_address(match, autoCreateQueues=False, autoCreateAddresses=False)
         return queue(match)
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: LookSession) -> None:
         """Cut the link's connection without a word, as a crash does."""
-        assert isinstance(link, AmqpArtemisLink)
+        assert isinstance(link, AmqpArtemisTake)
         peer = link._connection._socket
         assert peer is not None
         peer.shutdown(2)

@@ -8,6 +8,7 @@ from amqsidecar.broker import IntakeQueue, Loss
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
+from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.model.destination import queue
@@ -47,7 +48,7 @@ class AmqpClassicHarness(OpenWireHarness):
 
     def drop(self, link: object) -> None:
         """Cut the link's connection without a word, as a crash does."""
-        assert isinstance(link, AmqpClassicLink)
+        assert isinstance(link, AmqpClassicTake)
         peer = link._connection._socket
         assert peer is not None
         peer.shutdown(2)

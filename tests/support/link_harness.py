@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from amqsidecar.broker import IntakeQueue, Link
+from amqsidecar.broker import IntakeQueue, Link, LookSession
 from amqsidecar.model.destination import Destination
 from support.brokers import Broker
 
@@ -62,7 +62,7 @@ class LinkHarness(Protocol):
     def refusing_destination(self) -> Destination | None:
         """Return a destination to which the broker refuses sends; None = it has none."""
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: LookSession) -> None:
         """Cut the link's connection without a word, as a crash does."""
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from amqsidecar.broker import IntakeQueue, Link, Resend
+from amqsidecar.broker import IntakeQueue, Link, LookSession, Resend
 from amqsidecar.model.destination import Destination, queue
 from support.link_harness import Drained
 from support.memory_broker import AckLaterLink, MemoryBroker, MemoryLink, StoredMessage
@@ -86,7 +86,7 @@ class MemoryHarness:
     def refusing_destination(self) -> Destination | None:
         return self._refusing
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: LookSession) -> None:
         assert isinstance(link, MemoryLink)
         link.close()
 

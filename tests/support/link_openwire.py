@@ -9,6 +9,7 @@ from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.openwire.queues import OpenWireQueueWatch
+from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
@@ -169,8 +170,7 @@ class OpenWireHarness:
 
     def drop(self, link: object) -> None:
         """Cut the link's connection without a word, as a crash does."""
-        assert isinstance(link, OpenWireLink)
-        assert link._connection is not None
+        assert isinstance(link, OpenWireTake)
         assert link._connection._socket is not None
         link._connection._socket.shutdown(2)
 

@@ -5,9 +5,10 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from amqsidecar.broker import Link, Loss
+from amqsidecar.broker import LookSession, Loss
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from support.jms_peer import JmsPeer
@@ -79,10 +80,9 @@ class StompArtemisHarness(AmqpArtemisHarness):
         super().depth(queue_name)
         return self.management.durable_count(queue_name.rpartition("::")[2]) or 0
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: LookSession) -> None:
         """Cut the link's connections without a word, as a crash does."""
-        assert isinstance(link, StompArtemisLink)
-        assert link._keeper is not None
+        assert isinstance(link, StompArtemisTake)
         for connection in (
             link._keeper.connection,
             link._connection,

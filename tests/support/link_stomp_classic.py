@@ -4,6 +4,7 @@ from typing import Any
 
 from amqsidecar.broker import Loss
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
+from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from support.brokers import Broker
 from support.link_harness import Drained
@@ -43,8 +44,7 @@ class StompClassicHarness(OpenWireHarness):
 
     def drop(self, link: object) -> None:
         """Cut the link's connection without a word, as a crash does."""
-        assert isinstance(link, StompClassicLink)
-        assert link._connection is not None
+        assert isinstance(link, StompClassicTake)
         assert link._connection._transport is not None
         link._connection._transport.socket.shutdown(2)
 

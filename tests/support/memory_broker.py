@@ -14,6 +14,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from amqsidecar.broker import (
     BrokerDescription,
@@ -23,8 +24,10 @@ from amqsidecar.broker import (
     ForeignToken,
     IntakeQueue,
     LeftBehind,
+    MoveSession,
     Resend,
 )
+from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.errors import CommitRefused, LinkLost, QueueRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue
@@ -227,6 +230,8 @@ class MemoryLink:
         step: called with the name of each step that it takes; may cut the link, or raise.
     """
 
+    takes_chosen = False
+
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
         self.description = BrokerDescription(BrokerKind.CLASSIC, "memory", ENCODING)
@@ -245,11 +250,21 @@ class MemoryLink:
     def features(self) -> Features:
         return Features(background=self)
 
-    def open(self, token_queue: str | None) -> None:
+    def look(self) -> Self:
+        return self._open(waits_for_token=False)
+
+    def take(self, token_queue: str) -> Self:
+        return self._open(waits_for_token=True)
+
+    def move(self) -> MoveSession:
+        refuse_to_move(self)
+
+    def _open(self, *, waits_for_token: bool) -> Self:
         if self.broker.is_down:
             raise LinkLost("the broker is down")
-        self._session = Session(waits_for_token=token_queue is not None)
+        self._session = Session(waits_for_token=waits_for_token)
         self.broker.sessions.append(self._session)
+        return self
 
     def close(self) -> None:
         if self._session is not None:
@@ -502,7 +517,7 @@ class MemoryLink:
 class AckLaterLink(MemoryLink):
     """Accepts after the commit, one by one; the token names what is accepted.
 
-    Source: `brokers/stomp_artemis/link.py`.
+    Source: `brokers/stomp_artemis/take.py`.
     """
 
     @property

@@ -1,7 +1,7 @@
 """An open store for the time of a command."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, cast
 
 from amqsidecar.config.store_url import BROKER_HELD
@@ -77,13 +77,9 @@ def opened_broker(config: "Config") -> Iterator["ArtemisSchedule"]:
         )
     links = LinkMaker(config, SystemClock())
     # Why after it: it says what is missing where the library of AMQP is not installed.
-    from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415 - as above
+    from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisLook  # noqa: PLC0415 - as above
 
-    link = links.make(INSTANCE)
-    try:
-        link.open(None)
-        if not isinstance(link, AmqpArtemisLink):
-            raise BrokerRefused(NOT_KEPT[link.description.kind])
-        yield link.schedule()
-    finally:
-        link.close()
+    with closing(links.make(INSTANCE).look()) as session:
+        if not isinstance(session, AmqpArtemisLook):
+            raise BrokerRefused(NOT_KEPT[session.description.kind])
+        yield session.schedule()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import LookSession
 from amqsidecar.diagnosis.artemis_layout import address_setting
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
@@ -16,7 +16,7 @@ _ANOTHER_STORE = "store: {url: sqlite:///path/that/can/be/written}"
 
 
 def keeping_findings(
-    link: Link, origins: Sequence[Destination], *, may_ask: bool
+    link: LookSession, origins: Sequence[Destination], *, may_ask: bool
 ) -> Iterator[Finding]:
     """Yield whether the broker keeps what waits, and where it may lose it.
 

@@ -9,8 +9,8 @@ ones.
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
 from amqsidecar.broker import (
@@ -60,6 +60,8 @@ from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.trials import (
     ExaminedLink,
+    ExaminedSession,
+    ExaminedTakeSession,
     Trials,
 )
 
@@ -107,7 +109,7 @@ class Doctor:
         """
         is_open = False
         try:
-            with self._opened(None) as link:
+            with self._looking() as link:
                 is_open = True
                 self._look(link)
             if not self._settings.is_broker_held:
@@ -136,16 +138,17 @@ class Doctor:
             Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
         )
 
-    @contextmanager
-    def _opened(self, token_queue: str | None) -> Iterator[ExaminedLink]:
+    def _make(self) -> ExaminedLink:
         # Why by chance: Classic 5.18 keeps the client id of a refused log-in for ever.
         link = self._make_link(f"doctor-{secrets.token_hex(4)}")
         self._began_ms = self._clock.now_ms()
-        try:
-            link.open(token_queue)
-            yield link
-        finally:
-            link.close()
+        return link
+
+    def _looking(self) -> AbstractContextManager[ExaminedSession]:
+        return closing(self._make().look())
+
+    def _taking(self, token_queue: str) -> AbstractContextManager[ExaminedTakeSession]:
+        return closing(self._make().take(token_queue))
 
     def _refuse_log_in(self, refused: BrokerRefused) -> None:
         words = str(refused)
@@ -163,7 +166,7 @@ class Doctor:
 
     # ------------------------------------------------------------------ looking
 
-    def _look(self, link: ExaminedLink) -> None:
+    def _look(self, link: ExaminedSession) -> None:
         settings = self._settings
         self._kind = link.description.kind
         self._encoding = link.description.encoding
@@ -227,7 +230,7 @@ class Doctor:
             rights.note_roles(trials)
             self._judge_clock(trials)
 
-    def _note_management(self, link: ExaminedLink, trials: Trials) -> None:
+    def _note_management(self, link: ExaminedSession, trials: Trials) -> None:
         if (asked := link.features.settings) is None:
             return
         try:
@@ -239,7 +242,7 @@ class Doctor:
             self._may_ask = False
             self._note_unasked(refused, trials)
 
-    def _note_settings(self, link: ExaminedLink, intake: Sequence[IntakeQueue]) -> None:
+    def _note_settings(self, link: ExaminedSession, intake: Sequence[IntakeQueue]) -> None:
         """Ask for the settings of dead-letter addresses, where not all addresses are known."""
         asked = link.features.settings
         if asked is None or not self._settings_of:
@@ -290,7 +293,7 @@ class Doctor:
         token = self._token_queue.name
         self._found += token_findings(token, self._settings_of.get(token, {}))
 
-    def _look_for_tokens(self, link: ExaminedLink) -> None:
+    def _look_for_tokens(self, link: ExaminedSession) -> None:
         settings = self._settings
         if settings.is_broker_held:
             return
@@ -322,7 +325,7 @@ class Doctor:
             return
         self._found += effect_findings(effects, self._settings.allowed_effects)
 
-    def _try_counting(self, link: ExaminedLink, sources: Sequence[Destination]) -> None:
+    def _try_counting(self, link: ExaminedSession, sources: Sequence[Destination]) -> None:
         """Find out whether the broker counts what is acknowledged; a dead-letter queue will do."""
         settings = self._settings
         if not settings.watches_outcomes:
@@ -348,7 +351,7 @@ class Doctor:
         if self._settings.is_broker_held:
             self._found += keeping_clock_findings(ahead_ms)
 
-    def _count(self, link: ExaminedLink, sources: Sequence[Destination]) -> None:
+    def _count(self, link: ExaminedSession, sources: Sequence[Destination]) -> None:
         settings, total, is_counted = self._settings, 0, True
         if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
             # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
@@ -376,7 +379,7 @@ class Doctor:
             self._find(Check.BACKLOG, Severity.OK, "intake.queues", "no dead letters wait")
 
     def _count_exhausted(
-        self, link: ExaminedLink, trials: Trials, finals: Sequence[Destination]
+        self, link: ExaminedSession, trials: Trials, finals: Sequence[Destination]
     ) -> None:
         """Tell what waits for a person, also what no schedule knows, where we may look."""
         settings, held = self._settings, dict[Destination, int]()
@@ -394,12 +397,12 @@ class Doctor:
     def _try_token(self) -> None:
         token = self._token_queue
         try:
-            with self._opened(None) as link:
+            with self._looking() as link:
                 if not self._rights.try_token(link, token):
                     what = "not tried, since the token queue can't be used; run doctor again then"
                     self._find(Check.TRANSACTIONS, Severity.NOTE, token.name, what)
                     return
-            self._found += transaction_findings(self._opened, token, self._at_work)
+            self._found += transaction_findings(self._looking, self._taking, token, self._at_work)
         except BrokerRefused as refused:
             words = str(refused)
             refusal = read_refusal(words)
@@ -413,7 +416,7 @@ class Doctor:
                 mend = "" if line is None else line[0]
                 self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
 
-    def _at_work(self, link: ExaminedLink) -> None:
+    def _at_work(self, link: ExaminedSession) -> None:
         if self._kind is not BrokerKind.CLASSIC:
             return
         trials = link.trials()

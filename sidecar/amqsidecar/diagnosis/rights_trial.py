@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, Link
+from amqsidecar.broker import BrokerKind, LookSession
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.trials import ExaminedLink, Trials
+from amqsidecar.trials import ExaminedSession, Trials
 
 _TRIED_MAX = 50
 _TAKING = "taking dead letters"
@@ -78,7 +78,7 @@ class RightsTrial:
                 continue
             self.note(source, _TAKING, trials.read(source), wanted="consume")
 
-    def try_finals(self, link: Link, trials: Trials, finals: Sequence[Destination]) -> None:
+    def try_finals(self, link: LookSession, trials: Trials, finals: Sequence[Destination]) -> None:
         """Make each final queue, and send nothing that stays."""
         for final in finals[:_TRIED_MAX]:
             problem = link.prepare_final(final) if _is_asked(link, trials) else None
@@ -89,7 +89,9 @@ class RightsTrial:
             elif self.note(final, "sending final messages", problem, wanted="send"):
                 self._find(Check.FINAL_QUEUES, Severity.OK, final, "takes final messages")
 
-    def try_origins(self, link: Link, trials: Trials, origins: Sequence[Destination]) -> None:
+    def try_origins(
+        self, link: LookSession, trials: Trials, origins: Sequence[Destination]
+    ) -> None:
         """Find out whether redeliveries get there, and send nothing that stays."""
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
             problem = link.route_problem(origin)
@@ -101,7 +103,7 @@ class RightsTrial:
             if self.note(origin, "sending redeliveries", words, wanted="send"):
                 self._find(Check.ORIGINS, Severity.OK, origin, "redeliveries get there")
 
-    def try_token(self, link: ExaminedLink, token: Destination) -> bool:
+    def try_token(self, link: ExaminedSession, token: Destination) -> bool:
         """Try each right on the token queue; a run ends at the first that is missing.
 
         Returns:
@@ -123,7 +125,7 @@ class RightsTrial:
         trials.remove(token)
         return False
 
-    def try_keeping(self, link: Link, trials: Trials) -> None:
+    def try_keeping(self, link: LookSession, trials: Trials) -> None:
         """Make the queues that a schedule in the broker needs, and do to them what a run does."""
         for own in (WAITING_QUEUE, PARKED_QUEUE):
             problem = link.prepare_final(own) or trials.write(own)
@@ -181,7 +183,7 @@ def _purged(source: Destination) -> Finding:
     )
 
 
-def _is_asked(link: Link, trials: Trials) -> bool:
+def _is_asked(link: LookSession, trials: Trials) -> bool:
     """Return whether the link can make queues; without management on Artemis, a sender does."""
     tells = trials.features.roles
     return link.description.kind is BrokerKind.CLASSIC or tells is None or not tells.refusals()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import BrokerKind, IntakeQueue, LeftBehind, LookSession
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.diagnosis.judging import is_wildcard
@@ -16,7 +16,7 @@ from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.trials import Trials
 
-FindQueues = Callable[[Link], Sequence[IntakeQueue]]
+FindQueues = Callable[[LookSession], Sequence[IntakeQueue]]
 """Finds the dead-letter queues that a service would read, where none are named."""
 
 ADVISORIES = topic("ActiveMQ.Advisory.Queue")
@@ -63,11 +63,11 @@ class Sources:
             Finding(check=check, severity=severity, subject=subject, what=what, mend=mend)
         )
 
-    def note_existing(self, link: Link, addresses: Collection[str]) -> None:
+    def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
         """Keep which queues (Artemis: addresses) there are, where the broker tells."""
         self._rights.existing = self._existing(link, addresses)
 
-    def _existing(self, link: Link, addresses: Collection[str]) -> frozenset[str] | None:
+    def _existing(self, link: LookSession, addresses: Collection[str]) -> frozenset[str] | None:
         if self._kind is BrokerKind.ARTEMIS:
             return frozenset(addresses) if self._may_ask else None
         if (listing := link.features.listing) is None:
@@ -84,7 +84,7 @@ class Sources:
             return None
         return names
 
-    def find_intake(self, link: Link) -> tuple[IntakeQueue, ...]:
+    def find_intake(self, link: LookSession) -> tuple[IntakeQueue, ...]:
         """Return what a run would read."""
         settings = self._settings
         if settings.intake_queues:
@@ -113,7 +113,7 @@ class Sources:
             )
         return found
 
-    def _note_doubts(self, link: Link) -> None:
+    def _note_doubts(self, link: LookSession) -> None:
         """Tell of dead-letter queues of the rules that can't be found."""
         rules = self._settings.rules
         if not isinstance(rules, ClassicRules):
@@ -171,7 +171,7 @@ class Sources:
 
     def known_origins(
         self,
-        link: Link,
+        link: LookSession,
         trials: Trials,
         intake: Sequence[IntakeQueue],
         sources: Sequence[Destination],

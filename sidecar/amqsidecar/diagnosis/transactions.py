@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from amqsidecar.broker import Link, Resend
+from amqsidecar.broker import Resend, TakeSession
 from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination
-from amqsidecar.trials import ExaminedLink
+from amqsidecar.trials import ExaminedSession, ExaminedTakeSession
 
-Opened = Callable[[str | None], AbstractContextManager[ExaminedLink]]
-"""Opens a link with a token queue or, with None, to look, for the time of a block."""
+OpenLook = Callable[[], AbstractContextManager[ExaminedSession]]
+"""Opens a link to look, for the time of a block."""
+
+OpenTake = Callable[[str], AbstractContextManager[ExaminedTakeSession]]
+"""Opens a link with a token queue, for the time of a block."""
 
 _TOKEN_WAIT_S = 10.0
 # Why: what is no token is removed by a link that waits for one, and ends the wait.
@@ -18,7 +21,10 @@ _TOKEN_WAITS = 3
 
 
 def transaction_findings(
-    opened: Opened, token_queue: Destination, at_work: Callable[[ExaminedLink], None]
+    looking: OpenLook,
+    taking: OpenTake,
+    token_queue: Destination,
+    at_work: Callable[[ExaminedSession], None],
 ) -> Iterator[Finding]:
     """Yield whether transactions hold, on a token queue that nobody else uses.
 
@@ -26,7 +32,8 @@ def transaction_findings(
     there is. If the process dies inside, the token queue stays in the broker.
 
     Args:
-        opened: makes links.
+        looking: opens a link to look.
+        taking: opens a link with the token.
         token_queue: its name.
         at_work: called while the token is there.
 
@@ -35,16 +42,16 @@ def transaction_findings(
         BrokerRefused: the token queue can't be used.
     """
     try:
-        with opened(token_queue.name) as link:
+        with taking(token_queue.name) as link:
             number, words = _exchange(link, token_queue)
             at_work(link)
         if number is not None:
-            with opened(token_queue.name) as link:
+            with taking(token_queue.name) as link:
                 found = _take(link)
             if found != number:
                 words = f"token {number} was committed, but the broker hands out {found}"
     finally:
-        yield from _clean_up(opened, token_queue)
+        yield from _clean_up(looking, token_queue)
     if words:
         yield _finding(Check.TRANSACTIONS, Severity.PROBLEM, token_queue, words)
     else:
@@ -52,7 +59,7 @@ def transaction_findings(
         yield _finding(Check.TRANSACTIONS, Severity.OK, token_queue, what)
 
 
-def _exchange(link: Link, token_queue: Destination) -> tuple[int | None, str]:
+def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, str]:
     """Commit one transaction, let another be rolled back; return the token that is there now.
 
     Returns:
@@ -76,7 +83,7 @@ def _exchange(link: Link, token_queue: Destination) -> tuple[int | None, str]:
     return None, "a transaction with a message that can't be sent was committed"
 
 
-def _take(link: Link) -> int | None:
+def _take(link: TakeSession) -> int | None:
     for _ in range(_TOKEN_WAITS):
         number = link.take_token(_TOKEN_WAIT_S)
         if number is not None:
@@ -96,9 +103,9 @@ def _unsendable(destination: Destination) -> Resend:
     )
 
 
-def _clean_up(opened: Opened, token_queue: Destination) -> Iterator[Finding]:
+def _clean_up(looking: OpenLook, token_queue: Destination) -> Iterator[Finding]:
     try:
-        with opened(None) as link:
+        with looking() as link:
             words = link.trials().remove(token_queue)
     except BrokerError as error:
         words = str(error)

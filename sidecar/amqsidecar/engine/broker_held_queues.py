@@ -1,6 +1,10 @@
 """What a schedule that the broker keeps needs in the broker, and which brokers can't keep one."""
 
-from amqsidecar.broker import BrokerKind
+from contextlib import closing
+from typing import NoReturn
+
+from amqsidecar.broker import BrokerKind, Link
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import queue
 
 WAITING_QUEUE = queue("amqsidecar.waiting")
@@ -22,4 +26,15 @@ NOT_KEPT = {
         "broker.url of amqp://, or store.url sqlite:///path/of/file.db"
     ),
 }
-"""Why a broker can't keep the schedule over a link that is not `KeepsDelayed`."""
+"""Why a broker can't keep the schedule over a link that can't move."""
+
+
+def refuse_to_move(link: Link) -> NoReturn:
+    """Raise what `Link.move` raises on a wire over which the broker can't keep what waits.
+
+    Raises:
+        LinkLost: the broker can't be reached.
+        BrokerRefused: with the reason of this broker; or it refuses us.
+    """
+    with closing(link.look()) as session:
+        raise BrokerRefused(NOT_KEPT[session.description.kind])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 
-from amqsidecar.broker import Delivery, Link, Resend
+from amqsidecar.broker import Delivery, Resend, TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
@@ -51,7 +51,7 @@ class CycleEngine:
     def __init__(
         self,
         *,
-        link: Link,
+        link: TakeSession,
         store: Store,
         judge: Judging,
         backlog: BacklogGate,

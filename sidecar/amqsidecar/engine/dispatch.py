@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.judge import Judging
@@ -40,7 +40,7 @@ class Dispatch:
 
     def __init__(
         self,
-        link: Link,
+        link: TakeSession,
         judge: Judging,
         blockages: Blockages,
         losses: Losses,

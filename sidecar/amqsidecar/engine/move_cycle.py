@@ -11,17 +11,11 @@ back-off, and is judged again. One that needs a person goes to `PARKED_QUEUE`.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 from zlib import crc32
 
 import msgspec
 
-from amqsidecar.broker import (
-    Delivery,
-    KeepsDelayed,
-    Link,
-    Resend,
-)
+from amqsidecar.broker import Delivery, MoveSession, Resend
 from amqsidecar.clock import Clock
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
@@ -36,10 +30,6 @@ from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import RowState, TakenRow
 
 GUILTY = "the connection ended each time when it was sent, and does not without it"
-
-
-class MovingLink(KeepsDelayed, Link, Protocol):
-    """What the engine needs of a link."""
 
 
 class _Item:
@@ -79,7 +69,7 @@ class MoveEngine:
     def __init__(
         self,
         *,
-        link: MovingLink,
+        link: MoveSession,
         judge: Judge,
         uid: str,
         clock: Clock,

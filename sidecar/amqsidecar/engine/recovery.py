@@ -5,7 +5,7 @@ from zlib import crc32
 
 import msgspec
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.errors import ConfigError, Problem
@@ -78,7 +78,7 @@ class Recovery:
 
     def __init__(
         self,
-        link: Link,
+        link: TakeSession,
         store: Store,
         clock: Clock,
         observe: CycleObserver,

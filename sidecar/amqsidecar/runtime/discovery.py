@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from amqsidecar.broker import BrokerKind, IntakeQueue, Link
+from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.engine.intake import NamePattern, dead_letter_queues_of, name_patterns_of
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import queue
@@ -38,7 +38,7 @@ class Discovery:
         self._rules = rules
         self._told: set[str] = set()
 
-    def find(self, link: Link) -> Sequence[IntakeQueue]:
+    def find(self, link: LookSession) -> Sequence[IntakeQueue]:
         """Return the dead-letter queues to read, as far as they are known now.
 
         Raises:
@@ -50,14 +50,14 @@ class Discovery:
             self._tell("intake_limited", ONLY_DEFAULT)
         return self._find_classic(link, self._rules or ClassicRules())
 
-    def _find_artemis(self, link: Link) -> Sequence[IntakeQueue]:
+    def _find_artemis(self, link: LookSession) -> Sequence[IntakeQueue]:
         found = link.discover()
         expired = sorted(item.destination.name for item in found if item.expires)
         if expired:
             self._tell("expiry_queues_left_out", EXPIRED_STAYS, queues=expired)
         return tuple(item for item in found if not item.expires)
 
-    def _find_classic(self, link: Link, rules: ClassicRules) -> Sequence[IntakeQueue]:
+    def _find_classic(self, link: LookSession, rules: ClassicRules) -> Sequence[IntakeQueue]:
         queues, doubts = dead_letter_queues_of(rules)
         for doubt in doubts:
             self._tell("intake_incomplete", doubt)
@@ -70,7 +70,7 @@ class Discovery:
             matching.pop(item.destination.name, None)
         return (*queues, *(IntakeQueue(queue(name)) for name in matching))
 
-    def _names(self, link: Link, patterns: Sequence[NamePattern]) -> tuple[str, ...]:
+    def _names(self, link: LookSession, patterns: Sequence[NamePattern]) -> tuple[str, ...]:
         """Return the names of all queues; none, and once a warning, where they aren't told."""
         reason = NOT_LISTED
         listing = link.features.listing

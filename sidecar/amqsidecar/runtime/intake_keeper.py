@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from amqsidecar.broker import REFUSED, IntakeQueue, LeftBehind, Link
+from amqsidecar.broker import REFUSED, IntakeQueue, IntakeSession, LeftBehind, LookSession
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 
@@ -34,7 +34,7 @@ _CHANGING = re.compile(r"[0-9a-f-]{12,}|\d+")
 
 log = structlog.get_logger("amqsidecar.service")
 
-FindIntake = Callable[[Link], Sequence[IntakeQueue]]
+FindIntake = Callable[[LookSession], Sequence[IntakeQueue]]
 """Finds the dead-letter queues to read; called again and again; may raise `DiscoveryRefused`."""
 
 TellIntake = Callable[[int, Mapping[str, str], str], None]
@@ -58,7 +58,7 @@ class IntakeKeeper:
 
     def look(
         self,
-        link: Link,
+        link: IntakeSession,
         names: IntakeNames,
         prefetch: int,
         finals: Sequence[IntakeQueue] = (),
@@ -68,7 +68,7 @@ class IntakeKeeper:
         Args:
             link: the link.
             names: told of dead-letter queues that are read.
-            prefetch: see `Link.attach`.
+            prefetch: see `IntakeSession.attach`.
             finals: final dead-letter queues that are read besides.
 
         Raises:
@@ -106,7 +106,7 @@ class IntakeKeeper:
         return left_behind
 
     def _attach(
-        self, link: Link, wanted: list[IntakeQueue], prefetch: int
+        self, link: IntakeSession, wanted: list[IntakeQueue], prefetch: int
     ) -> dict[IntakeQueue, str]:
         """Let the link read all that it can, and return the others with the broker's words."""
         refused: dict[IntakeQueue, str] = {}
@@ -143,7 +143,7 @@ class IntakeKeeper:
         self._told_problem = problem
 
 
-def _count(link: Link, queue: IntakeQueue) -> int:
+def _count(link: IntakeSession, queue: IntakeQueue) -> int:
     try:
         return link.count(queue, _COUNT_MAX)
     except BrokerRefused:

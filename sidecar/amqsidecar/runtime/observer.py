@@ -15,10 +15,11 @@ from amqsidecar.broker import (
     FINAL_SUFFIX,
     BrokerKind,
     Delivery,
-    HearsDeaths,
+    HeardDeaths,
     IntakeQueue,
     LeftBehind,
     Link,
+    LookSession,
 )
 from amqsidecar.clock import Clock
 from amqsidecar.engine.intake import IntakeNames
@@ -116,7 +117,7 @@ class Observer:
         self._cause_of = cause_of
         self._resend_problem = resend_problem
         self._stop = Flag()
-        self._link: Link | None = None
+        self._link: LookSession | None = None
         self._is_up = False
         self._told: set[str] = set()
         self._left_behind: tuple[LeftBehind, ...] = ()
@@ -159,10 +160,9 @@ class Observer:
         self._stop.wait(pause_s)
 
     def _run_link(self) -> None:
-        link = self._make_link(INSTANCE)
+        link = self._make_link(INSTANCE).look()
         self._link = link
         try:
-            link.open(None)
             names = IntakeNames(link.description.kind)
             judge = self._make_judge(link, names)
             hears = self._listen(link)
@@ -186,7 +186,7 @@ class Observer:
             link.close()
 
     def _drive(
-        self, link: Link, judge: Judge, names: IntakeNames, hears: HearsDeaths | None
+        self, link: LookSession, judge: Judge, names: IntakeNames, hears: HeardDeaths | None
     ) -> None:
         settings, clock = self._settings, self._clock
         look_at_s = clock.monotonic_s() + settings.interval_s
@@ -206,7 +206,7 @@ class Observer:
                 self._tell.summary(self._observation.tally)
                 self._summary_at_s = now_s + SUMMARY_EVERY_S
 
-    def _make_judge(self, link: Link, names: IntakeNames) -> Judge:
+    def _make_judge(self, link: LookSession, names: IntakeNames) -> Judge:
         is_classic = link.description.kind is BrokerKind.CLASSIC
         return Judge(
             self._make_decider(link),
@@ -225,18 +225,17 @@ class Observer:
 
     # Where dead letters are
 
-    def _listen(self, link: Link) -> HearsDeaths | None:
+    def _listen(self, link: LookSession) -> HeardDeaths | None:
         hears = link.features.deaths
         if hears is None:
             return None
         try:
-            hears.listen()
+            return hears.listen()
         except BrokerRefused as refused:
             self._tell_once("deaths_not_heard", meaning=str(refused))
             return None
-        return hears
 
-    def _find_queues(self, link: Link, names: IntakeNames) -> None:
+    def _find_queues(self, link: LookSession, names: IntakeNames) -> None:
         try:
             queues = tuple(self._settings.intake_queues or self._find_intake(link))
         except DiscoveryRefused as refused:
@@ -256,7 +255,7 @@ class Observer:
 
     # Looking and hearing
 
-    def _look(self, link: Link, judge: Judge, names: IntakeNames, *, is_heard: bool) -> None:
+    def _look(self, link: LookSession, judge: Judge, names: IntakeNames, *, is_heard: bool) -> None:
         """Go through all queues once.
 
         Raises:
@@ -291,7 +290,7 @@ class Observer:
             )
         self._tell_left_behind(link.left_behind())
 
-    def _hear(self, hears: HearsDeaths, judge: Judge) -> None:
+    def _hear(self, hears: HeardDeaths, judge: Judge) -> None:
         deaths = []
         for delivery in hears.heard():
             source = self._dead_letter_queue_of(delivery)
@@ -303,7 +302,7 @@ class Observer:
     # What an operator has to know, once
 
     def _tell_of_more(
-        self, link: Link, queue: IntakeQueue, seen: Sequence[Delivery], *, is_heard: bool
+        self, link: LookSession, queue: IntakeQueue, seen: Sequence[Delivery], *, is_heard: bool
     ) -> None:
         is_classic = link.description.kind is BrokerKind.CLASSIC
         later = "later deaths are heard of" if is_heard else "later deaths are not seen"

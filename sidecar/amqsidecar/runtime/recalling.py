@@ -12,7 +12,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import structlog
 
-from amqsidecar.broker import IntakeQueue, Link
+from amqsidecar.broker import IntakeQueue, IntakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
 from amqsidecar.errors import BrokerRefused
@@ -49,7 +49,7 @@ class Recalling:
     def __init__(
         self,
         store: RecallStore,
-        link: Link,
+        link: IntakeSession,
         finals: FinalQueues,
         clock: Clock,
         *,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from amqsidecar.broker import IntakeQueue, Link, TakesChosen
+from amqsidecar.broker import IntakeQueue, Link, TakesChosen, TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.crash_points import CrashPoint
@@ -49,7 +49,7 @@ class QueueHand:
 
     def __init__(
         self,
-        link: Link,
+        link: TakeSession,
         chooser: TakesChosen,
         store: Store,
         *,
@@ -204,12 +204,15 @@ def queue_hand(
     """
     store.close()
     state = store.open()
-    link = make_link(state.instance)
+    opened = make_link(state.instance)
+    if not opened.takes_chosen:
+        store.close()
+        raise BrokerRefused(NOT_CHOSEN)
+    link = opened.take(TOKEN_QUEUE_PREFIX + state.instance)
     try:
         chooser = link.features.choosing
         if chooser is None:
             raise BrokerRefused(NOT_CHOSEN)
-        link.open(TOKEN_QUEUE_PREFIX + state.instance)
         hand = QueueHand(
             link,
             chooser,

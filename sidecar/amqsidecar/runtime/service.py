@@ -1,7 +1,8 @@
 """The service: owns the link, reconnects, and drives the engine until it is told to stop."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Event as Flag
 
 import msgspec
@@ -13,8 +14,12 @@ from amqsidecar.broker import (
     BrokerKind,
     ForeignToken,
     IntakeQueue,
+    IntakeSession,
     LeftBehind,
     Link,
+    LookSession,
+    MoveSession,
+    TakeSession,
 )
 from amqsidecar.clock import Clock, ClockStep, never_set
 from amqsidecar.engine.backlog import BacklogGate
@@ -163,7 +168,7 @@ def tell_clock_step(step: ClockStep) -> None:
     )
 
 
-MakeDecider = Callable[[Link], Decider]
+MakeDecider = Callable[[LookSession], Decider]
 """Rules may come from the live broker, so they are made when the link is open."""
 
 
@@ -211,7 +216,7 @@ class Service:
         self._gates = gates
         self._stop = Flag()
         self._look_again = Flag()
-        self._link: Link | None = None
+        self._link: LookSession | None = None
         self._blockages = Blockages()
         self._losses = Losses()
         self._candidates = candidates or OneBroker()
@@ -244,7 +249,7 @@ class Service:
         self._look_again.set()
         self.wake()
 
-    def settler(self, link: Link, store: Store) -> CycleEngine:
+    def settler(self, link: TakeSession, store: Store) -> CycleEngine:
         """Return an engine like ours for a link and a store that another thread has."""
         engine, _, _ = self._make_engine(link, store)
         return engine
@@ -295,40 +300,60 @@ class Service:
             self._health.store_ok()
         instance = INSTANCE if state is None else state.instance
         link = self._make_link(instance)
-        self._link = link
+        begun: _Begun | None
+        if self._store is None or state is None:
+            moving = open_to_move(link)
+            with self._current(moving):
+                begun = self._begin_to_move(moving)
+                self._work(moving, begun, None, instance, has_been_up=has_been_up)
+            return
+        taking = link.take(TOKEN_QUEUE_PREFIX + instance)
+        with self._current(taking):
+            begun = self._begin(taking, self._store, state)
+            if begun is not None:
+                self._work(taking, begun, state, instance, has_been_up=has_been_up)
+
+    @contextmanager
+    def _current(self, session: LookSession) -> Iterator[None]:
+        """Let other threads wake this session until the block ends, then close it."""
+        self._link = session
         try:
-            begun: _Begun | None
-            if self._store is None or state is None:
-                begun = self._begin_to_move(link)
-            else:
-                begun = self._begin(link, self._store, state)
-            if begun is None:
-                return
-            engine, names, backlog = begun
-            self._recalling = self._make_recalling(link)
-            self._look_for_queues(link, names, backlog)
-            self._look_for_tokens(link, state)
-            self._is_up = True
-            self._attempts.up()
-            self._health.link_up()
-            if has_been_up:
-                self._health.reconnected()
-            log.info(
-                "link_up",
-                url=self._candidates.current,
-                broker=link.description.kind.value,
-                version=link.description.version,
-                instance=instance,
-            )
-            self._drive(engine, link, names, backlog, state)
-            engine.settle_up()
+            yield
         finally:
             self._link = self._recalling = None
-            link.close()
+            session.close()
 
-    def _begin(self, link: Link, store: Store, state: StoreState) -> _Begun | None:
-        """Open the link and wait until the instance is ours; None = told to stop before."""
-        link.open(TOKEN_QUEUE_PREFIX + state.instance)
+    def _work(
+        self,
+        link: IntakeSession,
+        begun: _Begun,
+        state: StoreState | None,
+        instance: str,
+        *,
+        has_been_up: bool,
+    ) -> None:
+        """Redeliver over a session until we are told to stop."""
+        engine, names, backlog = begun
+        self._recalling = self._make_recalling(link)
+        self._look_for_queues(link, names, backlog)
+        self._look_for_tokens(link, state)
+        self._is_up = True
+        self._attempts.up()
+        self._health.link_up()
+        if has_been_up:
+            self._health.reconnected()
+        log.info(
+            "link_up",
+            url=self._candidates.current,
+            broker=link.description.kind.value,
+            version=link.description.version,
+            instance=instance,
+        )
+        self._drive(engine, link, names, backlog, state)
+        engine.settle_up()
+
+    def _begin(self, link: TakeSession, store: Store, state: StoreState) -> _Begun | None:
+        """Wait until the instance is ours; None = told to stop before."""
         self._tokens.check_start(link, store, state)
         engine, names, backlog = self._make_engine(link, store, self._gates)
         is_waiting_told = False
@@ -344,12 +369,11 @@ class Service:
             self._tell_left_behind(link.left_behind())
         return engine, names, backlog
 
-    def _begin_to_move(self, link: Link) -> _Begun:
-        """Open the link to a broker that keeps what waits."""
-        moving = open_to_move(link)
+    def _begin_to_move(self, link: MoveSession) -> _Begun:
+        """Make what moves dead letters on a broker that keeps what waits."""
         names = IntakeNames(link.description.kind)
         engine = MoveEngine(
-            link=moving,
+            link=link,
             judge=self._make_judge(link, names),
             uid=secrets.token_hex(8),
             clock=self._clock,
@@ -364,7 +388,7 @@ class Service:
     def _drive(
         self,
         engine: CycleEngine | MoveEngine,
-        link: Link,
+        link: IntakeSession,
         names: IntakeNames,
         backlog: BacklogGate,
         state: StoreState | None,
@@ -413,7 +437,9 @@ class Service:
             tell_clock_step(step)
             self.service_clock.wall_clock_was_set()
 
-    def _look_for_queues(self, link: Link, names: IntakeNames, backlog: BacklogGate) -> None:
+    def _look_for_queues(
+        self, link: IntakeSession, names: IntakeNames, backlog: BacklogGate
+    ) -> None:
         prefetch = self._settings.prefetch or 2 * self._max_messages(link)
         finals = [] if self._recalling is None else self._recalling.queues()
         items = self._intake.look(link, names, prefetch, finals)
@@ -421,7 +447,7 @@ class Service:
             backlog.meet(queue)
         self._tell_left_behind(items)
 
-    def _make_recalling(self, link: Link) -> Recalling | None:
+    def _make_recalling(self, link: IntakeSession) -> Recalling | None:
         store = self._store
         if not isinstance(store, RecallStore):
             return None
@@ -434,7 +460,7 @@ class Service:
             keeps_exhausted=self._settings.keeps_exhausted,
         )
 
-    def _look_for_tokens(self, link: Link, state: StoreState | None) -> None:
+    def _look_for_tokens(self, link: IntakeSession, state: StoreState | None) -> None:
         if self._store is not None and state is not None:
             self._health.foreign_tokens(self._tokens.look(link, self._store, state))
 
@@ -455,13 +481,13 @@ class Service:
                 meaning=item.meaning,
             )
 
-    def _max_messages(self, link: Link) -> int:
+    def _max_messages(self, link: IntakeSession) -> int:
         if self._settings.max_messages:
             return self._settings.max_messages
         return link.features.preferred_batch or MAX_MESSAGES
 
     def _make_engine(
-        self, link: Link, store: Store, gates: Gates | None = None
+        self, link: TakeSession, store: Store, gates: Gates | None = None
     ) -> tuple[CycleEngine, IntakeNames, BacklogGate]:
         settings = self._settings
         is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -497,13 +523,13 @@ class Service:
         )
         return engine, names, backlog
 
-    def _count(self, link: Link, source: Destination) -> int:
+    def _count(self, link: IntakeSession, source: Destination) -> int:
         """Return how many messages of a dead-letter queue may be backlog."""
         if self._finals.covers(source):
             return 0
         return link.count(IntakeQueue(source), 1_000_000_000)
 
-    def _make_judge(self, link: Link, names: IntakeNames) -> Judge:
+    def _make_judge(self, link: IntakeSession, names: IntakeNames) -> Judge:
         is_classic = link.description.kind is BrokerKind.CLASSIC
         return Judge(
             self._make_decider(link),

@@ -12,7 +12,7 @@ from threading import Thread
 
 import structlog
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import Link, TakeSession
 from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerError, ConfigError, StoreError
@@ -32,7 +32,7 @@ class Takeover:
         *,
         make_store: Callable[[str | None], SharedStore],
         make_link: Callable[[str], Link],
-        make_engine: Callable[[Link, Store], CycleEngine],
+        make_engine: Callable[[TakeSession, Store], CycleEngine],
         every_s: float,
         taken_over: Callable[[], None],
     ) -> None:
@@ -97,9 +97,9 @@ class Takeover:
             state = store.open()
             if state.unfinished is None:
                 return
-            with closing(self._make_link(instance)) as link:
-                link.open(TOKEN_QUEUE_PREFIX + instance)
-                is_settled = self._make_engine(link, store).recover(state, TOKEN_WAIT_S)
+            link = self._make_link(instance)
+            with closing(link.take(TOKEN_QUEUE_PREFIX + instance)) as session:
+                is_settled = self._make_engine(session, store).recover(state, TOKEN_WAIT_S)
         if is_settled:
             self._taken_over()
             log.info("taken_over", instance=instance, cycle=state.unfinished.cycle)

@@ -6,7 +6,7 @@ is what a changed `store.url`, a renamed release or another volume leaves behind
 
 import structlog
 
-from amqsidecar.broker import ForeignToken, Link
+from amqsidecar.broker import ForeignToken, LookSession
 from amqsidecar.engine.foreign_tokens import (
     FOREIGN_SIDECAR,
     ORPHAN_MENDS,
@@ -29,7 +29,7 @@ class TokenWatch:
         self._told: frozenset[tuple[str, bool]] = frozenset()
         self._is_refused = False
 
-    def check_start(self, link: Link, store: Store, state: StoreState) -> None:
+    def check_start(self, link: LookSession, store: Store, state: StoreState) -> None:
         """See that a store that was never used does not begin beside an orphan.
 
         Raises:
@@ -44,7 +44,7 @@ class TokenWatch:
             what = f"this store is new, and {orphan_sentence(found)}; {ORPHAN_MENDS}"
             raise ConfigError([Problem("store.url", what)])
 
-    def look(self, link: Link, store: Store, state: StoreState) -> tuple[ForeignToken, ...]:
+    def look(self, link: LookSession, store: Store, state: StoreState) -> tuple[ForeignToken, ...]:
         """Return the tokens of other schedules; logs those that are new since the last look.
 
         Raises:
@@ -62,7 +62,7 @@ class TokenWatch:
         self._told = frozenset((one.instance, one.is_held) for one in found)
         return found
 
-    def _find(self, link: Link, known: frozenset[str]) -> tuple[ForeignToken, ...]:
+    def _find(self, link: LookSession, known: frozenset[str]) -> tuple[ForeignToken, ...]:
         try:
             return link.foreign_tokens(known)
         except BrokerRefused as refused:

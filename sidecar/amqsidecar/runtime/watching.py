@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import Link, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreError
 from amqsidecar.ledger import Ledger
@@ -119,7 +119,7 @@ class Watching:
         self._resends = resends
         self._tell_counted = tell_counted
         self._stop = Flag()
-        self._link: Link | None = None
+        self._link: LookSession | None = None
         self._url = ""
         self._pause_s = _FIRST_PAUSE_S
         self._link_at_s = 0.0
@@ -308,15 +308,13 @@ class Watching:
             one.look_at_s = now_s if is_new else now_s + RESTING_S
         return seen
 
-    def _open_link(self) -> Link | None:
+    def _open_link(self) -> LookSession | None:
         if self._link is not None and self._url != self._brokers.current:
             self._close_link()
         if self._link is None and self._clock.monotonic_s() >= self._link_at_s:
             self._url = self._brokers.current
             try:
-                link = self._brokers.make(self._instance)
-                self._link = link
-                link.open(None)
+                self._link = self._brokers.make(self._instance).look()
             except (LinkLost, BrokerRefused, ConfigError) as error:
                 self._lost(str(error))
         return self._link

@@ -16,7 +16,7 @@ from amqsidecar.broker import (
     ForeignToken,
     IntakeQueue,
     LeftBehind,
-    Link,
+    LookSession,
 )
 from amqsidecar.clock import Clock, ClockStep, SystemClock, never_set
 from amqsidecar.config.schema import Config
@@ -123,7 +123,7 @@ class _Rules:
             for reason in resend_warnings(self.classic.interceptors, config.redelivery.allow):
                 log.warning("redeliveries_parked", meaning=reason)
 
-    def decider(self, link: Link) -> Decider:
+    def decider(self, link: LookSession) -> Decider:
         expected = self._config.broker.expected_kind
         kind = link.description.kind
         if expected is not None and expected is not kind:
@@ -197,7 +197,7 @@ class _Rules:
 
         return find
 
-    def intake(self, link: Link) -> Sequence[IntakeQueue]:
+    def intake(self, link: LookSession) -> Sequence[IntakeQueue]:
         return self._discovery.find(link)
 
 

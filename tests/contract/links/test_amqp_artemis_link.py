@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from proton import Message, byte, symbol
 
-from amqsidecar.broker import Delivery, IntakeQueue, Link, Resend
+from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import (
     BrokerRefused,
@@ -59,21 +60,20 @@ def harness(artemis: Broker, unique: str) -> Iterator[AmqpArtemisHarness]:
 
 
 @pytest.fixture
-def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisLink]:
+def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
     made = open_link(harness)
     yield made
     made.close()
 
 
-def open_link(harness: AmqpArtemisHarness) -> AmqpArtemisLink:
-    made = harness.make_link("e2e")
-    made.open(f"{harness.prefix}.token")
+def open_link(harness: AmqpArtemisHarness) -> AmqpArtemisTake:
+    made = harness.make_link("e2e").take(f"{harness.prefix}.token")
     made.create_token(0)
     assert made.take_token(10) == 0
     return made
 
 
-def receive(link: Link, count: int) -> list[Delivery]:
+def receive(link: TakeSession, count: int) -> list[Delivery]:
     deliveries: list[Delivery] = []
 
     def is_all() -> bool:
@@ -101,7 +101,9 @@ def redelivery(
     )
 
 
-def move(link: Link, harness: AmqpArtemisHarness, count: int, cycle: int = 1) -> list[Delivery]:
+def move(
+    link: TakeSession, harness: AmqpArtemisHarness, count: int, cycle: int = 1
+) -> list[Delivery]:
     link.attach([harness.intake()], 100)
     deliveries = receive(link, count)
     link.commit_cycle(deliveries, [redelivery(one, cycle) for one in deliveries], cycle)
@@ -124,7 +126,7 @@ def move(link: Link, harness: AmqpArtemisHarness, count: int, cycle: int = 1) ->
 def test_all_types_come_back_as_they_were_sent(
     artemis: Broker,
     harness: AmqpArtemisHarness,
-    link: AmqpArtemisLink,
+    link: AmqpArtemisTake,
     provider: str,
     types: tuple[str, ...],
     added: tuple[str, ...],
@@ -154,7 +156,7 @@ def test_all_types_come_back_as_they_were_sent(
 
 
 def test_a_core_message_without_body_becomes_a_bytes_message(
-    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """The one alteration of Core messages; AMQP has no word for it."""
     name = f"{harness.prefix}.orders"
@@ -167,7 +169,7 @@ def test_a_core_message_without_body_becomes_a_bytes_message(
 
 
 def test_a_core_message_that_amqp_can_not_carry_blocks_nobody(
-    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """It stays in the dead-letter queue, whole, and what is behind it comes through."""
     name = f"{harness.prefix}.orders"
@@ -189,7 +191,7 @@ def test_a_core_message_that_amqp_can_not_carry_blocks_nobody(
 
 @pytest.mark.parametrize("provider", ["core", "qpid"])
 def test_one_subscription_gets_it_alone(
-    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisLink, provider: str
+    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake, provider: str
 ) -> None:
     """A dead letter of a multicast queue goes back to that queue only, as a topic's message."""
     name = f"{harness.prefix}.prices"
@@ -221,7 +223,7 @@ def test_one_subscription_gets_it_alone(
 
 
 def test_the_second_death_of_a_qualified_name_is_caught(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """With auto-created dead-letter queues the broker destroys it; a queue of ours keeps it."""
     target = f"{harness.prefix}.DLA"
@@ -256,7 +258,7 @@ def test_the_second_death_of_a_qualified_name_is_caught(
 
 
 def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """The broker knows the id from the first life of the message."""
     name = f"{harness.prefix}.orders"
@@ -288,7 +290,7 @@ def test_a_duplicate_id_comes_back_by_the_broker_and_not_by_a_client(
 
 
 def test_the_origin_that_a_copy_carries_is_not_believed(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """The broker overwrites what an application copied from a dead letter."""
     name = f"{harness.prefix}.orders"
@@ -305,7 +307,7 @@ def test_the_origin_that_a_copy_carries_is_not_believed(
     assert delivery.provenance.origin == queue(name)
 
 
-def test_an_expired_message_says_so(harness: AmqpArtemisHarness, link: AmqpArtemisLink) -> None:
+def test_an_expired_message_says_so(harness: AmqpArtemisHarness, link: AmqpArtemisTake) -> None:
     """The expiry queue is discovered as such, and the origin is known."""
     name = f"{harness.prefix}.orders"
     expiry = f"{harness.prefix}.expired"
@@ -326,7 +328,7 @@ def test_an_expired_message_says_so(harness: AmqpArtemisHarness, link: AmqpArtem
 
 
 def test_a_message_whose_origin_is_a_dead_letter_queue_has_a_problem(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """Its true origin was overwritten when it died in the dead-letter queue."""
     name = f"{harness.prefix}.orders"
@@ -341,7 +343,7 @@ def test_a_message_whose_origin_is_a_dead_letter_queue_has_a_problem(
 
 
 def test_a_message_without_routing_type_goes_where_its_queue_is(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """The broker is asked what the queue is."""
     name = f"{harness.prefix}.orders"
@@ -364,7 +366,7 @@ def test_a_message_without_routing_type_goes_where_its_queue_is(
 
 @pytest.mark.parametrize("is_asked_ahead", [False, True], ids=("one-by-one", "at-once"))
 def test_what_would_get_lost_is_a_route_problem(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink, *, is_asked_ahead: bool
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake, *, is_asked_ahead: bool
 ) -> None:
     """Each of the ways in which an accepted message is gone is named before it is sent."""
     prefix = harness.prefix
@@ -403,8 +405,7 @@ def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
         instance=unique,
     )
     with pytest.raises(BrokerRefused):
-        link.open(unique)
-    link.close()
+        link.take(unique)
 
 
 def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: str) -> None:
@@ -415,8 +416,7 @@ def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: s
         instance=unique,
     )
     with pytest.raises(BrokerRefused, match="openwire://"):
-        link.open(unique)
-    link.close()
+        link.take(unique)
 
 
 def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> None:
@@ -452,11 +452,9 @@ def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> Non
 
         stranger = make(ssl.create_default_context())
         with pytest.raises(BrokerRefused, match="certificate"):
-            stranger.open(unique)
-        stranger.close()
+            stranger.take(unique)
 
-        link = make(ssl.create_default_context(cafile=certificate))
-        link.open(f"{unique}.token")
+        link = make(ssl.create_default_context(cafile=certificate)).take(f"{unique}.token")
         link.create_token(0)
         assert link.take_token(10) == 0
         bare = encode_bare("x" * 2_000_000)
@@ -501,8 +499,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
             broker.endpoint("PORT"),
             clock=SystemClock(),
             instance=unique,
-        )
-        link.open(f"{unique}.token")
+        ).take(f"{unique}.token")
         assert link.description.version == broker.version
         assert link.token_exists() is None
         link.create_token(0)
@@ -533,7 +530,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
 
 
 def test_a_full_address_refuses_its_sends_only(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """What the broker says is handed on with the index."""
     full = f"{harness.prefix}.full"
@@ -561,8 +558,7 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
             broker.endpoint("PORT", idle_timeout_s=2),
             clock=SystemClock(),
             instance=unique,
-        )
-        link.open(f"{unique}.token")
+        ).take(f"{unique}.token")
         for _ in range(12):
             link.wait(0.3)
         broker.pause()
@@ -587,8 +583,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> No
         pending: list[Resend] = []
         for crash in range(4):
             harness = AmqpArtemisHarness(broker, unique)
-            link = harness.make_link("killed")
-            link.open(f"{unique}.token")
+            link = harness.make_link("killed").take(f"{unique}.token")
             if crash == 0:
                 link.create_token(0)
             token = link.take_token(20)
@@ -621,7 +616,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> No
 
 
 def test_byte_typed_routing_is_what_the_broker_writes(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """A client's own origin data is honoured like the broker's."""
     name = f"{harness.prefix}.orders"
@@ -639,20 +634,18 @@ def test_byte_typed_routing_is_what_the_broker_writes(
 
 
 def test_what_the_broker_hands_to_nobody_is_told(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """Told at the second look, and no longer once it is in its queue again."""
     harness.put_dead_letters(f"{harness.prefix}.orders", 3)
-    other = harness.make_link("other")
-    other.open(f"{harness.prefix}.token.of.another")
+    other = harness.make_link("other").take(f"{harness.prefix}.token.of.another")
     other.attach([harness.intake()], 10)
     deliveries = receive(other, 3)
     link.attach([harness.intake()], 10)
     assert link.left_behind() == ()
     assert link.left_behind() == ()
-    assert other._coordinator is not None
     assert other._intake is not None
-    transaction = other._coordinator.begin()
+    transaction = other._cycle._coordinator.begin()
     for delivery in deliveries[:2]:
         transaction.accept(delivery.handle)
     other._connection.pump(0)
@@ -703,9 +696,8 @@ def test_nothing_is_dropped_where_dead_letters_have_no_last_resort(
     of_amqp = JmsPeer.of(broker, "qpid").produce(name, ("Text", "Stream"), count=2)
     harness.kill(name)
     kept = [one for one in sent if one.type in ("Stream", "Object")]
-    link = harness.make_link("e2e")
+    link = harness.make_link("e2e").take(f"{harness.prefix}.token")
     try:
-        link.open(f"{harness.prefix}.token")
         link.create_token(0)
         assert link.take_token(10) == 0
         link.attach([IntakeQueue(queue("DLQ"))], 20)

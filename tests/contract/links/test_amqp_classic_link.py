@@ -7,9 +7,10 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue, Loss, Resend
-from amqsidecar.brokers.amqp_artemis.link import ENCODING as ARTEMIS_ENCODING
-from amqsidecar.brokers.amqp_classic import link as amqp_classic_link
+from amqsidecar.brokers.amqp_artemis.look import ENCODING as ARTEMIS_ENCODING
+from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
+from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
@@ -86,7 +87,7 @@ MAPPED = (
 # Why: Message and Stream are looked at by themselves.
 CARRIED = [one for one in ALL_TYPES if one not in ("Message", "Stream")]
 
-Opened = Callable[[AmqpClassicHarness], AmqpClassicLink]
+Opened = Callable[[AmqpClassicHarness], AmqpClassicTake]
 on_one_version = pytest.mark.parametrize("broker", [CLASSIC_5], indirect=True)
 """For what is ours alone, whatever the broker's version."""
 on_both_versions = pytest.mark.parametrize("broker", [CLASSIC_5, CLASSIC_6], indirect=True)
@@ -131,12 +132,13 @@ def mapping(broker: ClassicBroker, unique: str) -> Iterator[AmqpClassicNativeHar
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    links: list[AmqpClassicLink] = []
+    links: list[AmqpClassicTake] = []
 
-    def make(harness: AmqpClassicHarness) -> AmqpClassicLink:
-        link = harness.make_link(f"e2e-{len(links)}", NAMES)
+    def make(harness: AmqpClassicHarness) -> AmqpClassicTake:
+        link = harness.make_link(f"e2e-{len(links)}", NAMES).take(
+            f"{harness.prefix}.token.{len(links) + 1}"
+        )
         links.append(link)
-        link.open(f"{harness.prefix}.token.{len(links)}")
         link.create_token(0)
         assert link.take_token(10) == 0
         return link
@@ -146,7 +148,7 @@ def opened() -> Iterator[Opened]:
         link.close()
 
 
-def received(link: AmqpClassicLink, count: int) -> list[Delivery]:
+def received(link: AmqpClassicTake, count: int) -> list[Delivery]:
     deliveries: list[Delivery] = []
 
     def has_all() -> bool:
@@ -158,14 +160,14 @@ def received(link: AmqpClassicLink, count: int) -> list[Delivery]:
     return deliveries
 
 
-def left_over(link: AmqpClassicLink) -> list[tuple[str, int]]:
+def left_over(link: AmqpClassicTake) -> list[tuple[str, int]]:
     """Return what is left behind once no more comes."""
     link.wait(0.1)
     assert link.receive(10) == []
     return [(one.reason, one.count) for one in link.left_behind()]
 
 
-def move(link: AmqpClassicLink, deliveries: Sequence[Delivery], count: int) -> None:
+def move(link: AmqpClassicTake, deliveries: Sequence[Delivery], count: int) -> None:
     """Send dead letters back to where they died, in the cycle of that number."""
     sends = []
     for delivery in deliveries:
@@ -379,7 +381,7 @@ def test_many_queues_are_counted_in_turns(
     native: AmqpClassicNativeHarness, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is time for one queue only, each look counts the next; none is forgotten."""
-    monkeypatch.setattr(amqp_classic_link, "_COUNTING_S_MAX", 0)
+    monkeypatch.setattr(amqp_classic_take, "_COUNTING_S_MAX", 0)
     names = [f"DLQ.{native.prefix}.{number}" for number in range(3)]
     openwire = JmsPeer.of(native.broker, "openwire")
     for name in names:
@@ -536,8 +538,7 @@ def test_the_probe_refuses_a_connector_and_leaves_nothing(
     mapped.put_dead_letters(f"{mapped.prefix}.orders", 1)
     link = mapped.make_link("probe")
     with pytest.raises(BrokerRefused, match=f"transport.transformer={transformer},") as refused:
-        link.open(f"{mapped.prefix}.token")
-    link.close()
+        link.take(f"{mapped.prefix}.token")
     assert 'uri="amqp://0.0.0.0:5672?transport.transformer=jms"' in str(refused.value)
     assert "intake.producers=amqp" in str(refused.value)
     assert not mapped.exists(f"{mapped.prefix}.token")
@@ -570,14 +571,11 @@ def test_a_queue_that_tells_no_origin_is_refused_before_anything_is_taken(
 def test_the_instance_is_fenced_by_its_client_id(mapped: AmqpClassicHarness) -> None:
     """A second connection of the same instance does not come up while the first lives."""
     first, second = mapped.make_link("same"), mapped.make_link("same")
-    first.open(f"{mapped.prefix}.token")
+    first = first.take(f"{mapped.prefix}.token")
     with pytest.raises(LinkLost, match="still open"):
-        second.open(f"{mapped.prefix}.token")
-    second.close()
+        second.take(f"{mapped.prefix}.token")
     first.close()
-    third = mapped.make_link("same")
-    third.open(f"{mapped.prefix}.token")
-    third.close()
+    mapped.make_link("same").take(f"{mapped.prefix}.token").close()
 
 
 # Rights
@@ -629,8 +627,7 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
         intake = [IntakeQueue(queue("DLQ.>"))]
         for user in ("sidecar", "deaf"):
             die("a")
-            link = link_of(user)
-            link.open(f"amqsidecar.token.{user}")
+            link = link_of(user).take(f"amqsidecar.token.{user}")
             link.attach(intake, 10)
             assert link.queues_read() == (queue("DLQ.a"),)
             assert ("ActiveMQ.Advisory.>" in caplog.text) == (user == "deaf")
@@ -661,8 +658,7 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
             link.close()
         unprobed = link_of("unprobed")
         with pytest.raises(BrokerRefused, match="tempDestinationAuthorizationEntry"):
-            unprobed.open("amqsidecar.token.unprobed")
-        unprobed.close()
+            unprobed.take("amqsidecar.token.unprobed")
 
 
 # The real command

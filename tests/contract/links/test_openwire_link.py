@@ -17,6 +17,7 @@ import pytest
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue
@@ -67,21 +68,26 @@ def broker(request: pytest.FixtureRequest) -> Iterator[ClassicBroker]:
 
 @pytest.fixture
 def make_link(broker: ClassicBroker, unique: str) -> Iterator[MakeLink]:
-    made: list[OpenWireLink] = []
+    sessions: list[OpenWireTake] = []
+
+    class Remembered(OpenWireLink):
+        """The fixture closes its sessions."""
+
+        def take(self, token_queue: str) -> OpenWireTake:
+            sessions.append(super().take(token_queue))
+            return sessions[-1]
 
     def make(endpoint: Endpoint | None = None, **options: object) -> OpenWireLink:
-        link = OpenWireLink(
+        return Remembered(
             endpoint or broker.endpoint("OPENWIRE_PORT"),
             clock=SystemClock(),
             instance=unique,
             **options,  # type: ignore[arg-type]
         )
-        made.append(link)
-        return link
 
     yield make
-    for link in made:
-        link.close()
+    for session in sessions:
+        session.close()
 
 
 @pytest.fixture
@@ -91,24 +97,21 @@ def harness(broker: ClassicBroker, unique: str) -> Iterator[OpenWireHarness]:
 
 
 @pytest.fixture
-def link(make_link: MakeLink, unique: str) -> OpenWireLink:
+def link(make_link: MakeLink, unique: str) -> OpenWireTake:
     """A link that reads the dead letters of the test's own queue and holds token 0."""
-    made = make_link()
-    begin(made, unique)
-    return made
+    return begin(make_link(), unique)
 
 
-def begin(link: OpenWireLink, name: str, prefetch: int = 400) -> int:
-    link.open(f"amqsidecar.token.{name}")
+def begin(opened: OpenWireLink, name: str, prefetch: int = 400) -> OpenWireTake:
+    link = opened.take(f"amqsidecar.token.{name}")
     if not link.token_exists():
         link.create_token(0)
-    token = link.take_token(20)
-    assert token is not None
+    assert link.take_token(20) is not None
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], prefetch)
-    return token
+    return link
 
 
-def receive(link: OpenWireLink, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
+def receive(link: OpenWireTake, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
     found: list[Delivery] = []
     deadline = time.monotonic() + within_s
     while len(found) < count and time.monotonic() < deadline:
@@ -132,7 +135,7 @@ def redelivery(delivery: Delivery, to: Destination | None = None) -> Resend:
     )
 
 
-def move(link: OpenWireLink, count: int, token: int) -> list[Delivery]:
+def move(link: OpenWireTake, count: int, token: int) -> list[Delivery]:
     deliveries = receive(link, count)
     assert [one.provenance.problem for one in deliveries] == [None] * count
     link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], token)
@@ -146,7 +149,7 @@ def pairs(
 
 
 def test_all_jms_types_come_back_as_if_they_had_never_failed(
-    broker: ClassicBroker, link: OpenWireLink, unique: str
+    broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
     """Bodies, typed properties and headers equal those of messages that were consumed at once."""
     peer = JmsPeer.of(broker, "openwire")
@@ -174,7 +177,7 @@ def test_all_jms_types_come_back_as_if_they_had_never_failed(
 
 
 def test_messages_of_qpid_jms_come_through_byte_for_byte(
-    broker: ClassicBroker, link: OpenWireLink, unique: str
+    broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
     """An AMQP application gets back the very message that it sent, its id included."""
     peer = JmsPeer.of(broker, "qpid")
@@ -194,7 +197,7 @@ def test_messages_of_qpid_jms_come_through_byte_for_byte(
 
 @pytest.mark.parametrize("provider", ["openwire", "qpid"])
 def test_a_message_can_die_again_and_again(
-    broker: ClassicBroker, link: OpenWireLink, unique: str, provider: str
+    broker: ClassicBroker, link: OpenWireTake, unique: str, provider: str
 ) -> None:
     """The strategy's audit takes no re-send for a message that it has seen."""
     peer = JmsPeer.of(broker, provider)
@@ -223,16 +226,15 @@ def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
         if name == point:
             harness.drop(link)
 
-    link = make_link(crash_point=cut)
-    begin(link, unique)
+    link = begin(make_link(crash_point=cut), unique)
     put(harness, unique, 30)
     deliveries = receive(link, 30)
     with pytest.raises(LinkLost):
         link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], 1)
     link.close()
 
-    heir = make_link()
-    token = opened(heir, unique)
+    heir = opened(make_link(), unique)
+    token = heir.take_token(20)
     assert token in ((0,) if point == "sent" else (0, 1))
     assert harness.depth(unique) == 30 * token
     if token == 0:
@@ -240,10 +242,10 @@ def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
     assert len(harness.drain(unique)) == 30
 
 
-def opened(link: OpenWireLink, name: str) -> int:
+def opened(link: OpenWireTake, name: str) -> OpenWireTake:
     """Begin, again and again while the broker has not noticed that the last link is gone."""
 
-    def attempt() -> list[int]:
+    def attempt() -> list[OpenWireTake]:
         try:
             return [begin(link, name)]
         except LinkLost:
@@ -259,7 +261,7 @@ def put(harness: OpenWireHarness, name: str, count: int, size: int = 100) -> Non
 
 
 def test_a_refused_send_is_named_and_the_rest_can_go(
-    harness: OpenWireHarness, link: OpenWireLink, unique: str
+    harness: OpenWireHarness, link: OpenWireTake, unique: str
 ) -> None:
     """After the rollback the deliveries in hand are accepted by the next transaction."""
     put(harness, unique, 40)
@@ -279,7 +281,7 @@ def test_a_refused_send_is_named_and_the_rest_can_go(
 
 
 def test_accepts_with_gaps_leave_the_rest_in_the_queue(
-    harness: OpenWireHarness, link: OpenWireLink, unique: str
+    harness: OpenWireHarness, link: OpenWireTake, unique: str
 ) -> None:
     """Every third delivery is accepted; the others are still there after a close."""
     put(harness, unique, 90)
@@ -291,17 +293,17 @@ def test_accepts_with_gaps_leave_the_rest_in_the_queue(
     assert [one.id for one in left] == [f"{unique}-{number}" for number in range(2, 90, 3)]
 
 
-def test_one_connection_per_instance(link: OpenWireLink, make_link: MakeLink, unique: str) -> None:
+def test_one_connection_per_instance(link: OpenWireTake, make_link: MakeLink, unique: str) -> None:
     """The broker itself keeps a second one out while the first is there."""
     second = make_link()
     with pytest.raises(LinkLost, match="another connection of this instance"):
-        second.open("amqsidecar.token.other")
+        second.take("amqsidecar.token.other")
     link.close()
-    assert begin(second, unique) == 0
+    assert begin(second, unique).take_token(20) == 0
 
 
 def test_expired_messages_are_told_and_time_to_live_is_restored(
-    broker: ClassicBroker, link: OpenWireLink, unique: str
+    broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
     """A message that expired says so; one that failed in time gets its time anew."""
     peer = JmsPeer.of(broker, "openwire")
@@ -321,7 +323,7 @@ def test_expired_messages_are_told_and_time_to_live_is_restored(
 
 
 def test_non_persistent_messages_stay_non_persistent(
-    broker: ClassicBroker, link: OpenWireLink, unique: str
+    broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
     """Though the broker made them persistent when they died."""
     peer = JmsPeer.of(broker, "openwire")
@@ -337,8 +339,7 @@ def test_an_idle_link_is_kept_alive(
     broker: ClassicBroker, make_link: MakeLink, unique: str
 ) -> None:
     """Idle for several times the agreed silence, it still works."""
-    link = make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9))
-    begin(link, unique)
+    link = begin(make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9)), unique)
     began = time.monotonic()
     while time.monotonic() < began + 4:
         link.wait(4)
@@ -348,8 +349,7 @@ def test_an_idle_link_is_kept_alive(
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
     """A broker that hangs is noticed by its silence."""
-    link = make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9))
-    begin(link, unique)
+    link = begin(make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=0.9)), unique)
     broker.pause()
     try:
         with pytest.raises(LinkLost, match="silent"):
@@ -358,7 +358,7 @@ def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, uni
         broker.resume()
 
 
-def test_five_megabytes(broker: ClassicBroker, link: OpenWireLink, unique: str) -> None:
+def test_five_megabytes(broker: ClassicBroker, link: OpenWireTake, unique: str) -> None:
     """A large body is moved whole, by an application's own client."""
     peer = JmsPeer.of(broker, "openwire")
     [sent] = peer.produce(unique, "Bytes", body_size=5_000_000)
@@ -374,8 +374,7 @@ def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
     """The broker would close the connection; the others of the transaction can still go."""
     put(harness, unique, 1)
     put(harness, unique, 1, size=SMALL_FRAMES - 3000)
-    link = make_link(broker.endpoint("AMQP_JMS_PORT"))
-    begin(link, unique)
+    link = begin(make_link(broker.endpoint("AMQP_JMS_PORT")), unique)
     deliveries = receive(link, 2)
     sends = [redelivery(one) for one in deliveries]
     with pytest.raises(SendsRefused, match="maxFrameSize") as refused:
@@ -386,7 +385,7 @@ def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
 
 
 def test_wildcards_leave_out_what_the_sidecar_writes(
-    harness: OpenWireHarness, link: OpenWireLink, unique: str
+    harness: OpenWireHarness, link: OpenWireTake, unique: str
 ) -> None:
     """Queues that are there and that come later are read; final dead-letter queues never."""
 
@@ -412,7 +411,7 @@ def test_wildcards_leave_out_what_the_sidecar_writes(
 
 
 def test_what_was_put_into_a_dead_letter_queue_has_no_origin(
-    broker: ClassicBroker, link: OpenWireLink, unique: str
+    broker: ClassicBroker, link: OpenWireTake, unique: str
 ) -> None:
     """It is told as a problem, and can be accepted."""
     JmsPeer.of(broker, "openwire").produce(f"DLQ.{unique}", "Map")
@@ -429,8 +428,7 @@ def test_counts_of_closed_links_do_not_grow(
     """What was only prefetched is not marked as redelivered."""
     put(harness, unique, 5)
     for _ in range(3):
-        link = make_link()
-        begin(link, unique)
+        link = begin(make_link(), unique)
         receive(link, 5)
         link.close()
     assert [one.redelivery_counter for one in harness.drain_raw(f"DLQ.{unique}")] == [0] * 5
@@ -442,8 +440,10 @@ def test_a_killed_broker_loses_and_doubles_nothing(
     """Killed in the middle of cycles; the token tells each time whether the last one happened."""
     put(harness, unique, 600)
     harness.close()
-    link = make_link()
-    token = begin(link, unique, prefetch=100)
+    made = make_link()
+    link = begin(made, unique, prefetch=100)
+    token = link.take_token(20)
+    assert token is not None
     moved = kills = in_doubt = 0
     while moved < 600:
         try:
@@ -462,7 +462,8 @@ def test_a_killed_broker_loses_and_doubles_nothing(
             killer.join()
             eventually(lambda: not broker.is_running, what="the broker is dead")
             broker.restart()
-            found = opened(link, unique)
+            link = opened(made, unique)
+            found = link.take_token(20)
             assert found in (token, token + 1)
             moved += in_doubt if found == token + 1 else 0
             token = found
@@ -477,7 +478,7 @@ def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
     """Nobody listens: transient, with the address in the message."""
     link = OpenWireLink(Endpoint("127.0.0.1", 1), clock=SystemClock(), instance=unique)
     with pytest.raises(LinkLost, match=r"127\.0\.0\.1:1"):
-        link.open("amqsidecar.token.none")
+        link.take("amqsidecar.token.none")
 
 
 def test_a_port_of_another_protocol_is_refused_or_lost(
@@ -485,7 +486,7 @@ def test_a_port_of_another_protocol_is_refused_or_lost(
 ) -> None:
     """The STOMP connector gives no OpenWire greeting; the link does not wait for ever."""
     with pytest.raises((BrokerRefused, LinkLost)):
-        make_link(broker.endpoint("STOMP_PORT", connect_timeout_s=2)).open("amqsidecar.token.none")
+        make_link(broker.endpoint("STOMP_PORT", connect_timeout_s=2)).take("amqsidecar.token.none")
 
 
 def certificates(folder: Path) -> Path:
@@ -539,17 +540,16 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
     ) as broker:
         stranger = ssl.create_default_context(cafile=folder / "broker.pem")
         with pytest.raises((LinkLost, BrokerRefused)):
-            make(stranger).open("amqsidecar.token.tls")
+            make(stranger).take("amqsidecar.token.tls")
         with pytest.raises(BrokerRefused, match="not trusted"):
-            make(ssl.create_default_context()).open("amqsidecar.token.tls")
+            make(ssl.create_default_context()).take("amqsidecar.token.tls")
 
         known = ssl.create_default_context(cafile=folder / "broker.pem")
         known.load_cert_chain(folder / "sidecar.pem", folder / "sidecar.key")
         with pytest.raises(BrokerRefused, match="password"):
-            make(known, "wrong").open("amqsidecar.token.tls")
-        link = make(known)
+            make(known, "wrong").take("amqsidecar.token.tls")
+        link = begin(make(known), unique)
         try:
-            begin(link, unique)
             big = struct.pack(">i", 3_000_000) + b"." * 3_000_000
             dead = WireMessage(content=big).encoded()
             send = Resend(

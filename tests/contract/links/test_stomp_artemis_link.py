@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, Link, Loss, Resend
+from amqsidecar.broker import Delivery, Link, Loss, Resend, TakeSession
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
@@ -57,22 +57,21 @@ def harness(artemis: Broker, unique: str) -> Iterator[StompArtemisHarness]:
 
 
 @pytest.fixture
-def link(harness: StompArtemisHarness) -> Iterator[Link]:
-    made = harness.make_link("e2e")
-    opened(made, harness)
+def link(harness: StompArtemisHarness) -> Iterator[TakeSession]:
+    made = opened(harness.make_link("e2e"), harness)
     yield made
     made.close()
 
 
-def opened(link: Link, harness: StompArtemisHarness, token: int | None = 0) -> Link:
-    link.open(f"{harness.prefix}.token")
+def opened(made: Link, harness: StompArtemisHarness, token: int | None = 0) -> TakeSession:
+    link = made.take(f"{harness.prefix}.token")
     if token is not None:
         link.create_token(token)
         assert link.take_token(10) == token
     return link
 
 
-def inherited(name: str, harness: StompArtemisHarness, number: int) -> Link:
+def inherited(name: str, harness: StompArtemisHarness, number: int) -> TakeSession:
     """Return a link that has got the token of one that died."""
 
     link = opened(harness.make_link(name), harness, None)
@@ -80,7 +79,7 @@ def inherited(name: str, harness: StompArtemisHarness, number: int) -> Link:
     return link
 
 
-def receive(link: Link, count: int) -> list[Delivery]:
+def receive(link: TakeSession, count: int) -> list[Delivery]:
     found: list[Delivery] = []
 
     def is_all() -> bool:
@@ -92,7 +91,7 @@ def receive(link: Link, count: int) -> list[Delivery]:
     return found
 
 
-def nothing_comes(link: Link, harness: StompArtemisHarness) -> bool:
+def nothing_comes(link: TakeSession, harness: StompArtemisHarness) -> bool:
     """Tell that a link is handed nothing although all that is there has arrived."""
     for _ in range(5):
         link.count(harness.intake(), 1)
@@ -100,7 +99,7 @@ def nothing_comes(link: Link, harness: StompArtemisHarness) -> bool:
     return link.receive(1000) == []
 
 
-def is_empty(link: Link, harness: StompArtemisHarness) -> bool:
+def is_empty(link: TakeSession, harness: StompArtemisHarness) -> bool:
     """Tell whether all dead letters are accepted, although a link is handed none."""
     link.wait(0.1)
     assert link.receive(1000) == []
@@ -122,14 +121,16 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
     return Resend(**values)  # type: ignore[arg-type]
 
 
-def move(link: Link, harness: StompArtemisHarness, count: int, cycle: int = 1) -> list[Delivery]:
+def move(
+    link: TakeSession, harness: StompArtemisHarness, count: int, cycle: int = 1
+) -> list[Delivery]:
     link.attach([harness.intake()], 100)
     deliveries = receive(link, count)
     link.commit_cycle(deliveries, [resend(one, cycle) for one in deliveries], cycle)
     return deliveries
 
 
-def take_all(link: Link, count: int, token: int = 0) -> list[Delivery]:
+def take_all(link: TakeSession, count: int, token: int = 0) -> list[Delivery]:
     """Move so many dead letters, in as many cycles as it takes; return them."""
     taken: list[Delivery] = []
 
@@ -147,7 +148,7 @@ def take_all(link: Link, count: int, token: int = 0) -> list[Delivery]:
 
 
 def test_what_stomp_made_comes_back_as_it_was(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """Text stays Text, Bytes stay Bytes; a producer can forge neither origin, id nor our marks."""
     name = f"{harness.prefix}.orders"
@@ -186,7 +187,7 @@ def test_what_stomp_made_comes_back_as_it_was(
 
 
 def test_of_other_clients_only_what_is_whole_is_taken(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The rest stays, counted, however often we come and go, and keeps nobody from coming."""
     name = f"{harness.prefix}.orders"
@@ -229,7 +230,7 @@ def test_of_other_clients_only_what_is_whole_is_taken(
 
 
 def test_what_the_management_does_not_list_is_told(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """Behind a page of what is left behind it lists nothing, unless its page is made larger."""
     name = f"{harness.prefix}.orders"
@@ -303,7 +304,7 @@ def test_a_death_between_commit_and_acknowledgement(
 
 
 def test_one_group_may_be_of_stomp_and_of_jms(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The broker gives a group to one subscription, whatever that one wants of it."""
     name = f"{harness.prefix}.orders"
@@ -325,7 +326,7 @@ def test_one_group_may_be_of_stomp_and_of_jms(
     assert {one.id for one in harness.drain(name)} == wanted
 
 
-def left(link: Link) -> dict[str, int]:
+def left(link: TakeSession) -> dict[str, int]:
     """Return what is told to be left behind, once the link had time to look."""
     link.wait(0.1)
     assert link.receive(10) == []
@@ -339,7 +340,7 @@ def consumers(harness: StompArtemisHarness) -> list[int]:
 
 
 def test_what_only_looks_like_stomps_is_given_back_and_counted(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The next subscription leaves it out; then there is no need of another one."""
     name = f"{harness.prefix}.orders"
@@ -361,7 +362,7 @@ def test_what_only_looks_like_stomps_is_given_back_and_counted(
 
 
 def test_what_another_consumer_keeps_from_us_is_told_until_it_comes(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The broker gives a group to one consumer, and nobody what stands behind it."""
     name = f"{harness.prefix}.orders"
@@ -388,7 +389,7 @@ def test_what_another_consumer_keeps_from_us_is_told_until_it_comes(
 
 
 def test_what_openwire_made_comes_back_as_it_was(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """Artemis writes a group sequence of 0 on each message, which is no number of theirs."""
     name = f"{harness.prefix}.orders"
@@ -449,7 +450,7 @@ def test_what_others_made_and_a_token_names_is_not_handed_over(
 
 
 def test_one_subscription_gets_it_alone(
-    artemis: Broker, harness: StompArtemisHarness, link: Link
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """By its fully qualified name, as a multicast message."""
     name = f"{harness.prefix}.prices"
@@ -469,11 +470,13 @@ def test_one_subscription_gets_it_alone(
 
 
 def test_it_asks_the_broker_and_leaves_nothing_behind(
-    harness: StompArtemisHarness, link: Link
+    harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """Settings, dead-letter queues and counts over STOMP; a look needs another wire."""
     assert harness.intake() in link.discover()
-    [settings] = link.address_settings([f"{harness.prefix}.orders"])  # type: ignore[attr-defined]
+    asked = link.features.settings
+    assert asked is not None
+    [settings] = asked.address_settings([f"{harness.prefix}.orders"])
     assert settings["deadLetterAddress"] == harness.dead_letter_queue
     assert link.route_problem(queue("activemq.management")) is not None
     with pytest.raises(BrokerRefused, match="amqp://"):
@@ -568,23 +571,23 @@ def in_hand(harness: StompArtemisHarness) -> list[list[bool]]:
 
 
 def test_the_token_is_never_the_first_message_in_hand(
-    harness: StompArtemisHarness, link: Link
+    harness: StompArtemisHarness, link: TakeSession
 ) -> None:
     """The broker may lose the first one of a connection that dies: it is a guard."""
     assert in_hand(harness) == [[False, True]]
-    waiting = [harness.make_link(f"waits-{number}") for number in range(3)]
-    for one in waiting:
-        one.open(f"{harness.prefix}.token")
-        assert one.take_token(0.1) is None
+    token_queue = f"{harness.prefix}.token"
+    waiting = []
+    for number in range(3):
+        waiting.append(harness.make_link(f"waits-{number}").take(token_queue))
+        assert waiting[-1].take_token(0.1) is None
     assert in_hand(harness) == [[False, True, False, False, False]]
     for number in range(1, 4):
         link.commit_cycle([], [], number)
         assert link.left_behind() == ()
     assert in_hand(harness) == [[False, False, False, False, True]]
     harness.drop(link)
-    heirs = [*waiting, *(harness.make_link(f"late-{number}") for number in range(3))]
-    for heir in heirs[3:]:
-        heir.open(f"{harness.prefix}.token")
+    late = (harness.make_link(f"late-{number}").take(token_queue) for number in range(3))
+    heirs = [*waiting, *late]
     for number in range(3, 9):
         heir = owner_of(heirs, number)
         [held] = in_hand(harness)
@@ -597,10 +600,10 @@ def test_the_token_is_never_the_first_message_in_hand(
         heirs.remove(heir)
 
 
-def owner_of(links: list[Link], token: int) -> Link:
+def owner_of(links: list[TakeSession], token: int) -> TakeSession:
     """Return the one of these links that gets the token."""
 
-    def owner() -> Link | None:
+    def owner() -> TakeSession | None:
         return next((one for one in links if one.take_token(0.05) == token), None)
 
     found = eventually(owner, what=f"one gets token {token}")
@@ -617,8 +620,7 @@ def test_a_link_without_a_guard_gives_the_token_back_and_gets_one(
     first.close()
     other = StompPeer(artemis.ports["PORT"], artemis.user, artemis.password)
     other.subscribe(token_queue, headers={"subscription-type": "ANYCAST"})
-    waiting = harness.make_link("waits")
-    waiting.open(token_queue)
+    waiting = harness.make_link("waits").take(token_queue)
     while (message := other.receive()).body == b"guard":
         other.ack(message)
     other.ack(other.receive())
@@ -634,18 +636,15 @@ def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     """The owner gets the guards of those who wait, and takes none for the token."""
     token_queue = f"{harness.prefix}.token"
     amqp = AmqpArtemisHarness(artemis, harness.prefix)
-    owner = amqp.make_link("owner")
-    owner.open(token_queue)
+    owner = amqp.make_link("owner").take(token_queue)
     owner.create_token(0)
     assert owner.take_token(10) == 0
     for number in range(1, 4):
-        waiting = harness.make_link(f"waits-{number}")
-        waiting.open(token_queue)
+        waiting = harness.make_link(f"waits-{number}").take(token_queue)
         owner.commit_cycle([], [], number)
         assert waiting.take_token(0.1) is None
         waiting.close()
-    heir = harness.make_link("heir")
-    heir.open(token_queue)
+    heir = harness.make_link("heir").take(token_queue)
     owner.commit_cycle([], [], 4)
     owner.close()
     assert heir.take_token(PATIENCE_S) == 4
@@ -660,8 +659,7 @@ def test_a_token_that_the_broker_hands_to_nobody_is_told(
     """Not while an instance has it; then in the log, until it comes back."""
     token_queue = TOKEN_QUEUE_PREFIX + unique
     amqp, stomp = AmqpArtemisHarness(own, unique), StompArtemisHarness(own, unique)
-    other = amqp.make_link("other")
-    other.open(token_queue)
+    other = amqp.make_link("other").take(token_queue)
     other.create_token(3)
     assert other.take_token(10) == 3
     options = ("intake.queues=[DLQ]", f"store.instance={unique}")
@@ -671,15 +669,12 @@ def test_a_token_that_the_broker_hands_to_nobody_is_told(
 
     with SidecarProcess(tmp_path, own.stomp_url, sets=options) as sidecar:
         sidecar.start(ready=False)
-        link = stomp.make_link("looks")
-        link.open(token_queue)
+        link = stomp.make_link("looks").take(token_queue)
         for _ in range(3):
             assert link.take_token(0.1) is None
             assert link.left_behind() == ()
         link.close()
-        assert other._coordinator is not None
-        assert other._token is not None
-        other._token.accept(other._coordinator.begin())
+        other._token.accept(other._cycle._coordinator.begin())
         other._connection.pump(0)
         other._token.close()
         other._connection.run_until(lambda: other._token.is_closed, PATIENCE_S)

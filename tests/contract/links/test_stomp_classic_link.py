@@ -17,8 +17,9 @@ from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.stomp_classic import bad_message_proof
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
-from amqsidecar.brokers.stomp_classic import link as stomp_classic_link
+from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
+from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
@@ -65,7 +66,7 @@ plugins:
         maximum_redeliveries: 3
         initial_redelivery_delay_ms: 100
 """
-MakeLink = Callable[..., StompClassicLink]
+MakeLink = Callable[..., StompClassicTake]
 
 
 on_both_versions = pytest.mark.parametrize("broker", [CLASSIC_5, CLASSIC_6], indirect=True)
@@ -87,11 +88,11 @@ def unreadable() -> dict[str, str]:
 
 @pytest.fixture
 def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) -> Iterator[MakeLink]:
-    made: list[StompClassicLink] = []
+    made: list[StompClassicTake] = []
 
     def make(
         *allowed: Loss, endpoint: Endpoint | None = None, **options: object
-    ) -> StompClassicLink:
+    ) -> StompClassicTake:
         link = StompClassicLink(
             endpoint or broker.endpoint("STOMP_PORT"),
             clock=SystemClock(),
@@ -99,9 +100,8 @@ def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) ->
             allowed_losses=frozenset(allowed),
             unreadable=unreadable,
             **options,  # type: ignore[arg-type]
-        )
+        ).take(f"amqsidecar.token.{unique}")
         made.append(link)
-        link.open(f"amqsidecar.token.{unique}")
         if link.take_token(0.1) is None and not link.token_exists():
             link.create_token(0)
         assert link.take_token(10) is not None
@@ -123,7 +123,7 @@ def stomp(broker: ClassicBroker) -> Iterator[StompPeer]:
         yield peer
 
 
-def receive(link: StompClassicLink, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
+def receive(link: StompClassicTake, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
     found: list[Delivery] = []
     deadline = time.monotonic() + within_s
     while len(found) < count and time.monotonic() < deadline:
@@ -133,7 +133,7 @@ def receive(link: StompClassicLink, count: int, within_s: float = PATIENCE_S) ->
     return found
 
 
-def nothing_comes(link: StompClassicLink) -> bool:
+def nothing_comes(link: StompClassicTake) -> bool:
     """Tell whether a link is handed nothing; a round trip makes sure that all has arrived."""
     for _ in range(3):
         link.count(IntakeQueue(queue("amqsidecar.nothing")), 1)
@@ -154,7 +154,7 @@ def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
     )
 
 
-def move_all(link: StompClassicLink, count: int) -> list[Delivery]:
+def move_all(link: StompClassicTake, count: int) -> list[Delivery]:
     """Take so many dead letters and send them back."""
     token = link.take_token(10)
     assert token is not None
@@ -167,7 +167,7 @@ def intake(name: str) -> IntakeQueue:
     return IntakeQueue(queue(f"DLQ.{name}"))
 
 
-def left(link: StompClassicLink) -> dict[str, int]:
+def left(link: StompClassicTake) -> dict[str, int]:
     return {one.reason: one.count for one in link.left_behind()}
 
 
@@ -354,7 +354,7 @@ def test_any_number_of_origins_is_asked_about(
     assert all(one.provenance.origin is None for one in receive(link, len(claims)))
 
 
-def unless_lost(make_link: MakeLink) -> StompClassicLink | None:
+def unless_lost(make_link: MakeLink) -> StompClassicTake | None:
     """Return a link, or nothing while the broker holds another one of this instance for open."""
     try:
         return make_link()
@@ -371,7 +371,7 @@ def test_a_wrong_length_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A property of a Text, which ends the frame too early, or too late: it alone is left."""
-    monkeypatch.setattr(stomp_classic_link, "_CLOSE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(stomp_classic_look, "_CLOSE_TIMEOUT_S", 1.0)
     monkeypatch.setattr(bad_message_proof, "_ANSWER_TIMEOUT_S", 1.0)
     monkeypatch.setattr(stomp_classic_consumers, "_BROWSE_TIMEOUT_S", 2.0)
     plain = {"sample_properties": False, "group": None}
@@ -554,11 +554,10 @@ def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
                 instance=unique,
                 unreadable=unreadable,
             )
-            with closing(link), suppress(LinkLost):
-                link.open(name)
-                if not link.token_exists():
-                    link.create_token(3)
-                return link.take_token(10)
+            with suppress(LinkLost), closing(link.take(name)) as session:
+                if not session.token_exists():
+                    session.create_token(3)
+                return session.take_token(10)
             return None
 
         assert eventually(take_token, what="the token is taken") == 3
@@ -598,8 +597,7 @@ def test_the_next_wire_finds_the_token(
         clock=SystemClock(),
         instance=unique,
     )
-    with closing(other):
-        other.open(f"amqsidecar.token.{unique}")
+    with closing(other.take(f"amqsidecar.token.{unique}")) as other:
         assert other.take_token(10) == 7
         other.commit_cycle([], [], 8)
     assert make_link().take_token(10) == 8

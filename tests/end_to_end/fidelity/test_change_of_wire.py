@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from amqsidecar.broker import Delivery, Link, Resend
+from amqsidecar.broker import Delivery, Resend, TakeSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine import crash_points
@@ -33,8 +33,7 @@ def test_each_wire_of_classic_finds_the_token_of_each_other(
     for number, url in enumerate(ways, start=1):
         sets = [f"broker.url={url}", "intake.producers=amqp"]
         link = LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)
-        with closing(link):
-            link.open(f"amqsidecar.token.{unique}")
+        with closing(link.take(f"amqsidecar.token.{unique}")) as link:
             if number == 1:
                 assert not link.token_exists()
                 link.create_token(number)
@@ -46,7 +45,7 @@ class Died(Exception):
     """The process dies here."""
 
 
-def take(link: Link, harness: LinkHarness, count: int) -> list[Delivery]:
+def take(link: TakeSession, harness: LinkHarness, count: int) -> list[Delivery]:
     link.attach([harness.intake()], 10)
     found: list[Delivery] = []
 
@@ -72,15 +71,13 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
         for number, harness in enumerate((amqp, stomp, amqp, stomp, stomp, amqp), start=1):
             stomp.put_dead_letters(f"{unique}.orders", 2)
             link = harness.make_link(unique)
-            with closing(link):
-                link.open(f"{unique}.token")
+            with closing(link.take(f"{unique}.token")) as link:
                 if number == 1:
                     link.create_token(number)
                 assert link.take_token(10) == number
                 link.commit_cycle(take(link, harness, 2), [], number + 1)
         stomp.put_dead_letters(f"{unique}.orders", 2)
-        dying = stomp.make_link("dying", crash_point=die)
-        dying.open(f"{unique}.token")
+        dying = stomp.make_link("dying", crash_point=die).take(f"{unique}.token")
         assert dying.take_token(10) == 7
         deliveries = take(dying, stomp, 2)
         with pytest.raises(Died):
@@ -88,14 +85,13 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
         stomp.drop(dying)
         dying.close()
 
-        heir = amqp.make_link("heir")
-        with closing(heir):
-            heir.open(f"{unique}.token")
-            with pytest.raises(LinkLost, match="once more over stomp://"):
-                heir.take_token(10)
+        with (
+            closing(amqp.make_link("heir").take(f"{unique}.token")) as heir,
+            pytest.raises(LinkLost, match="once more over stomp://"),
+        ):
+            heir.take_token(10)
         own = stomp.make_link("own")
-        with closing(own):
-            own.open(f"{unique}.token")
+        with closing(own.take(f"{unique}.token")) as own:
             assert own.take_token(10) == 8
             own.attach([stomp.intake()], 10)
             eventually(
@@ -104,8 +100,7 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             )
             own.commit_cycle([], [], 9)
         heir = amqp.make_link("heir")
-        with closing(heir):
-            heir.open(f"{unique}.token")
+        with closing(heir.take(f"{unique}.token")) as heir:
             assert heir.take_token(10) == 9
 
 
@@ -119,8 +114,7 @@ def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[s
     harnesses[0].put_dead_letters(orders, 1)
     for number, harness in enumerate(harnesses):
         link = harness.make_link(f"wire-{number}")
-        with closing(link):
-            link.open(f"{harness.intake().destination.name}.token.{number}")
+        with closing(link.take(f"{harness.intake().destination.name}.token.{number}")) as link:
             link.create_token(0)
             assert link.take_token(10) == 0
             [delivery] = take(link, harness, 1)

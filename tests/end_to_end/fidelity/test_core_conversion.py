@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.model.destination import queue
 from support.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING
 from support.brokers import ArtemisBroker
@@ -89,16 +89,15 @@ def harness(broker: ArtemisBroker, unique: str) -> Iterator[AmqpArtemisHarness]:
 
 
 @pytest.fixture
-def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisLink]:
-    made = harness.make_link("e2e")
-    made.open(f"{harness.prefix}.token")
+def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
+    made = harness.make_link("e2e").take(f"{harness.prefix}.token")
     made.create_token(0)
     assert made.take_token(10) == 0
     yield made
     made.close()
 
 
-def read(link: AmqpArtemisLink, count: int) -> int:
+def read(link: AmqpArtemisTake, count: int) -> int:
     """Read the dead letters until as many came as can be converted, and some time longer."""
     link.attach([IntakeQueue(queue("DLQ"))], 100)
     found = 0
@@ -118,7 +117,7 @@ def read(link: AmqpArtemisLink, count: int) -> int:
 
 @pytest.mark.parametrize("provider", ["core", "openwire"])
 def test_what_jms_clients_make_is_read_or_left_and_never_dropped(
-    broker: ArtemisBroker, harness: AmqpArtemisHarness, link: AmqpArtemisLink, provider: str
+    broker: ArtemisBroker, harness: AmqpArtemisHarness, link: AmqpArtemisTake, provider: str
 ) -> None:
     name = f"orders.{harness.prefix}"
     peer = JmsPeer.of(broker, provider)
@@ -131,7 +130,7 @@ def test_what_jms_clients_make_is_read_or_left_and_never_dropped(
 
 
 def test_what_the_core_api_makes_is_read_or_left_and_never_dropped(
-    broker: ArtemisBroker, harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    broker: ArtemisBroker, harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     name = f"orders.{harness.prefix}"
     harness.management.create_queue(name, name, is_anycast=True)
@@ -145,7 +144,7 @@ def test_what_the_core_api_makes_is_read_or_left_and_never_dropped(
 
 
 def assert_left_whole(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink, origin: str, count: int
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake, origin: str, count: int
 ) -> None:
     """Nothing was dropped, what is left has its origin, and the cause is told."""
     [left] = link.left_behind()

@@ -8,7 +8,7 @@ import pytest
 from proton import Message, byte, symbol
 
 from amqsidecar.broker import Delivery, Resend
-from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers import Broker
@@ -26,9 +26,8 @@ def harness(artemis: Broker, unique: str) -> Iterator[AmqpArtemisHarness]:
 
 
 @pytest.fixture
-def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisLink]:
-    made = harness.make_link("hostile")
-    made.open(f"{harness.prefix}.token")
+def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
+    made = harness.make_link("hostile").take(f"{harness.prefix}.token")
     made.create_token(0)
     assert made.take_token(10) == 0
     made.attach([harness.intake()], 10)
@@ -36,7 +35,7 @@ def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisLink]:
     made.close()
 
 
-def receive_one(link: AmqpArtemisLink) -> Delivery:
+def receive_one(link: AmqpArtemisTake) -> Delivery:
     found: list[Delivery] = []
 
     def is_there() -> bool:
@@ -66,7 +65,7 @@ def forged(address: str) -> Message:
     "address", ["activemq.management", "activemq.notifications", "jms.queue.activemq.management"]
 )
 def test_no_dead_letter_becomes_a_command_to_the_broker(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink, address: str
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake, address: str
 ) -> None:
     """The sidecar may manage the broker; a message that names this address may not use that."""
     harness.send(harness.dead_letter_queue, [forged(address)])
@@ -78,7 +77,7 @@ def test_no_dead_letter_becomes_a_command_to_the_broker(
 
 
 def test_an_origin_that_a_stomp_producer_wrote_is_not_followed(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """Its header becomes an annotation, the broker's own words are among the properties."""
     queue_name = f"{harness.prefix}.orders"
@@ -102,7 +101,7 @@ def test_an_origin_that_a_stomp_producer_wrote_is_not_followed(
 
 
 def test_a_name_with_nul_is_not_cut_to_another_one(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """Artemis has such queues; a C string ends at the NUL."""
     name = f"{harness.prefix}.a\0b"
@@ -113,7 +112,7 @@ def test_a_name_with_nul_is_not_cut_to_another_one(
 
 
 def test_full_addresses_do_not_add_up_what_others_wait(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """Each of them gives no credit; waiting for one after the other took 75 seconds."""
     match = f"{harness.prefix}.full"
@@ -146,7 +145,7 @@ def test_full_addresses_do_not_add_up_what_others_wait(
 
 
 def test_an_ordinary_origin_still_is_one(
-    harness: AmqpArtemisHarness, link: AmqpArtemisLink
+    harness: AmqpArtemisHarness, link: AmqpArtemisTake
 ) -> None:
     """The control: nothing of the above is refused for another reason."""
     harness.put_dead_letters(f"{harness.prefix}.plain", 1)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from amqsidecar.brokers.openwire.link import OpenWireLink
+from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.errors import LinkLost
 from support import openwire_wire as wire
 from support.brokers import Broker
@@ -30,10 +30,8 @@ def token(harness: OpenWireHarness, number: int) -> WireMessage:
     )
 
 
-def opened(harness: OpenWireHarness) -> OpenWireLink:
-    link = harness.make_link("hostile")
-    link.open(f"amqsidecar.token.{harness.prefix}")
-    return link
+def opened(harness: OpenWireHarness) -> OpenWireTake:
+    return harness.make_link("hostile").take(f"amqsidecar.token.{harness.prefix}")
 
 
 def test_a_second_token_ends_the_link_and_the_highest_one_stays(harness: OpenWireHarness) -> None:

@@ -67,10 +67,7 @@ def log_in(port: int, *sets: str, password: str = PERCENT_ENCODED) -> None:
     url = f"amqp://admin:{password}@127.0.0.1:{port}"
     config = load_config(None, [f"broker.url={url}", "broker.kind=artemis", *sets], {})
     link = LinkMaker(config, SystemClock()).make("identity")
-    try:
-        link.open("amqsidecar.token.identity")
-    finally:
-        link.close()
+    link.take("amqsidecar.token.identity").close()
 
 
 @pytest.mark.broker

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import TakeSession
 from amqsidecar.brokers.amqp_artemis import management as amqp_artemis_management
-from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.management import _body
+from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.errors import LinkLost
 from amqsidecar.formats.amqp_artemis_message import BROKER_MADE
 from support.brokers import ArtemisBroker, Broker
@@ -46,39 +46,37 @@ def broker() -> Iterator[ArtemisBroker]:
         yield running
 
 
-def reply_address(link: Link) -> str:
+def reply_address(link: TakeSession) -> str:
     """Return where the answers to a link go."""
-    if isinstance(link, AmqpArtemisLink):
-        assert link._management is not None
+    if isinstance(link, AmqpArtemisTake):
         return link._management._receiver.address
-    assert isinstance(link, StompArtemisLink)
+    assert isinstance(link, StompArtemisTake)
     return link._management._reply_to.decode()
 
 
-def ask_without_reading(link: Link) -> None:
+def ask_without_reading(link: TakeSession) -> None:
     """Ask the broker something over a link."""
-    if isinstance(link, AmqpArtemisLink):
-        assert link._management is not None
+    if isinstance(link, AmqpArtemisTake):
         question = amqp_artemis_management._encode(ASKED, reply_address(link), 1_000_000)
         link._management._sender.send(question)
         link._connection.pump(0)
         return
-    assert isinstance(link, StompArtemisLink)
+    assert isinstance(link, StompArtemisTake)
     management = link._management
     assert management._connection is not None
     management._connection.send("SEND", management._headers(ASKED, 1_000_000), _body(ASKED))
     management._connection.flush()
 
 
-def reset(link: Link) -> None:
+def reset(link: TakeSession) -> None:
     """End the connections of a link as the kernel does when a process is killed that has not read.
 
     It answers what arrives with a reset, which the broker takes for a failure of the connection.
     """
-    if isinstance(link, AmqpArtemisLink):
+    if isinstance(link, AmqpArtemisTake):
         sockets = [link._connection._socket]
     else:
-        assert isinstance(link, StompArtemisLink)
+        assert isinstance(link, StompArtemisTake)
         assert link._management._connection is not None
         assert link._management._connection._transport is not None
         sockets = [link._management._connection._transport.socket]
@@ -107,8 +105,7 @@ def test_an_answer_that_nobody_reads_is_no_dead_letter(
 
     try:
         for number in range(KILLS):
-            link = harness.make_link(f"killed-{number}")
-            link.open(f"{unique}.token.{number}")
+            link = harness.make_link(f"killed-{number}").take(f"{unique}.token.{number}")
             address = reply_address(link)
             before = added(address)
             ask_without_reading(link)
@@ -141,8 +138,7 @@ def test_an_answer_in_a_dead_letter_queue_is_nobodys_message(
             origin, [Message(durable=True, body="[]", properties={"_AMQ_OperationSucceeded": True})]
         )
     harness.kill(origin)
-    link = harness.make_link("e2e")
-    link.open(f"{unique}.token")
+    link = harness.make_link("e2e").take(f"{unique}.token")
     try:
         link.create_token(0)
         assert link.take_token(10) == 0

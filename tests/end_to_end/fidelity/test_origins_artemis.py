@@ -10,7 +10,9 @@ import pytest
 
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
@@ -35,7 +37,7 @@ address_settings:
 # Why: STOMP takes only what is text of JMS clients.
 PLAIN: Mapping[str, Any] = {"sample_properties": False, "group": None, "text": "x"}
 EXCLUDING = "amqsidecarRedeliveryCount IS NULL"
-Link = AmqpArtemisLink | StompArtemisLink
+Link = AmqpArtemisTake | StompArtemisTake
 
 
 class Origins:
@@ -115,8 +117,7 @@ class Origins:
             clock=SystemClock(),
             instance=self.prefix,
             allowed_effects=allowed,
-        )
-        made.open(f"{self.prefix}.token")
+        ).take(f"{self.prefix}.token")
         try:
             if not made.token_exists():
                 made.create_token(0)
@@ -229,7 +230,6 @@ def has_noticed(link: Link, origin: Destination) -> bool:
     """Let the link hear what changed, and tell whether it would send to the queue by name."""
     link.queues_changed()
     assert link.route_problem(origin) is None
-    assert link._routes is not None
     return link._routes.target(origin) == f"{origin.name}::{origin.name}"
 
 

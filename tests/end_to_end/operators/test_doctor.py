@@ -83,12 +83,13 @@ def die(broker: Broker, queue: str, count: int = 1) -> None:
 def own_queues(broker: Broker) -> list[str]:
     """Return what doctors have left in a broker, by the broker's own word."""
     if broker.kind == "artemis":
-        link = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
-        link.open(None)
+        made = AmqpArtemisLink(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
+        link = made.look()
         names = link.trials().addresses()
     else:
-        link = OpenWireLink(broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test")
-        link.open(None)
+        link = OpenWireLink(
+            broker.endpoint("OPENWIRE_PORT"), clock=SystemClock(), instance="test"
+        ).look()
         link.trials().expand([queue(">")])
         names = tuple(link._queues._names)
         assert "ActiveMQ.DLQ" in names

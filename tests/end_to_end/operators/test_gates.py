@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +186,8 @@ def test_the_group_is_read_over_openwire_and_amqp(
     sets = [f"broker.url={getattr(stock, url)}", f"intake.queues=[{unique}]"]
     if url == "amqp_url" and name == "classic_5":
         sets.append("intake.producers=amqp")
-    with closing(LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)) as link:
-        link.open(f"amqsidecar.token.{unique}")
+    made = LinkMaker(load_config(None, sets, {}), SystemClock()).make(unique)
+    with closing(made.take(f"amqsidecar.token.{unique}")) as link:
         link.attach([IntakeQueue(queue(unique), origin=queue("orders"))], 10)
         found: list[Delivery] = []
 
@@ -202,7 +202,7 @@ def test_the_group_is_read_over_openwire_and_amqp(
 
 def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: str) -> None:
     harness = StompArtemisHarness(broker, unique)
-    with closing(harness), closing(harness.make_link(unique)) as link:
+    with closing(harness), ExitStack() as stack:
         core, name = JmsPeer.of(broker, "core"), f"{harness.prefix}.orders"
         harness.put(name, b"of STOMP", JMSXGroupID="grün")
         # Why not by name: the client would number it, and a number is what STOMP loses.
@@ -210,7 +210,7 @@ def test_the_group_is_read_over_stomp_on_artemis(broker: ArtemisBroker, unique: 
         plain: dict[str, Any] = {"sample_properties": False, "group": None, "text": "of core"}
         core.produce(name, "Text", properties=in_group, **plain)
         harness.kill(name)
-        link.open(f"{unique}.token")
+        link = stack.enter_context(closing(harness.make_link(unique).take(f"{unique}.token")))
         link.create_token(1)
         assert link.take_token(10) == 1
         link.attach([harness.intake()], 10)

@@ -263,13 +263,12 @@ def test_a_look_at_large_messages_takes_bounded_memory(
     harness = OpenWireHarness(classic, unique)
     for number in range(3):
         harness.put_dead_letters(f"{unique}.{number}", 10, size_bytes=3_000_000)
-    link = harness.make_link("looks")
-    link.open(None)
+    link = harness.make_link("looks").look()
     for _ in range(2):
         seen = link.browse(harness.intake(), 1000)
         assert 20 < len(seen) < 30
         assert sum(len(one.message) for one in seen) < 70_000_000
-    monkeypatch.setattr("amqsidecar.brokers.openwire.link._BROWSED_BYTES_MAX", 10_000_000)
+    monkeypatch.setattr("amqsidecar.brokers.openwire.look._BROWSED_BYTES_MAX", 10_000_000)
     told = link.browse(harness.intake(), 1000)
     assert sum(len(one.message) for one in told) < 10_000_000
     assert [one.provenance for one in told] == [one.provenance for one in seen]

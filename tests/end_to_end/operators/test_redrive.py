@@ -182,8 +182,7 @@ def test_a_link_finds_chosen_messages_behind_many_others(broker: Broker, unique:
             for one in (*ids, ids[-1])
         ],
     )
-    link = harness.make_link(unique)
-    link.open(f"{unique}.token")
+    link = harness.make_link(unique).take(f"{unique}.token")
     try:
         assert link.holds_chosen(queue(name), ["none", ids[-1]])
         assert not link.holds_chosen(queue(name), ["none"])

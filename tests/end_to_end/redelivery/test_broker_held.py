@@ -352,7 +352,7 @@ class SetClock(SystemClock):
 
 def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) -> None:
     clock = SetClock()
-    link = AmqpArtemisLink(broker.endpoint("PORT"), clock=clock, instance="looks")
+    link = AmqpArtemisLink(broker.endpoint("PORT"), clock=clock, instance="looks").move()
     reasons = {
         "lossy.purged": "purge-on-no-consumers",
         "lossy.memory": "not durable",
@@ -361,7 +361,6 @@ def test_the_broker_tells_where_what_waits_may_be_lost(broker: ArtemisBroker) ->
         "lossy.dropping": "address-full-policy DROP",
     }
     try:
-        link.open_to_move()
         found = {name: link.waiting_problem(queue(name)) or "" for name in reasons}
         assert {name: why for name, why in reasons.items() if why not in found[name]} == {}
         assert link.waiting_problem(queue("any.other")) is None

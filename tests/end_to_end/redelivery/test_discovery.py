@@ -248,11 +248,10 @@ def test_artemis_tells_a_stomp_link_of_a_queue_that_is_made_for_the_first_dead_l
             limited_artemis.endpoint("PORT", user=user, password=user),
             clock=SystemClock(),
             instance=f"{unique}-{user}",
-        )
+        ).take(f"amqsidecar.token.{unique}.{user}")
         for user in ("admin", "limited")
     )
     for link in (hearing, deaf):
-        link.open(f"amqsidecar.token.{unique}.{link is deaf}")
         link.discover()
         for _ in range(2):
             link.attach([], 10)
@@ -514,8 +513,7 @@ def test_classic_what_was_in_hand_of_a_deleted_queue_does_not_swallow_what_comes
     dead = f"DLQ.{unique}.x"
     harness = openwire_harness(classic, dead)
     harness.put_dead_letters(unique, 3)
-    link = harness.make_link("hand")
-    link.open(f"{unique}.token")
+    link = harness.make_link("hand").take(f"{unique}.token")
     link.create_token(0)
     assert link.take_token(10) == 0
     link.attach([IntakeQueue(queue(f"DLQ.{unique}.>"))], 100)

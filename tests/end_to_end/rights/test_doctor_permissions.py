@@ -153,8 +153,7 @@ def remove_queue(broker: ClassicBroker, name: str) -> None:
         broker.endpoint("OPENWIRE_PORT"),
         clock=SystemClock(),
         instance="test",
-    )
-    link.open(None)
+    ).look()
     assert link.trials().remove(queue(name)) is None
     link.close()
 

@@ -103,15 +103,16 @@ def test_what_is_missing_is_told(broker: ArtemisBroker, unique: str) -> None:
         broker.endpoint("PORT", user="unmanaged", password="unmanaged"),
         clock=SystemClock(),
         instance=unique,
-    )
-    link.open(f"amqsidecar.token.{unique}")
+    ).take(f"amqsidecar.token.{unique}")
     link.create_token(0)
     assert link.take_token(10) == 0
     assert link.token_exists()
     with pytest.raises(DiscoveryRefused, match=r"manage and createAddress on activemq\.management"):
         link.discover()
+    asked = link.features.settings
+    assert asked is not None
     with pytest.raises(BrokerRefused, match=r"policy\.source"):
-        link.address_settings(["#"])
+        asked.address_settings(["#"])
     assert link.count(IntakeQueue(queue("DLQ")), 7) == 7
     with pytest.raises(QueueRefused, match="ExpiryQueue"):
         link.attach([IntakeQueue(queue("ExpiryQueue"))], 10)

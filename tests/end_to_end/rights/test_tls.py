@@ -2,13 +2,13 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import cproton
 import pytest
 
-from amqsidecar.broker import Link
+from amqsidecar.broker import TakeSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerError, BrokerRefused
@@ -106,15 +106,12 @@ def whole_way(request: pytest.FixtureRequest) -> Way:
 
 
 @contextmanager
-def opened(url: str, *sets: str) -> Iterator[Link]:
+def opened(url: str, *sets: str) -> Iterator[TakeSession]:
     """Open a link as the service does."""
     config = load_config(None, [f"broker.url={url}", "broker.connect_timeout_s=2", *sets], {})
     link = LinkMaker(config, SystemClock()).make("tls")
-    try:
-        link.open("amqsidecar.token.tls")
-        yield link
-    finally:
-        link.close()
+    with closing(link.take("amqsidecar.token.tls")) as session:
+        yield session
 
 
 def refusal(url: str, *sets: str, kind: type[BrokerError] = BrokerRefused) -> str:

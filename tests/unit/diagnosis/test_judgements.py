@@ -403,10 +403,10 @@ def test_transactions_that_do_not_hold_are_found(behaviour: dict[str, bool], wor
     held: list[int] = []
 
     @contextmanager
-    def opened(token_queue: str | None) -> Iterator[Any]:
+    def opened(_token_queue: str = "") -> Iterator[Any]:
         yield TokenLink(held, **behaviour)
 
-    findings = [*transaction_findings(opened, queue("t"), lambda _: None)]
+    findings = [*transaction_findings(opened, opened, queue("t"), lambda _: None)]
     [finding] = [one for one in findings if one.check is Check.TRANSACTIONS]
     assert (finding.severity is Severity.PROBLEM) is bool(words)
     assert words in finding.what

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Message, byte, int32, ulong
 
-from amqsidecar.brokers.amqp_artemis.link import ENCODING as AMQP
+from amqsidecar.brokers.amqp_artemis.look import ENCODING as AMQP
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE
 from amqsidecar.formats.stomp_frame import ENCODING as STOMP
 from amqsidecar.formats.stomp_frame import kept

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from proton import Message, byte, int32, symbol
 
-from amqsidecar.brokers.amqp_artemis.link import ENCODING as AMQP
+from amqsidecar.brokers.amqp_artemis.look import ENCODING as AMQP
 from amqsidecar.errors import EditRefused
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.openwire_codec import ENCODING as OPENWIRE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from amqsidecar.brokers.amqp_artemis.link import ENCODING
+from amqsidecar.brokers.amqp_artemis.look import ENCODING
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import EditRefused
 from amqsidecar.messages.edit import edit_message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -64,9 +64,8 @@ class LookingLink(MemoryLink):
     refused: frozenset[str] = frozenset()
     fails: Callable[[], None] = staticmethod(lambda: None)
 
-    def open(self, token_queue: str | None) -> None:
-        assert token_queue is None
-        super().open(token_queue)
+    def take(self, token_queue: str) -> Self:
+        raise AssertionError("an observer takes nothing")
 
     def browse(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
         if intake.destination.name in self.refused:
@@ -92,8 +91,9 @@ class HearingLink(LookingLink):
     def features(self) -> Features:
         return Features(deaths=self)
 
-    def listen(self) -> None:
+    def listen(self) -> Self:
         self.deaths = []
+        return self
 
     def heard(self) -> list[Delivery]:
         found = [

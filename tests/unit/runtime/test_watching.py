@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -28,11 +29,11 @@ class Link:
         self.url = brokers.current
         self.is_open = False
 
-    def open(self, token_queue: str | None) -> None:
-        assert token_queue is None
+    def look(self) -> Self:
         if self.brokers.refusal is not None:
             raise self.brokers.refusal
         self.is_open = True
+        return self
 
     def close(self) -> None:
         self.is_open = False

@@ -21,11 +21,11 @@ _TOKEN_INDEX = -1
 _TOKEN_TIMEOUT_S = 15.0
 
 
-class AmqpCycle:
-    """Begins, abandons and commits.
+class AmqpMoves:
+    """Accepts and sends in transactions without a token.
 
     Attributes:
-        while_committing: called in `commit` once the broker was asked; may begin the next sends.
+        while_committing: called in a commit once the broker was asked; may begin the next sends.
     """
 
     def __init__(
@@ -34,7 +34,6 @@ class AmqpCycle:
         connection: AmqpConnection,
         coordinator: Coordinator,
         pool: SenderPool,
-        token: AmqpTokenQueue | None,
         clock: Clock,
         crash_point: CrashPoint,
         encode: Callable[[Resend, int], bytes],
@@ -42,7 +41,6 @@ class AmqpCycle:
         self._connection = connection
         self._coordinator = coordinator
         self._pool = pool
-        self._token = token
         self._clock = clock
         self._crash_point = crash_point
         self._encode = encode
@@ -77,22 +75,6 @@ class AmqpCycle:
             # Why: the transaction is neither committed nor undone; only a new connection is clean.
             self._connection.poison(LinkLost("a transaction was interrupted"))
             raise
-
-    def commit(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend], token: int) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened and the token is `token`, or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token will tell.
-        """
-        own = self._token
-        assert own is not None  # noqa: S101 - a link without one only moves
-        own.take_for_commit(_TOKEN_TIMEOUT_S)
-        self._perform(held, sends, (own, token))
-        own.committed(token)
 
     def move(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend]) -> None:
         """Accept and send in one transaction; durable when it returns.
@@ -140,3 +122,43 @@ class AmqpCycle:
             # Why: what follows are properties of the message, which do not belong into a log.
             words = words.partition(" Message information")[0]
             raise CommitRefused(f"the broker refused the commit: {words}")
+
+
+class AmqpCycle(AmqpMoves):
+    """Begins, abandons and commits cycles, each with the exchange of the token."""
+
+    def __init__(
+        self,
+        *,
+        connection: AmqpConnection,
+        coordinator: Coordinator,
+        pool: SenderPool,
+        token: AmqpTokenQueue,
+        clock: Clock,
+        crash_point: CrashPoint,
+        encode: Callable[[Resend, int], bytes],
+    ) -> None:
+        super().__init__(
+            connection=connection,
+            coordinator=coordinator,
+            pool=pool,
+            clock=clock,
+            crash_point=crash_point,
+            encode=encode,
+        )
+        self._token = token
+
+    def commit(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend], token: int) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        own = self._token
+        own.take_for_commit(_TOKEN_TIMEOUT_S)
+        self._perform(held, sends, (own, token))
+        own.committed(token)

@@ -107,13 +107,30 @@ class WildcardIntake:
             LinkLost: the connection is gone.
         """
         self._is_listed = True
-        try:
-            return self._queues.list_names(self._known)
-        except (self._refusal, BrokerRefused) as cause:
-            words = f"can't find out which queues exist: {cause}; {MENDS_ADVISORIES}"
-            raise DiscoveryRefused(words) from cause
+        return list_names(self._queues, self._known, self._refusal)
 
     def has_changed(self) -> bool:
         """Return whether a look may find others than the last one; wildcards need none."""
         changed, self._has_changed = self._has_changed, False
         return changed
+
+
+def list_names(
+    queues: ClassicQueues, known: Destination | None, refusal: type[Exception]
+) -> tuple[str, ...]:
+    """Return the names of all queues but ours.
+
+    Args:
+        queues: asks the broker.
+        known: a queue that exists; see `ClassicQueues.expand`.
+        refusal: what this wire raises where the broker does not let us listen.
+
+    Raises:
+        DiscoveryRefused: the broker does not report them.
+        LinkLost: the connection is gone.
+    """
+    try:
+        return queues.list_names(known)
+    except (refusal, BrokerRefused) as cause:
+        words = f"can't find out which queues exist: {cause}; {MENDS_ADVISORIES}"
+        raise DiscoveryRefused(words) from cause

@@ -20,7 +20,7 @@ class Silence:
     """
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
-        self.ask: Callable[[], None] = _ask_nobody
+        self.ask: Callable[[], None] = ask_nobody
         self.after_s = min(_SILENCE_S, endpoint.idle_timeout_s / 3 or _SILENCE_S)
         self.clock = clock
 
@@ -46,7 +46,7 @@ class Patience:
         return self._silence.after_s
 
 
-def _ask_nobody() -> None:
+def ask_nobody() -> None:
     """Find nothing."""
 
 

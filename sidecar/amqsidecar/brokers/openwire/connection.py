@@ -78,7 +78,7 @@ class OpenWireConnection:
         self._number = 0
         self._socket: socket.socket | None = None
         self._selector: selectors.BaseSelector | None = None
-        self._waker = waker
+        self.waker = waker
         self._read_at_s = self._written_at_s = 0.0
         self.connection = ""
 
@@ -95,7 +95,7 @@ class OpenWireConnection:
         self._socket.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
-        self._selector.register(self._waker.receiver, selectors.EVENT_READ)
+        self._selector.register(self.waker.receiver, selectors.EVENT_READ)
         self._read_at_s = self._written_at_s = self._clock.monotonic_s()
         inactivity_ms = round(self._endpoint.idle_timeout_s * 1000)
         self._write(
@@ -115,6 +115,11 @@ class OpenWireConnection:
                 f" version {codec.VERSION} is needed (ActiveMQ Classic 5.16 or later)"
             )
         self._idle_s = min(inactivity_ms, self.wire_format.inactivity_ms) / 1000
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened and not closed since."""
+        return self._socket is not None
 
     def close(self) -> None:
         """Close the socket; never raises, safe to call twice."""
@@ -236,9 +241,9 @@ class OpenWireConnection:
         selector, connected = self._alive()
         is_readable = isinstance(connected, ssl.SSLSocket) and connected.pending() > 0
         for key, _ in selector.select(0 if is_readable else max(0.0, timeout_s)):
-            if key.fileobj is self._waker.receiver:
+            if key.fileobj is self.waker.receiver:
                 self.is_woken = True
-                self._waker.reset()
+                self.waker.reset()
         self.poll()
 
     def _alive(self) -> tuple[selectors.BaseSelector, socket.socket]:

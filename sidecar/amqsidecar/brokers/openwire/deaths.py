@@ -37,12 +37,19 @@ class Deaths:
             CommandRefused: the broker does not allow it.
         """
         self._connection = connection
+        self._consumers = consumers
         self._clock = clock
         self._heard: deque[Delivery] = deque(maxlen=_HEARD_MAX)
         consumers.add(topic(f"{_ADVISORIES}.>"), _PREFETCH, take=self._take_in)
 
-    def take(self) -> list[Delivery]:
-        """Return what died since the last call, in order."""
+    def heard(self) -> list[Delivery]:
+        """Return what died since the last call, in order; never blocks.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._connection.poll()
+        self._consumers.route()
         found = list(self._heard)
         self._heard.clear()
         return found

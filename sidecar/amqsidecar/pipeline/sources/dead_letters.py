@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, Link
+from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.config.schema import Config
@@ -74,10 +74,9 @@ class DeadLetterReader(DataSourceReader):
         source = config.policy.source
         rules = None if source is None else load_policy(source, load_plugins())
         classic = rules if isinstance(rules, ClassicRules) else None
-        link = LinkMaker(config, SystemClock(), rules=classic).make(_INSTANCE)
+        link = LinkMaker(config, SystemClock(), rules=classic).make(_INSTANCE).look()
         (queue,) = named_queues([partition.value])
         try:
-            link.open(None)
             found = _look(link, queue, self._options.max_messages)
         finally:
             link.close()
@@ -106,7 +105,7 @@ def _true_origin(rules: ClassicRules) -> TrueOrigin:
     return ClassicOrigins(rules.dead_letter).find
 
 
-def _look(link: Link, queue: IntakeQueue, max_messages: int | None) -> list[Delivery]:
+def _look(link: LookSession, queue: IntakeQueue, max_messages: int | None) -> list[Delivery]:
     """Return what lies in a queue: all, or as many as were asked for.
 
     Raises:

@@ -1,0 +1,158 @@
+"""What a link to ActiveMQ Classic over AMQP can do that was opened only to look."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import (
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    Features,
+    ForeignToken,
+    IntakeQueue,
+    LeftBehind,
+    Loss,
+)
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.parts import AmqpParts
+from amqsidecar.brokers.amqp.trials import AmqpTrials
+from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
+from amqsidecar.brokers.amqp_classic.foreign_tokens import foreign_tokens
+from amqsidecar.brokers.amqp_classic.observed import browse
+from amqsidecar.brokers.amqp_classic.probe import find_transformer
+from amqsidecar.brokers.amqp_classic.statistics import AmqpStatistics
+from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
+from amqsidecar.brokers.amqp_classic.watch import OriginNames
+from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.formats.classic_persistence import KeepsNonPersistent
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
+
+# Why not that of Artemis: each writes other things on a message, and takes other things off.
+MAPPED: Final = "amqp/1.0 classic-jms"
+NATIVE: Final = "amqp/1.0 classic-native"
+# Why: Classic pages 200 messages at a time.
+BATCH: Final = 200
+
+
+class AmqpClassicSettings(NamedTuple):
+    """What the sessions of a link have in common; see `AmqpClassicLink`."""
+
+    clock: Clock
+    names: OriginNames
+    timeout_s: float
+    final_suffix: str
+    amqp_producers_only: bool
+    allowed_losses: frozenset[Loss]
+    keeps_non_persistent: KeepsNonPersistent
+    crash_point: CrashPoint
+
+
+class AmqpClassicLook:
+    """A session over one connection to one Classic broker; see `broker.LookSession`."""
+
+    def __init__(
+        self, connection: AmqpConnection, parts: AmqpParts, settings: AmqpClassicSettings
+    ) -> None:
+        """Look over a connection that is open.
+
+        Args:
+            connection: of a connector that speaks AMQP.
+            parts: its parts, which are closed with the session.
+            settings: of the link.
+        """
+        self._connection = connection
+        self._parts = parts
+        self._settings = settings
+        self._clock = settings.clock
+        self._timeout_s = settings.timeout_s
+        self._names = settings.names
+        self._browser = Browser(connection, settings.timeout_s)
+        self.description = self._described(is_native_wire=settings.amqp_producers_only)
+
+    def _described(self, *, is_native_wire: bool) -> BrokerDescription:
+        version = self._connection.remote_properties().get("version", "")
+        return BrokerDescription(BrokerKind.CLASSIC, version, NATIVE if is_native_wire else MAPPED)
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(preferred_batch=BATCH)
+
+    def close(self) -> None:
+        """Give everything in hand back without counting it as a failure, then disconnect."""
+        self._parts.close()
+
+    @cached_property
+    def _counters(self) -> ClassicCounters:
+        return ClassicCounters(AmqpStatistics(self._connection).ask, self._shown)
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these queues."""
+        return self._counters.of(destinations)
+
+    def _shown(self, destination: Destination, at_most: int) -> int:
+        return self._browser.count(destination.name, at_most)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        return foreign_tokens(self._connection, self._browser, known, self._timeout_s)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return nothing: a browse shows all that it can."""
+        self._connection.check()
+        return ()
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until `wake` was called, or the time is over."""
+        connection = self._connection
+        connection.run_until(lambda: connection.was_woken, timeout_s)
+        connection.was_woken = False
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        self._connection.wake()
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send would get lost; Classic creates every lasting destination on demand."""
+        if destination.is_temporary:
+            return (
+                f"{destination} is temporary: over AMQP to Classic the sidecar sends "
+                "only to lasting destinations; redirect the message to one"
+            )
+        if not {"*", ">", ",", "?"}.isdisjoint(destination.name):
+            return f"{destination} is no name of one destination to Classic"
+        return None
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return nothing: Classic does not tell over AMQP which queues are dead-letter queues."""
+        return ()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
+        return len(self.browse(queue, min(at_most, COUNT_MAX)))
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue, in order, without taking or changing it."""
+        self._connection.check()
+        now_ms = self._clock.now_ms()
+        return browse(self._browser, self._names, queue, at_most, now_ms)
+
+    def trials(self) -> AmqpClassicTrials:
+        """Return what tries the user's rights over this connection."""
+        return AmqpClassicTrials(
+            AmqpTrials(self._connection, self._timeout_s),
+            self._browser,
+            self.browse,
+            partial(find_transformer, self._connection, self._timeout_s),
+            amqp_producers_only=self._settings.amqp_producers_only,
+            allowed_losses=self._settings.allowed_losses,
+        )
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
+        del destination
+        return None

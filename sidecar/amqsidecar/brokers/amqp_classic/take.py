@@ -1,0 +1,282 @@
+"""What a link to ActiveMQ Classic over AMQP can do that was opened with a token."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from amqsidecar.broker import (
+    REFUSED,
+    Delivery,
+    IntakeQueue,
+    LeftBehind,
+    Resend,
+)
+from amqsidecar.brokers.amqp.connection import AmqpConnection
+from amqsidecar.brokers.amqp.cycle import AmqpCycle
+from amqsidecar.brokers.amqp.parts import AmqpParts
+from amqsidecar.brokers.amqp.senders import SenderPool
+from amqsidecar.brokers.amqp.token import AmqpTokenQueue
+from amqsidecar.brokers.amqp.transaction import Coordinator
+from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, BrowsedQueues
+from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
+from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook, AmqpClassicSettings
+from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
+from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
+from amqsidecar.brokers.classic.queues import is_wildcard
+from amqsidecar.errors import (
+    BrokerRefused,
+    QueueRefused,
+)
+from amqsidecar.formats.amqp_classic_message import encode_resend
+from amqsidecar.model.destination import Destination
+
+NATIVE_WIRE: Final = (
+    "the AMQP connector at {} has transport.transformer={}, so that messages of OpenWire and STOMP "
+    "applications would be given back as BytesMessages and nothing is taken: write the transformer "
+    "into its uri in activemq.xml, "
+    '<transportConnector name="amqp" uri="amqp://0.0.0.0:5672?transport.transformer=jms"/>, or '
+    "set intake.producers=amqp where only AMQP applications' messages are to be read, or attach by "
+    "openwire://"
+)
+# Bound: a queue takes a few round trips and nothing is sent meanwhile; the rest has its turn later.
+_COUNTING_S_MAX = 0.5
+_PATTERN_WITHOUT_RULES: Final = (
+    "{} can't be read over AMQP: where the messages of its queues died follows from individual "
+    "dead-letter strategies, and no such rules are given: name the broker's activemq.xml in "
+    "policy.source, or each queue in intake.queues and its origin in intake.origin"
+)
+
+
+class AmqpClassicTake(AmqpClassicLook):
+    """A session over the only connection of an instance; see `broker.TakeSession`."""
+
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        parts: AmqpParts,
+        settings: AmqpClassicSettings,
+        token_queue: str,
+    ) -> None:
+        """Try the connector, and begin to wait for the token.
+
+        Raises:
+            BrokerRefused: the connector damages messages, or the token queue can't be used.
+            LinkLost: the connection is gone.
+        """
+        super().__init__(connection, parts, settings)
+        self._named: dict[Destination, Destination | None] = {}
+        self._refused: dict[Destination, str] = {}
+        self._others: dict[Destination, int] = {}
+        self._prefetch = 0
+        self._has_news = False
+        transformer = find_transformer(connection, self._timeout_s)
+        self._is_native_wire = transformer is not Transformer.JMS
+        if self._is_native_wire and not settings.amqp_producers_only:
+            raise BrokerRefused(NATIVE_WIRE.format(connection.place, transformer.value))
+        self.description = self._described(is_native_wire=self._is_native_wire)
+        coordinator = parts.add(Coordinator(connection, settings.crash_point))
+        coordinator.prepare(self._timeout_s)
+        pool = parts.add(SenderPool(connection, str))
+        self._token = parts.add(
+            AmqpTokenQueue(
+                connection,
+                BrowsedQueues(self._browser),
+                coordinator,
+                token_queue,
+                self._clock,
+                # Why: then only the first of several readers is handed tokens, until it is gone.
+                f"queue://{token_queue}?consumer.exclusive=true",
+            )
+        )
+        self._token.open(self._timeout_s)
+        self._cycle = AmqpCycle(
+            connection=connection,
+            coordinator=coordinator,
+            pool=pool,
+            token=self._token,
+            clock=self._clock,
+            crash_point=settings.crash_point,
+            encode=partial(
+                encode_resend,
+                is_native_wire=self._is_native_wire,
+                keeps_non_persistent=settings.keeps_non_persistent,
+            ),
+        )
+        self._watch = parts.add(
+            ClassicWatch(
+                connection, self._browser, self._names, settings.final_suffix, self._timeout_s
+            )
+        )
+        self._intake = parts.add(
+            ClassicIntake(
+                connection,
+                self._clock,
+                self._timeout_s,
+                is_native_wire=self._is_native_wire,
+                allowed_losses=settings.allowed_losses,
+            )
+        )
+        coordinator.declare_ahead()
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues from now on, and only from these; may be called again.
+
+        Raises:
+            QueueRefused: one can't be read, or where its messages died is not known.
+            BrokerRefused: that is so for all of them.
+        """
+        self._connection.check()
+        named: dict[Destination, Destination | None] = {}
+        wildcards: list[Destination] = []
+        without: list[Destination] = []
+        for intake in queues:
+            destination = intake.destination
+            if is_wildcard(destination.name):
+                wildcards.append(destination)
+                continue
+            origin = intake.origin or self._names.origin_of(destination)
+            # Why not of final queues: the schedule knows where the messages died that it put there.
+            if origin is None and not intake.is_final:
+                without.append(destination)
+            else:
+                named[destination] = origin
+        if wildcards and not self._names.explains_patterns:
+            raise BrokerRefused(_PATTERN_WITHOUT_RULES.format(wildcards[0]))
+        if without:
+            refused = {one.name: NO_ORIGIN.format(one, one.name) for one in without}
+            if named or wildcards:
+                raise QueueRefused.all_of(refused)
+            raise BrokerRefused(next(iter(refused.values())))
+        self._named, self._prefetch = named, prefetch
+        self._watch.follow(wildcards)
+        self._read()
+        refused = {
+            one.name: f"{one} can't be read: {words}"
+            for one, words in self._refused.items()
+            if one in named
+        }
+        if refused:
+            raise QueueRefused.all_of(refused)
+
+    def _read(self) -> None:
+        watch = self._watch
+        watch.has_changed = False
+        # Why this order: what is said of one queue stands above what a wildcard finds.
+        queues = watch.members | self._named
+        self._refused = self._intake.read_from(queues, self._prefetch)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return what is not taken out of the attached queues, and why; asks the broker."""
+        intake = self._intake
+        refused = (
+            LeftBehind(queue, REFUSED, 0, words, at_least=True)
+            for queue, words in self._refused.items()
+            if queue not in self._named
+        )
+        found = (*refused, *intake.left_behind(), *self._watch.left_behind())
+        if not self._is_native_wire:
+            return found
+        others = []
+        counts = self._count_others(intake.queues)
+        for queue in intake.queues:
+            if count := counts.get(queue, 0):
+                # Why 200: the broker may not have looked at more of the queue.
+                is_more = count >= BATCH
+                meaning = MEANINGS[NOT_AMQP_MADE]
+                others.append(LeftBehind(queue, NOT_AMQP_MADE, count, meaning, is_more))
+        return (*found, *others)
+
+    def _count_others(self, queues: Sequence[Destination]) -> dict[Destination, int]:
+        """Return what each queue holds that AMQP applications have not made, as counted last."""
+        wanted = set(queues)
+        counts = {queue: count for queue, count in self._others.items() if queue in wanted}
+        until_s = self._clock.monotonic_s() + _COUNTING_S_MAX
+        # Why in this order: those that were never counted, then those counted longest ago.
+        for queue in (*(one for one in queues if one not in counts), *counts):
+            count = self._count(queue.name, COUNT_MAX, OTHERS)
+            counts.pop(queue, None)
+            counts[queue] = count
+            if self._clock.monotonic_s() >= until_s:
+                break
+        self._others = counts
+        return counts
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order; never blocks."""
+        self._connection.pump(0)
+        watch = self._watch
+        watch.hear()
+        if watch.has_changed:
+            self._has_news = True
+            self._read()
+        return self._intake.receive(limit)
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over."""
+        connection, intake, watch = self._connection, self._intake, self._watch
+        if not connection.run_until(
+            lambda: intake.has_arrived or watch.has_arrived or connection.was_woken, timeout_s
+        ):
+            intake.nudge()
+        connection.was_woken = False
+
+    def queues_changed(self) -> bool:
+        """Return whether queues were found since the last call, or first call."""
+        news, self._has_news = self._has_news, False
+        return news
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return self._intake.queues
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue that a wildcard stands for held nothing when we began to look."""
+        return destination in self._watch.newborn
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the number of the token once the broker hands it over; None = not in time."""
+        return self._token.take(timeout_s)
+
+    def token_exists(self) -> bool | None:
+        """Return whether the token queue holds a token, handed out or not.
+
+        It is certain: the client id keeps every other connection of the instance out, and whatever
+        an earlier one left open was rolled back before the broker let us in.
+        """
+        return self._token.exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns."""
+        self._token.create(cycle)
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened."""
+        self._cycle.begin_sends(sends)
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun."""
+        self._cycle.abandon_sends()
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, exchange the token in one transaction; durable when it returns."""
+        intake = self._intake
+        held = intake.in_hand(accepts)
+        self._cycle.commit(held, sends, token)
+        intake.settle(held)
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Do nothing: no answer of `route_problem` needs the broker's."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return None: what else Classic does follows from its rules."""
+        return None
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
+        return self._count(queue.destination.name, min(at_most, COUNT_MAX))
+
+    def _count(self, name: str, at_most: int, selector: str = "") -> int:
+        self._connection.check()
+        return self._browser.count(name, at_most, selector)

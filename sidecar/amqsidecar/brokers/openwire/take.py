@@ -1,0 +1,315 @@
+"""What a link to ActiveMQ Classic over OpenWire can do that was opened with a token."""
+
+from collections.abc import Callable, Sequence
+
+from amqsidecar.broker import (
+    Delivery,
+    Features,
+    IntakeQueue,
+    LeftBehind,
+    Resend,
+)
+from amqsidecar.brokers.classic.wildcards import WildcardIntake
+from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
+from amqsidecar.brokers.openwire.consumers import ack_fields, runs
+from amqsidecar.brokers.openwire.look import OpenWireLook, OpenWireSettings
+from amqsidecar.brokers.openwire.token import OpenWireTokenQueue
+from amqsidecar.brokers.openwire.trials import OpenWireTrials
+from amqsidecar.errors import (
+    BrokerRefused,
+    CommitRefused,
+    LinkLost,
+    SendsRefused,
+    UndecodableMessage,
+)
+from amqsidecar.formats import openwire_codec as codec
+from amqsidecar.model.destination import Destination
+
+_TOKEN_TIMEOUT_S = 60.0
+# Why: room for what the broker adds around a message when it hands it on.
+_FRAME_BYTES_SPARE = 4096
+
+
+class OpenWireTake(OpenWireLook):
+    """A session over the only connection of an instance; see `broker.TakeSession`."""
+
+    def __init__(
+        self,
+        connection: OpenWireConnection,
+        settings: OpenWireSettings,
+        token_queue: Destination,
+    ) -> None:
+        """Begin to wait for the token over a connection that is logged in.
+
+        Raises:
+            CommandRefused: the token queue can't be read.
+            LinkLost: the connection is gone.
+        """
+        super().__init__(connection, settings)
+        self._token_queue = token_queue
+        self._crash_point = settings.crash_point
+        self._sending: Sequence[Resend] = ()
+        self._transaction_count = 0
+        self._is_committing = False
+        self._begin_next: Callable[[], None] = lambda: None
+        self._begun: tuple[Sequence[Resend], bytes, dict[int, str]] | None = None
+        name = connection.connection
+        self._connection_field = codec.connection_id(name)
+        self._intake = WildcardIntake(
+            self._queues,
+            token_queue,
+            CommandRefused,
+            read_from=self._consumers.read_from,
+            drop=self._consumers.drop,
+        )
+        connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
+        self._token = OpenWireTokenQueue(
+            token_queue, connection, self._consumers, self._encoder, self._clock
+        )
+        connection.silence.ask = self._find_full
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(background=self, deaths=self, listing=self)
+
+    def close(self) -> None:
+        """Give everything back uncounted and disconnect; never raises, safe to call twice."""
+        self._begun = None
+        super().close()
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues and no others; what was returned from others stays valid.
+
+        A wildcard stands for all queues that it matches, now and later, but for those that the
+        sidecar itself writes to, and those that can't be read: `left_behind` tells these.
+
+        Raises:
+            QueueRefused: a named one can't be read, or a wildcard can't be expanded.
+        """
+        finals = frozenset(intake.destination for intake in queues if intake.is_final)
+        self._queues.taken_back = finals
+        self._intake.attach([intake.destination for intake in queues], prefetch)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return queues that a wildcard stands for and that can't be read."""
+        return self._intake.left_behind()
+
+    def _route(self) -> None:
+        super()._route()
+        self._intake.follow()
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues of the broker but ours; a change is told from now on.
+
+        Raises:
+            DiscoveryRefused: the broker does not report them.
+            LinkLost: the connection is gone.
+        """
+        return self._intake.names()
+
+    def queues_changed(self) -> bool:
+        """Return whether a look may find others than the last one; wildcards need none."""
+        return self._intake.has_changed()
+
+    def queues_read(self) -> tuple[Destination, ...]:
+        """Return the queues that are read now, each by name."""
+        return self._consumers.read
+
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue was made while this link listened, so that all in it is new."""
+        return self._queues.is_newborn(destination.name)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return what has arrived and was not returned before, in order; never blocks.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self._connection.poll()
+        self._route()
+        return self._consumers.receive(limit)
+
+    def take_token(self, timeout_s: float) -> int | None:
+        """Return the cycle number of the token once the broker hands it over; None = not in time.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        token = self._token.take(timeout_s)
+        return None if token is None else token[0]
+
+    def token_exists(self) -> bool | None:
+        """Return whether the token queue holds a token, handed out or not.
+
+        It is certain: the client id keeps every other connection of the instance out, and whatever
+        an earlier one left open was rolled back before the broker let us in.
+        """
+        return self._token.exists()
+
+    def create_token(self, cycle: int) -> None:
+        """Put a first token into the token queue; durable when this returns.
+
+        If the process dies inside, the queue holds no token or this one.
+        """
+        try:
+            self._token.create(cycle)
+        except CommandRefused as cause:
+            raise BrokerRefused(f"can't write to {self._token_queue}: {cause}") from cause
+
+    def begin_sends(self, sends: Sequence[Resend]) -> None:
+        """Start the sends of the next transaction; if the process dies, nothing of it happened.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        self.abandon_sends()
+        connection = self._connection
+        if self._is_committing:
+            self._sending = [*self._sending, *sends]
+        else:
+            self._sending = sends
+            connection.last_error = None
+        refusals: dict[int, str] = {}
+        transaction = self._begin()
+        self._put_sends(transaction, sends, refusals)
+        self._begun = (sends, transaction, refusals)
+        connection.flush()
+
+    def abandon_sends(self) -> None:
+        """Undo `begin_sends`; no matter whether anything was begun.
+
+        Raises:
+            LinkLost: the connection is gone, and with it what was begun.
+        """
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._end(begun[1], codec.ROLLBACK)
+
+    def while_committing(self, begin_next: Callable[[], None]) -> None:
+        """Call this in each `commit_cycle`, once the broker was asked to commit."""
+        self._begin_next = begin_next
+
+    def commit_cycle(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
+    ) -> None:
+        """Accept, send, and exchange the token in one local transaction; durable when it returns.
+
+        If the process dies inside, either all of it happened and the token is `token`, or none.
+
+        Raises:
+            SendsRefused: nothing happened; the deliveries are still in hand.
+            CommitRefused: as above.
+            LinkLost: unknown whether it happened; the token will tell.
+        """
+        connection = self._connection
+        held = self._token.take(_TOKEN_TIMEOUT_S)
+        if held is None:
+            raise LinkLost(f"{connection.name} did not hand over the token of the last cycle")
+        handles = self._consumers.in_hand(accepts)
+        if self._begun is None or self._begun[0] is not sends:
+            self.begin_sends(sends)
+        assert self._begun is not None  # noqa: S101 - the line above has set it
+        _, transaction, refusals = self._begun
+        self._begun = None
+        for first, last in runs(handles):
+            connection.send(codec.MESSAGE_ACK, ack_fields(transaction, first, last))
+        self._token.put_exchange(transaction, held[1], token)
+        if refusals:
+            self._end(transaction, codec.ROLLBACK)
+            raise SendsRefused(refusals)
+        reason = self._commit(transaction)
+        if reason is not None:
+            # Why: the broker has rolled back already, or does so now.
+            self._end(transaction, codec.ROLLBACK)
+            raise self._refusal(sends, connection.last_error or reason)
+        self._sending = () if self._begun is None else self._begun[0]
+        self._token.exchanged()
+        self._consumers.settled(handles)
+
+    def _begin(self) -> bytes:
+        connection = self._connection
+        self._transaction_count += 1
+        transaction = codec.transaction_id(connection.connection, self._transaction_count)
+        info = codec.transaction_info(self._connection_field, transaction, codec.BEGIN)
+        connection.send(codec.TRANSACTION_INFO, info)
+        return transaction
+
+    def _commit(self, transaction: bytes) -> codec.Throwable | None:
+        connection = self._connection
+        connection.flush()
+        self._crash_point("sent")
+        number = self._ask_to_end(transaction, codec.COMMIT_ONE_PHASE)
+        connection.flush()
+        self._crash_point("committing")
+        self._is_committing = True
+        try:
+            self._begin_next()
+        finally:
+            self._is_committing = False
+        return connection.answers([number])[0]
+
+    def _end(self, transaction: bytes, operation: int) -> codec.Throwable | None:
+        number = self._ask_to_end(transaction, operation)
+        return self._connection.answers([number])[0]
+
+    def _ask_to_end(self, transaction: bytes, operation: int) -> int:
+        info = codec.transaction_info(self._connection_field, transaction, operation)
+        return self._connection.ask(codec.TRANSACTION_INFO, info)
+
+    def _put_sends(
+        self,
+        transaction: bytes,
+        sends: Sequence[Resend],
+        refusals: dict[int, str],
+        *,
+        answer: bool = False,
+    ) -> list[int]:
+        """Put the sends, note those that can't be sent at all, and return their command ids."""
+        connection = self._connection
+        frame_bytes_max = connection.wire_format.frame_bytes_max - _FRAME_BYTES_SPARE
+        now_ms = self._clock.now_ms()
+        numbers = []
+        for index, resend in enumerate(sends):
+            number = connection.next_number()
+            try:
+                frame = self._encoder.resend(resend, transaction, now_ms, number, answer=answer)
+            except UndecodableMessage as cause:
+                refusals[index] = str(cause)
+                continue
+            if len(frame) > frame_bytes_max:
+                refusals[index] = (
+                    f"a frame of {len(frame)} bytes is more than the {frame_bytes_max} bytes that"
+                    " the broker takes (wireFormat.maxFrameSize of its OpenWire connector)"
+                )
+                continue
+            if answer:
+                connection.expect(number)
+                numbers.append(number)
+            connection.put(frame)
+        return numbers
+
+    def _refusal(
+        self, sends: Sequence[Resend], reason: codec.Throwable
+    ) -> SendsRefused | CommitRefused:
+        """Find out which sends the broker refuses, by sending them again and rolling back."""
+        transaction = self._begin()
+        numbers = self._put_sends(transaction, sends, {}, answer=True)
+        answers = self._connection.answers(numbers)
+        self._end(transaction, codec.ROLLBACK)
+        refusals = {index: str(answer) for index, answer in enumerate(answers) if answer}
+        return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
+
+    def _find_full(self) -> None:
+        self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
+
+    def ask_routes_ahead(self, destinations: Sequence[Destination]) -> None:
+        """Do nothing: no answer of `route_problem` needs the broker's."""
+
+    def resend_problem(self, destination: Destination) -> str | None:
+        """Return None: what else Classic does follows from its rules."""
+        return None
+
+    def trials(self) -> OpenWireTrials:
+        """Return what tries the user's rights over this connection."""
+        return self._trials(self._token_queue)

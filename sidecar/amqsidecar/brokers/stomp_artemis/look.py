@@ -1,0 +1,183 @@
+"""What a link to Artemis over STOMP can do that was opened only to look."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from amqsidecar.broker import (
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    Features,
+    ForeignToken,
+    IntakeQueue,
+    LeftBehind,
+    Loss,
+)
+from amqsidecar.brokers.artemis.counters import queue_counters
+from amqsidecar.brokers.artemis.foreign_tokens import foreign_tokens
+from amqsidecar.brokers.artemis.routes import ArtemisRoutes
+from amqsidecar.brokers.artemis.settings import ArtemisSettingsReader
+from amqsidecar.brokers.stomp.connection import StompConnection
+from amqsidecar.brokers.stomp_artemis.management import StompManagement
+from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.formats.stomp_frame import ENCODING
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
+from amqsidecar.model.resend_effect import ResendEffect
+
+# How long one connection is waited for before the others are looked after.
+SLICE_S = 0.5
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class StompArtemisSettings(NamedTuple):
+    """What the sessions of a link have in common; see `StompArtemisLink`.
+
+    Attributes:
+        connect: opens a connection to the broker.
+        user: whom the broker knows us as.
+    """
+
+    connect: Callable[[], StompConnection]
+    user: str
+    clock: Clock
+    instance: str
+    final_suffix: str
+    allowed_losses: frozenset[Loss]
+    allowed_effects: Collection[ResendEffect]
+    crash_point: CrashPoint
+
+
+class StompArtemisLook:
+    """A session over connections to one Artemis broker; see `broker.LookSession`."""
+
+    def __init__(self, settings: StompArtemisSettings, token_queue: str = "") -> None:
+        """Connect and log in.
+
+        Args:
+            settings: of the link.
+            token_queue: of ours, which is no dead-letter queue; "" = there is none.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials, permissions or another product.
+        """
+        self._settings = settings
+        self._clock = settings.clock
+        connection = self._connection = settings.connect()
+        version = connection.server.partition("/")[2].partition(" ")[0]
+        self.description = BrokerDescription(BrokerKind.ARTEMIS, version, ENCODING)
+        self._management = StompManagement(settings.connect, self._clock, settings.instance)
+        try:
+            self._management.prepare()
+        except BaseException:
+            StompArtemisLook.close(self)
+            raise
+        self._live_settings = ArtemisSettingsReader(self._management)
+        self._routes = ArtemisRoutes(
+            self._management,
+            self._clock,
+            token_queue,
+            settings.final_suffix,
+            settings.allowed_effects,
+        )
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(settings=self._live_settings)
+
+    def close(self) -> None:
+        """Disconnect."""
+        try:
+            self._connection.disconnect(_CLOSE_TIMEOUT_S)
+        except LinkLost:
+            self._connection.close()
+        self._management.close()
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name."""
+        return foreign_tokens(self._management, known)
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return nothing: STOMP does not look."""
+        self._connection.poll()
+        return ()
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until `wake` was called or the time is over."""
+        connection = self._connection
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._keep_alive()
+            left_s = deadline_s - self._clock.monotonic_s()
+            if connection.is_woken or left_s <= 0:
+                break
+            connection.wait(min(left_s, SLICE_S))
+        connection.is_woken = False
+
+    def _keep_alive(self) -> None:
+        self._connection.poll()
+        self._management.keep_alive()
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; the only method for other threads."""
+        self._connection.wake()
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send to this destination would get lost, as a sentence; None = it routes."""
+        return self._routes.problem(destination)
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these destinations, as far as they can be told."""
+        return queue_counters(self._management, destinations, self._management.run)
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return the dead-letter queues that the live broker has.
+
+        Raises:
+            DiscoveryRefused: this user may not ask.
+        """
+        return self._routes.discover()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages a dead-letter queue holds, counting up to `at_most`.
+
+        Where the broker can't be asked it is `at_most`: so many that they are held as a backlog.
+        """
+        if self._management.missing is not None:
+            return at_most
+        name = queue.destination.name.rpartition("::")[2]
+        return min(self._management.message_count(name) or 0, at_most)
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Tell that STOMP can't look without taking.
+
+        Raises:
+            BrokerRefused: always.
+        """
+        raise BrokerRefused(
+            f"over STOMP Artemis shows no message of {queue.destination.name} without handing it "
+            f"out, so {at_most} can't be looked at: use an amqp:// URL for that"
+        )
+
+    def trials(self) -> StompArtemisTrials:
+        """Return what tries the user's rights, each over a connection of its own."""
+        settings = self._settings
+        return StompArtemisTrials(
+            settings.connect,
+            self._management,
+            settings.user,
+            settings.allowed_losses,
+            self._routes.read_origin,
+        )
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Make sure that a final dead-letter queue exists and will keep what is sent there."""
+        if self._management.missing is None:
+            return self._routes.prepare_final(destination)
+        # Why not asked: a SEND with a routing type makes the queue, or is refused by name.
+        return None

@@ -1,0 +1,286 @@
+"""What a link to ActiveMQ Classic over STOMP can do that was opened only to look."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from amqsidecar.broker import (
+    BrokerDescription,
+    BrokerKind,
+    Delivery,
+    Features,
+    ForeignToken,
+    IntakeQueue,
+    LeftBehind,
+    Loss,
+)
+from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, is_wildcard
+from amqsidecar.brokers.classic.room import Rooms
+from amqsidecar.brokers.classic.statistics import ClassicCounters
+from amqsidecar.brokers.classic.wildcards import list_names
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.silence import ask_nobody
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.stomp_classic import selectors
+from amqsidecar.brokers.stomp_classic.bad_message_proof import breaks_connections
+from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
+from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
+from amqsidecar.brokers.stomp_classic.foreign_tokens import foreign_tokens
+from amqsidecar.brokers.stomp_classic.intake import (
+    IntakeLimits,
+)
+from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
+from amqsidecar.brokers.stomp_classic.queues import StompQueueWatch
+from amqsidecar.brokers.stomp_classic.room import takes
+from amqsidecar.brokers.stomp_classic.statistics import StompStatistics
+from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
+from amqsidecar.clock import Clock
+from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.errors import (
+    BrokerRefused,
+    LinkLost,
+)
+from amqsidecar.formats.classic_persistence import KeepsNonPersistent
+from amqsidecar.formats.stomp_classic_message import (
+    provenance,
+    read_destination,
+    shown,
+)
+from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.outcome import Counters
+
+_CLOSE_TIMEOUT_S = 5.0
+# Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
+_COUNT_MAX = 400
+# Why: Classic pages 200 messages at a time.
+BATCH: Final = 200
+PRODUCT: Final = "ActiveMQ/"
+
+
+class StompClassicSettings(NamedTuple):
+    """What the sessions of a link have in common.
+
+    Attributes:
+        allowed_losses: what may get lost by taking a message.
+        unreadable: ids of messages whose frames broke a connection, with their queues; it and
+            `rooms` outlive links and are added to.
+    """
+
+    endpoint: Endpoint
+    clock: Clock
+    final_suffix: str
+    keeps_non_persistent: KeepsNonPersistent
+    allowed_losses: frozenset[Loss]
+    unreadable: dict[str, str]
+    rooms: Rooms
+    crash_point: CrashPoint
+
+
+class StompClassicLook:
+    """A session over one connection to one Classic broker; the contract is `broker.LookSession`."""
+
+    def __init__(self, connection: StompConnection, settings: StompClassicSettings) -> None:
+        """Look over a connection that is logged in."""
+        version = connection.server.removeprefix(PRODUCT)
+        self.description = BrokerDescription(BrokerKind.CLASSIC, version, ENCODING)
+        self._connection = connection
+        self._is_closed = False
+        self._endpoint = settings.endpoint
+        self._clock = settings.clock
+        self._rooms = settings.rooms
+        self._unreadable = settings.unreadable
+        self._consumers = StompSubscriptions(connection, self._clock)
+        self._queues = StompQueueWatch(
+            connection, self._consumers, self._clock, settings.final_suffix
+        )
+        self._rules = IntakeLimits(
+            settings.allowed_losses, dict(settings.unreadable), _writes_modified_utf8(version)
+        )
+        self._left = Leftovers(self._consumers, self._rules)
+
+    @property
+    def features(self) -> Features:
+        """What this wire can do beyond the contract."""
+        return Features(preferred_batch=BATCH, listing=self)
+
+    def close(self) -> None:
+        """Give everything back and disconnect; never raises, safe to call twice.
+
+        Quirk (Classic): the broker counts each message as redelivered; no limit of its looks at
+        the count of a STOMP consumer, and it starts anew with every send.
+        """
+        connection = self._connection
+        if self._is_closed:
+            return
+        self._is_closed = True
+        connection.silence.ask = ask_nobody
+        was_ended = connection.was_ended
+        # Why: a body that goes on for too long shows itself by swallowing this answer.
+        with suppress(LinkLost):
+            connection.ask("BEGIN", [(b"transaction", b"goodbye")])
+        connection.disconnect(_CLOSE_TIMEOUT_S)
+        if connection.suspect is not None:
+            self._note_suspect(connection.suspect)
+        elif was_ended:
+            note_breakers(
+                self._endpoint, self._clock, self._consumers.queues, self._rules, self._unreadable
+            )
+
+    def _note_suspect(self, frame: Frame) -> None:
+        suspect = shown(frame)
+        name = suspect.message_id.decode(errors="replace")
+        source = read_destination(first(suspect.headers, b"destination") or b"")
+        if source is not None and breaks_connections(self._endpoint, self._clock, source, name):
+            self._unreadable[name] = source.name
+
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Return nothing: what STOMP can't take is shown by a browse."""
+        self._connection.poll()
+        return ()
+
+    @cached_property
+    def _counters(self) -> ClassicCounters:
+        statistics = StompStatistics(self._connection, self._consumers, self._clock)
+        # Why no browse: an application's body with a NUL in it would end the connection.
+        return ClassicCounters(statistics.ask, lambda _, at_most: at_most)
+
+    def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
+        """Return the counters of these queues."""
+        return self._counters.of(destinations)
+
+    def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
+        """Return the tokens of all instances but these, by name.
+
+        Raises:
+            BrokerRefused: the user may not look at them.
+            LinkLost: the connection is gone.
+        """
+        connection = self._connection
+        try:
+            return foreign_tokens(connection, self._consumers, self._clock, known)
+        except FrameRefused as cause:
+            raise BrokerRefused(f"can't look for other sidecars' tokens: {cause}") from cause
+
+    def _trials(self, token_queue: Destination | None) -> StompClassicTrials:
+        return StompClassicTrials(
+            self._connection, self._consumers, self._queues, self._left, self._clock, token_queue
+        )
+
+    def trials(self) -> StompClassicTrials:
+        """Return what tries the user's rights over this connection."""
+        return self._trials(None)
+
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names of all queues of the broker but ours.
+
+        Raises:
+            DiscoveryRefused: the broker does not report them.
+            LinkLost: the connection is gone.
+        """
+        return list_names(self._queues, None, FrameRefused)
+
+    @property
+    def _has_arrived(self) -> bool:
+        return False
+
+    def _route(self) -> None:
+        self._consumers.route()
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until something arrived, `wake` was called, or the time is over.
+
+        Raises:
+            LinkLost: the connection is gone.
+        """
+        connection = self._connection
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._route()
+            if self._has_arrived or connection.is_woken:
+                connection.is_woken = False
+                return
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return
+            connection.wait(left_s)
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; for any thread."""
+        self._connection.wake()
+
+    def _takes(self, destination: Destination) -> bool:
+        return takes(self._endpoint, self._clock, destination)
+
+    def route_problem(self, destination: Destination) -> str | None:
+        """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
+        if destination.is_temporary:
+            return (
+                f"{destination} is temporary: over STOMP to Classic the sidecar sends "
+                "only to lasting destinations; redirect the message to one"
+            )
+        return self._rooms.problem(destination, self._takes)
+
+    def discover(self) -> tuple[IntakeQueue, ...]:
+        """Return nothing: Classic does not report which queues are dead-letter queues."""
+        return ()
+
+    def count(self, queue: IntakeQueue, at_most: int) -> int:
+        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default.
+
+        What is known to break connections is not counted.
+        """
+        try:
+            at_most = max(1, min(at_most, _COUNT_MAX))
+            readable = selectors.readable(self._rules.unreadable_in(queue.destination))
+            return len(self._consumers.browse(queue.destination, at_most, readable))
+        except FrameRefused as cause:
+            raise BrokerRefused(f"can't browse {queue.destination}: {cause}") from cause
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return what lies in a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
+
+        Where each says that it died is not proven, unlike that of what is taken.
+
+        Raises:
+            BrokerRefused: the user may not read it.
+            LinkLost: the connection is gone.
+        """
+        try:
+            sources = self._queues.existing(queue.destination)
+        except FrameRefused as cause:
+            if is_wildcard(queue.destination.name):
+                raise BrokerRefused(
+                    f"can't find out which queues {queue.destination} stands for: {cause}; "
+                    f"{MENDS_ADVISORIES}"
+                ) from cause
+            sources = [queue.destination]
+        found = []
+        for source in sources:
+            try:
+                readable = selectors.readable(self._rules.unreadable_in(source))
+                frames = self._consumers.browse(source, at_most, readable)
+            except FrameRefused as cause:
+                raise BrokerRefused(f"can't browse {source}: {cause}") from cause
+            now_ms = self._clock.now_ms()
+            for message in map(shown, frames):
+                told = provenance(message, source, message.origin, now_ms)
+                found.append(Delivery(None, source, message.kept, told))
+        return found
+
+    def prepare_final(self, destination: Destination) -> str | None:
+        """Return None: Classic creates a queue on the first send and keeps what is sent there."""
+        return None
+
+
+def _writes_modified_utf8(version: str) -> bool:
+    """Return whether the broker writes Text as it lies in its memory.
+
+    Source: ActiveMQ Classic, AMQ-8398, mended in 6.2.0.
+    """
+    numbers = []
+    for part in version.split(".")[:2]:
+        with suppress(ValueError):
+            numbers.append(int(part))
+    return tuple(numbers) < (6, 2)
