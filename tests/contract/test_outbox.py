@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.errors import StoreUnavailable
 from amqsidecar.journal import Outbox, Segment
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import Held
@@ -357,22 +357,3 @@ def test_what_is_forgotten_meanwhile_is_in_no_segment(sidecar: Sidecar) -> None:
                 assert sum(map(len, times_in(planner, segment))) == segment.event_count
                 planner.segment_written(segment)
         assert forgotten.result() > 0
-
-
-@pytest.mark.postgres
-def test_nothing_is_planned_beside_an_older_program(sidecar: Sidecar) -> None:
-    """It forgets what is planned, and would go on with a uid of a lost state in the old stream."""
-    older = sidecar(program=1)
-    record_at(older, 1)
-    newer = sidecar()
-    newer.keep_for_journal(True)
-    assert newer.plan_segment(10) is None
-    record_at(older, 2)
-    older.close()
-    older.open()
-    record_at(older, 3)
-    assert newer.outbox_lag().events == 3
-    older.close()
-    assert times_in(newer, plan(newer)) == [[1], [2], [3]]
-    with pytest.raises(SchemaMismatch, match="knows its version 2; this amqsidecar knows 1"):
-        older.open()

@@ -23,7 +23,7 @@ from amqsidecar.stores.postgres import pages as postgres_pages
 from amqsidecar.stores.postgres.store import PostgresStore
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from support.failure_counts import counts_of
-from support.postgres_schedule import EmptiedStore, as_older, empty
+from support.postgres_schedule import EmptiedStore, empty
 from support.postgres_server import PostgresServer
 from support.schedule_rows import resent, taken_row, took
 from support.virtual_clock import VirtualClock
@@ -559,47 +559,3 @@ def test_pages_have_all_rows_in_their_order_however_little_is_looked_at(
 
 
 # Rolling updates.
-
-
-def test_rows_have_groups_once_no_older_program_is_left(postgres_url: str) -> None:
-    """An older program would not count what it does to them; its rows and cycles are fine."""
-    clock = VirtualClock()
-    old, new = (PostgresStore(postgres_url, clock=clock) for _ in range(2))
-    as_older(old, 2)
-    for store in (old, new):
-        store.lock_for_service()
-        store.open()
-    rows = [taken_row(row_id, cause="a.B: boom", cause_group="a.B: boom") for row_id in range(1, 4)]
-    position = new.tail()
-    take(new, rows[:1])
-    # What an older program writes, in its words.
-    run = old._database.run
-    run(
-        "INSERT INTO redelivery SELECT 7, state, due_at_ms, destination, is_final, source, 'old', "
-        "redelivery_count, delay_ms, expiration_ms, rule, encoding, received_at_ms, size_bytes, "
-        "cause, message_id, reason FROM redelivery"
-    )
-    ((block,),) = run(
-        "INSERT INTO event_block (newest_at_ms, event_count, packing, body) "
-        "SELECT newest_at_ms, event_count, packing, body FROM event_block RETURNING seq"
-    )
-    begin = (
-        "INSERT INTO unfinished_cycle VALUES (%s, 1, '{7}', '{}', %s, '{0}', '{1}', '{}', '{}', %s)"
-    )
-    run(begin, old._number, ["queue://orders"], block)
-    tail = new.events_after(position, 9)
-    assert [event.id for event in tail.events] == [1]
-    with old.transaction() as tx:
-        tx.finish_cycle(1)
-    assert [event.id for event in new.events_after(tail.position, 9).events] == [1]
-    assert tallied(new) == {("queue://orders", RowState.WAITING, ""): 2}
-    assert [one.total for one in new.failure_groups(0, 9)] == [1]
-    old.close()
-    assert new.list_rows(ALL, 1)[0].cause_group == ""
-    recurring = PostgresStore(postgres_url, clock=clock)
-    recurring.open()
-    take(new, rows[1:])
-    assert tallied(recurring) == rows_by_group(recurring)
-    recurring.close()
-    assert [row.cause_group for row in new.list_rows(ALL, 9)] == ["", "a.B: boom", "a.B: boom", ""]
-    new.close()

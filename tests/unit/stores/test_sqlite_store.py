@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.errors import ConfigError, SchemaMismatch, StoreUnavailable
+from amqsidecar.errors import ConfigError, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.packing import pack_runs, runs_of, unpack_runs
@@ -99,17 +99,6 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     path.touch()
     filled(path).close()
-
-
-@pytest.mark.parametrize("version", [0, 1, 99])
-def test_an_unknown_version_is_refused(tmp_path: Path, version: int) -> None:
-    path = tmp_path / "schedule.db"
-    filled(path).close()
-    with sqlite3.connect(path) as other:
-        other.execute(f"PRAGMA user_version = {version}")
-    other.close()
-    with pytest.raises(SchemaMismatch, match=f"schedule.db has schema version {version}"):
-        store_at(path).open()
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -19,10 +19,7 @@ from amqsidecar.stores.outbox import not_kept, oldest_at_ms, whole_blocks
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.events import lock_journal
-from amqsidecar.stores.postgres.schema import Schema
 
-_SINCE = 2
-"""The first version whose programs know of segments; older ones forget what is planned."""
 _BLOCKS_AT_ONCE = 20
 
 
@@ -30,20 +27,17 @@ class PostgresOutbox:
     """The `Outbox` of the store that inherits it: one stream for the whole schedule."""
 
     _database: PostgresDatabase
-    _schema: Schema
 
     def keep_for_journal(self, is_on: bool) -> None:
         """From now on the history forgets nothing that is not in a written segment, or no longer.
 
-        Durable, and kept by all processes but older programs. Events of a planned segment are never
-        forgotten before it is written.
+        Durable, and kept by all processes. Events of a planned segment are never forgotten before
+        it is written.
         """
         self._database.query("set_kept", is_on=is_on)
 
     def plan_segment(self, max_events: int) -> Segment | None:
         """Return the first segment that is not written yet; plan one where there is none.
-
-        None also while an older program is an instance; once none is, they are refused.
 
         Promise: durable when this returns; if the process dies inside, nothing was planned.
         """
@@ -52,7 +46,7 @@ class PostgresOutbox:
             lock_journal(database)
             planned = database.query("planned_segment")
             if not planned:
-                return self._plan(max_events) if self._schema.refuse_older(_SINCE) else None
+                return self._plan(max_events)
         ((stream, number, event_count),) = planned
         return Segment(stream=stream, number=number, event_count=event_count)
 

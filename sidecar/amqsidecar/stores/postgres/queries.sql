@@ -240,7 +240,7 @@ WHERE name = %(name)s;
 
 -- name: lock_instance
 -- Write as this instance until the transaction ends; no row = it is somebody else's.
-SELECT finished_cycle, (SELECT oldest_program FROM schema_version) FROM instance
+SELECT finished_cycle FROM instance
 WHERE number = %(instance)s AND holder IS NOT DISTINCT FROM %(holder)s
 FOR NO KEY UPDATE;
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.postgres.database import PostgresDatabase
@@ -57,14 +55,7 @@ def group_name(cause_group: str) -> str:
     return pg_text(cause_group)[:INDEXED_CHARACTERS]
 
 
-def as_older(row: TakenRow) -> TakenRow:
-    """Return a row as programs can use it that know nothing of exhausted ones."""
-    state = RowState.PARKED if row.state is RowState.EXHAUSTED else row.state
-    destination = row.decided_queue if row.is_final else row.destination
-    return msgspec.structs.replace(row, state=state, destination=destination, final_queue=None)
-
-
-def copied_rows(rows: Iterable[TakenRow], *, is_grouped: bool) -> list[tuple[Any, ...]]:
+def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
     """Return rows as `add_rows` takes them."""
     return [
         (
@@ -84,7 +75,7 @@ def copied_rows(rows: Iterable[TakenRow], *, is_grouped: bool) -> list[tuple[Any
             len(row.message),
             pg_text_or_none(row.cause),
             pg_text_or_none(row.message_id),
-            group_name(row.cause_group) if is_grouped and row.cause_group else None,
+            group_name(row.cause_group) if row.cause_group else None,
             pg_text_or_none(row.decided_queue),
             RECALL_NUMBERS[row.recall],
             row.recall_operation,

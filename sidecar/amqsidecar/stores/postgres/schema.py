@@ -81,26 +81,6 @@ class Schema:
         """
         self._check(self._database.query("guard_schema")[0][0])
 
-    def refuse_older(self, number: int) -> bool:
-        """Refuse programs that don't know this version from now on; in a transaction.
-
-        Returns:
-            False = one of them is an instance still, so that all are welcome.
-        """
-        database = self._database
-        ((oldest_program,),) = database.run("SELECT oldest_program FROM schema_version")
-        if oldest_program >= number:
-            return True
-        # Invariant: who becomes an instance reads this row locked, before us or after us.
-        database.run("SELECT FROM schema_version FOR UPDATE")
-        (alive,) = database.query("oldest_program")[0]
-        if alive is not None and alive < number:
-            return False
-        database.run(
-            "UPDATE schema_version SET oldest_program = greatest(oldest_program, %s)", number
-        )
-        return True
-
     def make_indexes(self) -> None:
         """Make the indexes that are missing, while everybody goes on; may take minutes.
 

@@ -29,7 +29,6 @@ from amqsidecar.stores.postgres.rows import (
     RECALL_NUMBERS,
     ROW_TYPES,
     STATE_NUMBERS,
-    as_older,
     copied_rows,
     pg_text,
     pg_text_or_none,
@@ -44,12 +43,6 @@ _SKIPPED_IDS = 1 << 40
 _CLAIM_ATTEMPTS = 4
 _WAITING = STATE_NUMBERS[RowState.WAITING]
 _EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
-
-GROUPED_SINCE = 3
-"""The first version whose programs count rows by their cause groups."""
-
-EXHAUSTED_SINCE = 6
-"""The first version whose programs know exhausted rows and final queues."""
 
 
 class _Unfinished(NamedTuple):
@@ -108,9 +101,6 @@ class PostgresTransaction:
         if not locked:
             raise LookupError(instance)
         self._finished_cycle: int = locked[0][0]
-        # Why: older programs don't count what they do to a row with a cause group.
-        self._is_grouped = locked[0][1] >= GROUPED_SINCE
-        self._has_exhausted = locked[0][1] >= EXHAUSTED_SINCE
         self._unfinished = _Unfinished(*unfinished[0]) if unfinished else None
         self._new_events = 0
         self._counts = CountChanges()
@@ -260,11 +250,8 @@ class PostgresTransaction:
         replaced = replaced or {}
         sent_ids = [row.id for row in sent]
         self._lock_at_rest([*sent_ids, *replaced.values()])
-        if not self._has_exhausted:
-            taken = [as_older(row) for row in taken]
         if taken:
-            rows = copied_rows(taken, is_grouped=self._is_grouped)
-            database.copy("add_rows", ROW_TYPES, rows)
+            database.copy("add_rows", ROW_TYPES, copied_rows(taken))
             database.copy(
                 "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
             )
@@ -273,16 +260,14 @@ class PostgresTransaction:
         tally.subtract((tally_name(row.destination), _WAITING) for _, row in leaving)
         counts = CountChanges()
         counts.add_events(events)
-        if self._is_grouped:
-            for row in taken:
-                counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
         for row in taken:
+            counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
             if row.state is RowState.EXHAUSTED:
                 counts.add_exhausted(row.destination, row.decided_queue or "", row.is_final, 1)
         final_ids = list[int]()
         for row_id, sent_row in leaving:
             counts.add_rows(sent_row.destination, _WAITING, sent_row.cause_group, -1)
-            if sent_row.is_final and self._has_exhausted:
+            if sent_row.is_final:
                 final_ids.append(row_id)
                 tally[tally_name(sent_row.destination), _EXHAUSTED] += 1
                 counts.add_rows(sent_row.destination, _EXHAUSTED, sent_row.cause_group, 1)
@@ -355,7 +340,7 @@ class PostgresTransaction:
         for row_id, row in known.items():
             if row.state == _EXHAUSTED:
                 self._counts.add_exhausted(row.destination, row.queue, row.is_final, -1)
-            elif row.is_final and self._has_exhausted:
+            elif row.is_final:
                 final.append(row_id)
         if final:
             self._queue("exhaust_rows", ids=final)
@@ -375,26 +360,22 @@ class PostgresTransaction:
             if view.state is RowState.EXHAUSTED:
                 counts.add_exhausted(view.destination, view.final_queue or "", view.is_final, -1)
         for view, made in kept:
-            destination = self._destination_of(made)
-            tally[tally_name(destination), STATE_NUMBERS[made.state]] += 1
-            counts.add_rows(destination, STATE_NUMBERS[made.state], view.cause_group, 1)
+            tally[tally_name(made.destination), STATE_NUMBERS[made.state]] += 1
+            counts.add_rows(made.destination, STATE_NUMBERS[made.state], view.cause_group, 1)
             if made.state is RowState.EXHAUSTED:
-                counts.add_exhausted(destination, made.final_queue or "", made.is_final, 1)
+                counts.add_exhausted(made.destination, made.final_queue or "", made.is_final, 1)
         if kept:
             self._queue(
                 "change_rows",
                 ids=[view.id for view, _ in kept],
                 states=[STATE_NUMBERS[made.state] for _, made in kept],
                 dues=[made.due_at_ms for _, made in kept],
-                destinations=[pg_text(self._destination_of(made)) for _, made in kept],
+                destinations=[pg_text(made.destination) for _, made in kept],
                 finals=[made.is_final for _, made in kept],
                 counts=[made.redelivery_count for _, made in kept],
                 reasons=[pg_text_or_none(made.reason) for _, made in kept],
                 passes=[made.passes_gates for _, made in kept],
-                queues=[
-                    pg_text_or_none(made.final_queue) if self._has_exhausted else None
-                    for _, made in kept
-                ],
+                queues=[pg_text_or_none(made.final_queue) for _, made in kept],
                 recalls=[RECALL_NUMBERS[made.recall] for _, made in kept],
                 operations=[made.recall_operation for _, made in kept],
             )
@@ -433,12 +414,6 @@ class PostgresTransaction:
                 self._counts.add_exhausted(view.destination, queue, view.is_final, 1)
         self._queue("add_tallies", **_tally_values(tally))
         return views
-
-    def _destination_of(self, made: Change) -> str:
-        """Return the destination to write; see `as_older`."""
-        if made.is_final and made.final_queue and not self._has_exhausted:
-            return made.final_queue
-        return made.destination
 
     # What belongs to no row.
 

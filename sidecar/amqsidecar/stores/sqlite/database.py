@@ -6,7 +6,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,14 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": tells our files from those of other programs.
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 1
 QUERIES = read_queries("sqlite/queries.sql", "sqlite/ledger_queries.sql")
 
-_OUTBOX = read_sql("sqlite/outbox.sql").split(";\n")
-_LEDGER = read_sql("sqlite/ledger.sql").split(";\n")
-_NOTES = read_sql("sqlite/notes.sql").split(";\n")
-_GATES = read_sql("sqlite/gates.sql").split(";\n")
-_GROUPS = read_sql("sqlite/groups.sql").split(";\n")
-_EXHAUSTED = read_sql("sqlite/exhausted.sql").split(";\n")
-_OWNERS = read_sql("sqlite/owners.sql").split(";\n")
-_RECALL = read_sql("sqlite/recall.sql").split(";\n")
-_UNDO = read_sql("sqlite/undo.sql").split(";\n")
-_MIGRATIONS: Mapping[int, Sequence[str]] = {
-    2: (),  # Since 3, large messages are deflated; those of 2 are read as they are.
-    3: _OUTBOX,
-    4: _LEDGER,
-    5: _NOTES,
-    6: _GATES,
-    7: _GROUPS,
-    8: _EXHAUSTED,
-    9: _OWNERS,
-    10: _RECALL,
-    11: _UNDO,
-}
-"""What makes the next version of a file of this one. Older files than these are refused."""
+_MIGRATIONS: Mapping[int, Sequence[str]] = {}
+"""Statements that make the next version of a file of this one; older files are refused.
+
+A new file is made by `schema.sql` alone.
+"""
 
 _PAGE_BYTES = (
     8192  # Why: six messages of 1 KiB fill a page; with 4096 a quarter of the file is air.
@@ -226,8 +208,7 @@ class SqliteDatabase:
         try:
             # Invariant: of two processes that create the file at once, the second finds it made.
             if self._schema_version() is None:
-                schema = read_sql("sqlite/schema.sql").split(";\n")
-                for statement in (*schema, *chain.from_iterable(_MIGRATIONS.values())):
+                for statement in read_sql("sqlite/schema.sql").split(";\n"):
                     self.run(statement)
                 values = (instance_name or secrets.token_hex(4), secrets.token_hex(4))
                 self.query("create_meta", values)

@@ -54,7 +54,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     taken_tally: list[TallyDelta]
     holds: dict[str, int]
     event_block: int | None
-    failures: bytes | None
+    failures: bytes
     renamed: list[tuple[int, int]]
 
 
@@ -73,8 +73,8 @@ def read_unfinished(database: SqliteDatabase) -> Unfinished | None:
         holds=unpack_holds(row[6]),
         event_block=row[7],
         failures=row[8],
-        final=unpack_runs(row[9]) if row[9] else [],
-        renamed=unpack_runs(row[10]) if row[10] else [],
+        final=unpack_runs(row[9]),
+        renamed=unpack_runs(row[10]),
     )
 
 

@@ -78,8 +78,7 @@ class SqliteTransaction:
             if record.renamed:
                 self._database.query_each("rename_row", record.renamed)
                 self._database.query_each("rename_message", record.renamed)
-            if record.failures is not None:
-                add_failures(self._database, unpack_failures(record.failures))
+            add_failures(self._database, unpack_failures(record.failures))
             self._close_cycle(record)
 
     def undo_cycle(self, cycle: int) -> None:
@@ -222,7 +221,7 @@ class SqliteTransaction:
                     write_block(database, events),
                     pack_failures(failures_of(events)),
                     pack_runs(runs_of(row.id for row in sent if row.is_final)),
-                    pack_runs(replaced.items()) if replaced else None,
+                    pack_runs(replaced.items()),
                 ),
             )
 

@@ -1,6 +1,6 @@
 -- The schedule of several sidecars in one schema of one PostgreSQL database. Times are milliseconds
 -- since the epoch, from the sidecars' own clocks; only leases go by the server's clock.
--- A state is 0 waiting, 1 held, 2 parked.
+-- A state is 0 waiting, 1 held, 2 parked, 3 exhausted.
 
 -- What the schema is; one row.
 CREATE TABLE schema_version (
@@ -32,9 +32,12 @@ INSERT INTO instance (number, name, uid) VALUES (0, '', '');
 CREATE SEQUENCE row_number INCREMENT BY 16384;
 
 -- One row per scheduled message, without its bytes: PostgreSQL writes a row anew to change it.
+-- `cause_group` is what it died of, `gate` the name of the gate that delays it; null: none.
+-- `final_queue` is null where none was decided, or its destination is it. `recall` is what becomes
+-- of a row with its final queue, by number, for `recall_operation`.
 CREATE TABLE redelivery (
     id bigint PRIMARY KEY,
-    state smallint NOT NULL CHECK (state IN (0, 1, 2)),
+    state smallint NOT NULL CHECK (state IN (0, 1, 2, 3)),
     due_at_ms bigint NOT NULL,
     destination text NOT NULL,
     is_final boolean NOT NULL,
@@ -49,13 +52,28 @@ CREATE TABLE redelivery (
     size_bytes bigint NOT NULL,
     cause text,
     message_id text,
-    reason text
+    reason text,
+    cause_group text,
+    passes_gates boolean NOT NULL DEFAULT false,
+    gate text,
+    final_queue text,
+    recall smallint NOT NULL DEFAULT 0,
+    recall_operation bigint NOT NULL DEFAULT 0
 );
 
 -- Why `left`: an index takes no text of more than some 2,700 bytes, and one row that can't be
 -- written would stop all that came with it.
 CREATE INDEX redelivery_due ON redelivery (due_at_ms, id) WHERE state = 0;
 CREATE INDEX redelivery_kept ON redelivery (state, id) WHERE state <> 0;
+CREATE INDEX redelivery_kept_due ON redelivery (state, due_at_ms, id) WHERE state <> 0;
+CREATE INDEX redelivery_by_group
+ON redelivery (left(destination, 200), cause_group, id) WHERE cause_group IS NOT NULL;
+CREATE INDEX redelivery_gated
+ON redelivery (left(destination, 200), gate, due_at_ms) WHERE gate IS NOT NULL AND state = 0;
+CREATE INDEX redelivery_exhausted
+ON redelivery (left(destination, 200), left(final_queue, 200), is_final, received_at_ms)
+WHERE state = 3;
+CREATE INDEX redelivery_recall ON redelivery (recall, id) WHERE recall <> 0;
 CREATE INDEX redelivery_by_destination ON redelivery (left(destination, 200), id);
 CREATE INDEX redelivery_by_redelivery_id ON redelivery (left(redelivery_id, 200), id);
 
@@ -64,6 +82,39 @@ CREATE TABLE message (
     id bigint PRIMARY KEY,
     body bytea NOT NULL
 );
+
+-- What people discarded can be put back for a while. Its message stays in `message`. Columns as those
+-- of `redelivery`.
+CREATE TABLE discarded (
+    id bigint PRIMARY KEY,
+    operation bigint NOT NULL,
+    discarded_at_ms bigint NOT NULL,
+    state smallint NOT NULL,
+    due_at_ms bigint NOT NULL,
+    destination text NOT NULL,
+    is_final boolean NOT NULL,
+    source text NOT NULL,
+    redelivery_id text NOT NULL,
+    redelivery_count bigint NOT NULL,
+    delay_ms bigint NOT NULL,
+    expiration_ms bigint NOT NULL,
+    rule text NOT NULL,
+    encoding text NOT NULL,
+    received_at_ms bigint NOT NULL,
+    size_bytes bigint NOT NULL,
+    cause text,
+    message_id text,
+    reason text,
+    cause_group text,
+    passes_gates boolean NOT NULL,
+    gate text,
+    final_queue text,
+    recall smallint NOT NULL,
+    recall_operation bigint NOT NULL
+);
+
+CREATE INDEX discarded_by_operation ON discarded (operation, id);
+CREATE INDEX discarded_by_age ON discarded (discarded_at_ms, id);
 
 -- How many rows there are, kept by differences, without those of unfinished cycles. Only the sum
 -- over all instances means something: one takes what another sends. A destination is cut to what
@@ -76,8 +127,30 @@ CREATE TABLE tally (
     PRIMARY KEY (instance, destination, state)
 ) WITH (fillfactor = 50);
 
+-- How many rows with a cause group there are; all others are what is left of the tally.
+CREATE TABLE group_tally (
+    instance integer NOT NULL,
+    destination text NOT NULL,
+    state smallint NOT NULL,
+    cause_group text NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (instance, destination, state, cause_group)
+) WITH (fillfactor = 50);
+
+-- How many exhausted rows there are by where they are; see group_tally.
+CREATE TABLE exhausted_tally (
+    instance integer NOT NULL,
+    destination text NOT NULL,
+    queue text NOT NULL,
+    is_final boolean NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (instance, destination, queue, is_final)
+) WITH (fillfactor = 50);
+
 -- The cycles whose end is not known yet, one row at most of each instance. All that a cycle changes
--- stands here, so that finishing and undoing it touch nothing else.
+-- stands here, so that finishing and undoing it touch nothing else. `counts` is what it adds to three
+-- tables of counts; null: nothing. `final_ids` is what it sends to final dead-letter queues, which
+-- `sent_ids` is without; `renamed_ids` are new rows, `renamed_to_ids` the rows whose places they take.
 CREATE TABLE unfinished_cycle (
     instance integer PRIMARY KEY,
     cycle bigint NOT NULL,
@@ -88,7 +161,11 @@ CREATE TABLE unfinished_cycle (
     tally_counts bigint[] NOT NULL,
     hold_sources text[] NOT NULL,
     hold_counts bigint[] NOT NULL,
-    event_block bigint
+    event_block bigint,
+    counts jsonb,
+    final_ids bigint[] NOT NULL DEFAULT '{}',
+    renamed_ids bigint[] NOT NULL DEFAULT '{}',
+    renamed_to_ids bigint[] NOT NULL DEFAULT '{}'
 );
 
 -- How many more dead letters of a source are backlog; 0 = none, but seen.
@@ -98,17 +175,24 @@ CREATE TABLE hold (
 );
 
 -- Events, as they were written together: one block per cycle or action, never one row per event.
+-- `segment` is the id of the segment that a block is in; null = in none yet. `xid` is its transaction,
+-- so that who follows the events knows what became visible since it looked last; null: it is of a
+-- database that was restored.
 CREATE TABLE event_block (
     seq bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     newest_at_ms bigint NOT NULL,
     event_count integer NOT NULL,
     packing smallint NOT NULL,
-    body bytea NOT NULL
+    body bytea NOT NULL,
+    segment bigint,
+    xid xid8 DEFAULT pg_current_xact_id()
 );
 
 -- Why: large bodies are deflated already.
 ALTER TABLE event_block ALTER COLUMN body SET STORAGE EXTERNAL;
 
+CREATE INDEX event_block_by_segment ON event_block (segment, seq);
+CREATE INDEX event_block_by_xid ON event_block (xid, seq) WHERE xid IS NOT NULL;
 CREATE INDEX event_block_by_age ON event_block (newest_at_ms, seq, event_count);
 
 -- Which blocks tell of a message, by the beginning of its redelivery id.
@@ -117,6 +201,136 @@ CREATE TABLE event_key (
     block bigint NOT NULL,
     PRIMARY KEY (key, block)
 );
+
+-- How far the history is in the journal: what is true of all segments; one row. An empty stream: the next segment begins one.
+-- `written_count` is how many events of written segments are kept.
+CREATE TABLE outbox (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    is_kept boolean NOT NULL DEFAULT false,
+    stream text NOT NULL DEFAULT '',
+    last_number bigint NOT NULL DEFAULT 0,
+    written_count bigint NOT NULL DEFAULT 0
+);
+
+INSERT INTO outbox (one) VALUES (true);
+
+-- Segments all of whose events are kept.
+CREATE TABLE journal_segment (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    stream text NOT NULL,
+    number bigint NOT NULL,
+    event_count bigint NOT NULL,
+    is_written boolean NOT NULL DEFAULT false,
+    UNIQUE (stream, number)
+);
+
+-- One is planned at a time.
+CREATE UNIQUE INDEX journal_segment_planned ON journal_segment (is_written) WHERE NOT is_written;
+
+-- How many events there were in five minutes, or in an hour long ago. As of all counts, only the sum
+-- over all instances means something, and texts are cut to what an index takes.
+CREATE TABLE failure_count (
+    bucket_ms bigint NOT NULL,
+    kind text NOT NULL,
+    destination text NOT NULL,
+    cause_group text NOT NULL,
+    attempt bigint NOT NULL,
+    instance integer NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (bucket_ms, kind, destination, cause_group, attempt, instance)
+) WITH (fillfactor = 70);
+
+-- What is not merged to hours yet.
+CREATE INDEX failure_count_unmerged ON failure_count (bucket_ms)
+WHERE bucket_ms % 3600000 <> 0 OR instance <> 0;
+
+-- Failures of one cause at one destination.
+CREATE TABLE failure_group (
+    instance integer NOT NULL,
+    destination text NOT NULL,
+    cause_group text NOT NULL,
+    first_at_ms bigint NOT NULL,
+    last_at_ms bigint NOT NULL,
+    total bigint NOT NULL,
+    example_id text NOT NULL,
+    PRIMARY KEY (instance, destination, cause_group)
+) WITH (fillfactor = 50);
+
+-- What people do to many messages; all of it is in `body`, as JSON.
+CREATE TABLE operation (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    state text NOT NULL,
+    ended_at_ms bigint,
+    body bytea NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE INDEX operation_by_state ON operation (state, id);
+
+-- Messages that an operation changed, and what became of them. An outcome is null, or a word.
+CREATE TABLE operation_member (
+    operation bigint NOT NULL,
+    redelivery_id text COLLATE "C" NOT NULL,
+    destination text NOT NULL,
+    changed_at_ms bigint NOT NULL,
+    resent_at_ms bigint,
+    outcome text,
+    evidence text NOT NULL DEFAULT '',
+    PRIMARY KEY (operation, redelivery_id)
+);
+
+-- By outcome; by what is seen of those whose outcome is wanted still; by age of those re-sent.
+CREATE INDEX operation_member_by_outcome ON operation_member (operation, outcome, redelivery_id);
+CREATE INDEX operation_member_open ON operation_member (redelivery_id)
+WHERE outcome IS NULL OR outcome = 're-sent';
+CREATE INDEX operation_member_due ON operation_member (operation, resent_at_ms, redelivery_id)
+WHERE outcome = 're-sent';
+
+-- Up to where events were looked at for members; no row or one.
+CREATE TABLE followed (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    position text NOT NULL
+);
+
+-- Messages as they were before a person edited them.
+CREATE TABLE original (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    redelivery_id text NOT NULL,
+    row_id bigint NOT NULL,
+    edited_at_ms bigint NOT NULL,
+    actor text NOT NULL,
+    encoding text NOT NULL,
+    message bytea NOT NULL
+);
+
+CREATE INDEX original_by_redelivery_id ON original (redelivery_id, id);
+CREATE INDEX original_by_age ON original (edited_at_ms);
+
+-- What was seen of destinations: the latest of each minute; all of it is in `body`, as JSON.
+CREATE TABLE queue_observation (
+    destination text NOT NULL,
+    minute bigint NOT NULL,
+    at_ms bigint NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (destination, minute)
+) WITH (fillfactor = 70);
+
+CREATE INDEX queue_observation_by_age ON queue_observation (minute);
+
+-- What people wrote down about groups of failures; the latest note says who has the group, and until
+-- when it is snoozed.
+CREATE TABLE group_note (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    destination text NOT NULL,
+    cause_group text NOT NULL,
+    at_ms bigint NOT NULL,
+    author text NOT NULL,
+    text text NOT NULL,
+    owner text NOT NULL DEFAULT '',
+    snoozed_until_ms bigint NOT NULL DEFAULT 0
+);
+
+CREATE INDEX group_note_by_group ON group_note (destination, cause_group, id);
+CREATE INDEX group_note_by_age ON group_note (at_ms);
 
 -- Why: these turn over all the time while few rows or many wait. By default a table is vacuumed when
 -- a fifth of it is dead, which of ten million rows is too late: claims would step over dead entries
@@ -139,4 +353,24 @@ ALTER TABLE instance SET (
 );
 ALTER TABLE tally SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000
+);
+ALTER TABLE group_tally SET (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000
+);
+ALTER TABLE exhausted_tally SET (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000
+);
+ALTER TABLE failure_count SET (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000
+);
+ALTER TABLE failure_group SET (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000
+);
+ALTER TABLE operation SET (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200
+);
+
+-- Why: each block is written once more, to say its segment.
+ALTER TABLE event_block SET (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 20000
 );

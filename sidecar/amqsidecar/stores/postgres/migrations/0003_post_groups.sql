@@ -1,2 +1,0 @@
--- Changes nothing: from here on no older program can be an instance, which would not count what it
--- does to a row with a cause group. So rows get theirs (`PostgresTransaction`).

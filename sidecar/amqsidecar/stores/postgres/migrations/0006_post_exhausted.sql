@@ -1,1 +1,0 @@
--- Changes nothing: from here on no older program can be an instance, so exhausted rows are written.
