@@ -13,7 +13,6 @@ from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.postgres_schedule import as_older
 from support.schedule_rows import resent, taken_row, took
 from support.virtual_clock import VirtualClock
 
@@ -293,10 +292,8 @@ def sidecar(postgres_url: str) -> Iterator[Callable[..., PostgresStore]]:
     """Opens stores of sidecars that share a schedule."""
     made = list[PostgresStore]()
 
-    def open_sidecar(program: int | None = None) -> PostgresStore:
+    def open_sidecar() -> PostgresStore:
         made.append(PostgresStore(postgres_url, clock=VirtualClock()))
-        if program is not None:
-            as_older(made[-1], program)
         made[-1].lock_for_service()
         made[-1].open()
         return made[-1]

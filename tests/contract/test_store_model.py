@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from amqsidecar.ledger import Ledger
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Parked
-from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
+from amqsidecar.model.schedule import WANTED, DueRow, Recall, RowFilter, RowState, TakenRow
 from amqsidecar.store import StoreTransaction
 from support.memory_store import Medium, MemoryStore
 from support.postgres_schedule import EmptiedStore, empty
@@ -253,25 +253,31 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(row_filter=FILTERS, now_ms=TIMES)
     def retry(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
-        hit = [row for row in self.hit(row_filter) if row.message is not None]
+        hit = [row for row in self.hit(row_filter) if row.recall is not Recall.SEND]
         assert self.store.act(row_filter, row_changes.retry(now_ms, "ann")) == len(hit)
         for row in hit:
+            self.acted[row.id] += 1
+            if row.message is None:
+                self.change(row, recall=Recall.SEND)
+                continue
             due = min(row.due_at_ms, now_ms) if row.state is WAITING else now_ms
             self.change(row, state=WAITING, due_at_ms=due)
             if row.state is EXHAUSTED:
                 self.change(row, final_queue=None, redelivery_count=1)
-            self.acted[row.id] += 1
 
     @rule(row_filter=FILTERS, now_ms=TIMES)
     def cancel(self, row_filter: RowFilter, now_ms: int) -> None:
         row_filter = self.with_ids(row_filter)
-        hit = [row for row in self.hit(row_filter) if not row.is_final]
+        hit = [row for row in self.hit(row_filter) if not row.is_final or row.recall in WANTED]
         assert self.store.act(row_filter, row_changes.cancel(now_ms, "ann", ".final")) == len(hit)
         for row in hit:
+            self.acted[row.id] += 1
+            if row.is_final:
+                self.change(row, recall=Recall.LEAVE)
+                continue
             final = row.final_queue or row.source + ".final"
             self.change(row, state=WAITING, due_at_ms=now_ms, final_queue=final, is_final=True)
             self.change(row, redelivery_count=row.redelivery_count - (row.state is not EXHAUSTED))
-            self.acted[row.id] += 1
 
     @rule(row_filter=FILTERS, now_ms=TIMES)
     def hold(self, row_filter: RowFilter, now_ms: int) -> None:

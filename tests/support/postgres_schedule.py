@@ -43,9 +43,3 @@ def empty(url: str) -> None:
         connection.execute(
             "UPDATE outbox SET (is_kept, stream, last_number, written_count) = (false, '', 0, 0)"
         )
-
-
-def as_older(store: PostgresStore, version: int) -> None:
-    """Let a store pass for a program that knows no later version; its statements are today's."""
-    store._schema.version = version
-    store._schema._post = []

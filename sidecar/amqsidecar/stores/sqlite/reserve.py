@@ -38,10 +38,11 @@ class Reserve:
 
     def __init__(self, store: Path, size_bytes: int, clock: Clock) -> None:
         self._path = store.with_name(store.name + ".reserve")
+        self._log = store.with_name(store.name + "-wal")
         self._wanted_bytes = size_bytes
         self._clock = clock
         self._full_until_s = -1.0
-        self._free_when_full = 0
+        self._left_by_others_when_full = 0
 
     def give_way(self) -> None:
         """Remove the ballast where the volume is short; cheap where it is not."""
@@ -55,7 +56,7 @@ class Reserve:
         if self._wanted_bytes:
             self._path.unlink(missing_ok=True)
             self._full_until_s = self._clock.monotonic_s() + FULL_PAUSE_S
-            self._free_when_full = self._free_and_size()[0]
+            self._left_by_others_when_full = self._left_by_others(self._free_and_size()[0])
 
     @property
     def is_used(self) -> bool:
@@ -100,8 +101,10 @@ class Reserve:
         if not self._wanted_bytes:
             return ENOUGH_ROOM
         free, size = self._free_and_size()
-        is_grown = free >= self._free_when_full + size
-        is_paused = self._clock.monotonic_s() < self._full_until_s and not is_grown
+        is_paused = (
+            self._clock.monotonic_s() < self._full_until_s
+            and self._left_by_others(free) < self._left_by_others_when_full + size
+        )
         # Why a quarter more: else one message more or less would stop and start taking.
         again = size + size // 4
         if not self._path.exists() and (free < again or is_paused):
@@ -111,6 +114,16 @@ class Reserve:
                 f"letters are taken until it has {_mib(again)} MiB; due messages are sent",
             )
         return Room(at_once_bytes=max(size // 8, (free - size // 2) // 3))
+
+    def _left_by_others(self, free: int) -> int:
+        """Return how much of the volume is free, the store's own log counted as free.
+
+        Why: what a write that failed has left in the log is given back later, by itself.
+        """
+        try:
+            return free + self._log.stat().st_blocks * 512
+        except OSError:
+            return free
 
     def _free_and_size(self) -> tuple[int, int]:
         """Return what is left on the volume, and the size of the reserve there."""
