@@ -82,7 +82,7 @@ def entries(encoded: bytes) -> list[bytes]:
 
 
 def test_the_bytes_of_a_message() -> None:
-    """As `lab` programs exchanged them with Artemis 2.44."""
+    """By hand, as the description of the protocol says; the oracle holds it against Artemis."""
     message = CoreMessage(
         body=b"\x01" + simple_string("hi"),
         message_id=0,
