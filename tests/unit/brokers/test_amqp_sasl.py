@@ -172,13 +172,13 @@ def test_a_broker_that_says_yes_without_proof_is_refused() -> None:
     """Or with the proof of another password."""
     client = exchange("SCRAM-SHA-256")
     init = client.feed(HEADER + mechanisms("SCRAM-SHA-256"))
-    with pytest.raises(BrokerRefused, match="does not know the password"):
+    with pytest.raises(BrokerRefused, match="does not know this user's password"):
         client.feed(outcome(0))
     client, server = exchange("SCRAM-SHA-256"), Server("sha256", "other")
     init = client.feed(HEADER + mechanisms("SCRAM-SHA-256"))
     response = client.feed(frame(0x42, binary(server.first(payload(init)))))
     assert server.final(payload(response)) is None
-    with pytest.raises(BrokerRefused, match="does not know the password"):
+    with pytest.raises(BrokerRefused, match="does not know this user's password"):
         client.feed(outcome(0, binary(b"v=" + base64.b64encode(b"." * 32))))
 
 

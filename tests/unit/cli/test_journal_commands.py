@@ -81,7 +81,7 @@ def test_the_store_of_an_older_version_is_left_as_it_is(run: Run, tmp_path: Path
     before = (tmp_path / "schedule.db").read_bytes()
     code, text, told = run("verify")
     assert (code, text) == (main.EXIT_UNAVAILABLE, "")
-    assert "older amqsidecar; the service brings it up to" in told
+    assert "schema version 3, this amqsidecar knows 1; run the version that wrote it" in told
     assert (tmp_path / "schedule.db").read_bytes() == before
 
 
