@@ -15,10 +15,6 @@ from support import image, maven
 from support.cluster import PAUSE_IMAGE
 
 BROKERS = "localhost/brokers:test"
-OLDER = "localhost/amqsidecar"
-OLDER_COMMIT = "50665b8"
-OLDER_SCHEMA = 3
-"""Of the SQLite file that this commit makes."""
 # Does nothing, but buries processes, as that of Kubernetes; it holds a pod's network.
 PAUSE = """\
 #include <signal.h>
@@ -48,41 +44,17 @@ def archives() -> Iterable[Path]:
     return sorted(_folder().glob("*.tar"))
 
 
-def has_older() -> bool:
-    """Say whether the older commit is in this working tree's history."""
-    asked = ["git", "cat-file", "-e", f"{OLDER_COMMIT}^{{commit}}"]
-    return subprocess.run(asked, cwd=image.ROOT, capture_output=True, check=False).returncode == 0
-
-
 def make_archives() -> None:
     """Make them all."""
     folder = _folder()
     folder.mkdir(exist_ok=True)
     image.sidecar_archive(folder)
-    if has_older():
-        older = image.sidecar_image(root=_older_tree())
-        image.archive(older, folder / "older.tar", f"{OLDER}:{OLDER_COMMIT}")
     image.archive(_pause_image(), folder / "pause.tar", PAUSE_IMAGE)
     image.archive(_brokers_image(), folder / "brokers.tar", BROKERS)
 
 
 def _folder() -> Path:
     return maven.cache_root() / "kubernetes-images"
-
-
-def _older_tree() -> Path:
-    """Return the older commit, with what builds an image today: there was nothing of that then."""
-    folder = maven.cache_root() / f"amqsidecar-{OLDER_COMMIT}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    packed = subprocess.run(
-        ["git", "archive", OLDER_COMMIT], cwd=image.ROOT, capture_output=True, check=True
-    )
-    subprocess.run(["tar", "-x"], cwd=folder, input=packed.stdout, check=True)
-    for name in ("deploy/image", "deploy/requirements"):
-        shutil.copytree(image.ROOT / name, folder / name, dirs_exist_ok=True)
-    shutil.copy(image.ROOT / ".dockerignore", folder)
-    return folder
 
 
 def _pause_image() -> str:

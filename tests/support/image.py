@@ -54,10 +54,10 @@ def storage() -> tuple[str, ...]:
     return "--root", str(root / "storage"), "--runroot", str(root / "run")
 
 
-def sidecar_image(*, with_journal: bool = False, root: Path = ROOT) -> str:
-    """Return the name of the image of a working tree, built as `make image` does."""
+def sidecar_image(*, with_journal: bool = False) -> str:
+    """Return the name of the image of this working tree, built as `make image` does."""
     requirements = "runtime-journal.txt" if with_journal else "runtime.txt"
-    name = f"localhost/amqsidecar:{_digest(root)}{'-journal' if with_journal else ''}"
+    name = f"localhost/amqsidecar:{_digest(ROOT)}{'-journal' if with_journal else ''}"
     with ThreadPoolExecutor() as pool:
         compiling = pool.submit(_base, "compiling", COMPILING)
         slim = pool.submit(base_image)
@@ -67,7 +67,7 @@ def sidecar_image(*, with_journal: bool = False, root: Path = ROOT) -> str:
         secret.write_text(_OFFLINE, encoding="utf-8")
         run(
             [
-                str(root / "deploy" / "image" / "build"),
+                str(ROOT / "deploy" / "image" / "build"),
                 *(["journal"] if with_journal else []),
                 *("--quiet", "--layers", "--isolation", "chroot", "--tag", name),
                 *("--build-arg", f"BUILDER={compiling.result()}"),
