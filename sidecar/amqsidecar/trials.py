@@ -77,6 +77,32 @@ class TellsExpiration(Protocol):
         ...
 
 
+class BrokerDisk(msgspec.Struct, frozen=True):
+    """The disk of a broker's journal and pages.
+
+    Attributes:
+        used: share of it that is in use, 0 to 1.
+        limit: the broker blocks all producers while more is in use, 0 to 1; None = it does so now,
+            and the limit is not known.
+    """
+
+    used: float
+    limit: float | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the broker blocks all producers."""
+        return self.limit is None or self.used > self.limit
+
+
+class TellsDisk(Protocol):
+    """Trials that see how full the broker's disk is (Artemis)."""
+
+    def disk(self) -> BrokerDisk | None:
+        """Return how full it is; None = it can't be asked, or there is no limit."""
+        ...
+
+
 class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """What trials can tell beyond their contract; None = they can't.
 
@@ -85,12 +111,14 @@ class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
         effects: what else the broker does with redeliveries.
         messages: what the link can't browse.
         expiration: what the broker did to a token.
+        disk: how full the broker's disk is.
     """
 
     roles: TellsRoles | None = None
     effects: TellsResendEffects | None = None
     messages: ListsMessages | None = None
     expiration: TellsExpiration | None = None
+    disk: TellsDisk | None = None
 
 
 class Trials(Protocol):

@@ -25,6 +25,7 @@ from amqsidecar.diagnosis.artemis_layout import (
     token_findings,
     unasked_findings,
 )
+from amqsidecar.diagnosis.broker_disk import disk_findings
 from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_findings
 from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
 from amqsidecar.diagnosis.clocks import clock_finding, difference_ms
@@ -95,6 +96,7 @@ class Doctor:
         self._encoding = ""
         self._settings_of: dict[str, Mapping[str, Any]] = {}
         self._may_ask = True
+        self._may_send = True
         self._is_layout_known = False
         self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{secrets.token_hex(4)}")
 
@@ -112,7 +114,7 @@ class Doctor:
             with self._looking() as link:
                 is_open = True
                 self._look(link)
-            if not self._settings.is_broker_held:
+            if self._may_send and not self._settings.is_broker_held:
                 self._try_token()
         except LinkLost as lost:
             if not is_open:
@@ -175,6 +177,8 @@ class Doctor:
             self._kind, settings.scheme, settings.place, settings.allowed_losses
         )
         trials = link.trials()
+        if self._is_blocked(trials):
+            return
         self._note_management(link, trials)
         rights = self._rights
         if not trials.can_remove:
@@ -229,6 +233,15 @@ class Doctor:
         if self._kind is BrokerKind.ARTEMIS:
             rights.note_roles(trials)
             self._judge_clock(trials)
+
+    def _is_blocked(self, trials: Trials) -> bool:
+        """Note how full the broker's disk is; return whether it blocks all that would be sent."""
+        tells = trials.features.disk
+        if tells is None or (disk := tells.disk()) is None:
+            return False
+        self._found += disk_findings(disk)
+        self._may_send = not disk.is_full
+        return disk.is_full
 
     def _note_management(self, link: ExaminedSession, trials: Trials) -> None:
         if (asked := link.features.settings) is None:

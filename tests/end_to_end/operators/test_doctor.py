@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -536,3 +537,27 @@ def test_as_text_each_line_to_be_copied_stands_alone(
     ) in lines
     assert lines[-1].startswith("fit: 0 problems, ")
     assert done.stderr == ""
+
+
+class FullArtemis(ArtemisBroker):
+    """A broker for which its disk is full, as it is with less than a tenth free by default."""
+
+    def _java(self) -> list[str]:
+        return ["-Dbrokerconfig.maxDiskUsage=1", *super()._java()]
+
+
+@pytest.mark.parametrize("wire", ["amqp", "stomp"])
+def test_a_full_disk_of_the_broker_is_named(tmp_path: Path, wire: str) -> None:
+    """Nothing could be sent; the examination ends all the same."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY["artemis"])
+    with FullArtemis() as broker:
+        url = getattr(broker, f"{wire}_url")
+
+        def problems() -> list[dict[str, Any]]:
+            return run_doctor(url, tmp_path, "intake.queues=[DLQ]", policy=policy).problems
+
+        # Why not at once: the broker looks at its disk every five seconds.
+        [found] = eventually(problems, what="the broker has looked at its disk")
+    assert "it blocks all producers until" in found["what"]
+    assert (found["subject"], found["mend"][:16]) == ("disk", "<max-disk-usage>")

@@ -1,6 +1,7 @@
 """What a doctor asks an Artemis, whatever wire carries it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +11,14 @@ from amqsidecar.brokers.artemis.resend_effects import resend_effects
 from amqsidecar.brokers.artemis.routes import all_diverts, is_wildcard_match
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
+from amqsidecar.trials import BrokerDisk
 
 EMPTIED = (
     "it is empty now, and goes only where auto-delete-queues is on (artemis create writes false); "
     "a user with the manage permission removes it at once"
 )
+
+_DISK_FULL = re.compile(r"AMQ229119: .*Usage rate is ([0-9.]+)%")
 
 
 class ArtemisAnswers:
@@ -71,6 +75,21 @@ class ArtemisAnswers:
             ManagementQuestion(f"queue.{name}", attribute="PurgeOnNoConsumers")
         )
         return answer.is_ok and answer.value is True
+
+    def disk(self) -> BrokerDisk | None:
+        """Return how full the broker's disk is; None = it can't be asked, or has no limit."""
+        used, limit = self._management.ask_all(
+            [
+                ManagementQuestion("broker", attribute="DiskStoreUsage"),
+                ManagementQuestion("broker", attribute="MaxDiskUsage"),
+            ]
+        )
+        if used.is_ok and limit.is_ok:
+            is_limited = 0 < limit.value < 100
+            return BrokerDisk(float(used.value), limit.value / 100) if is_limited else None
+        # Why: over STOMP the question itself is blocked, with these words.
+        words = _DISK_FULL.search(f"{self._management.missing} {used.value}")
+        return None if words is None else BrokerDisk(float(words[1]) / 100, None)
 
     def addresses(self) -> tuple[str, ...]:
         """Return the names of all addresses; () = it can't be asked."""

@@ -1,0 +1,34 @@
+"""Judges how full the broker's disk is."""
+
+from collections.abc import Iterator
+
+from amqsidecar.diagnosis.finding import Check, Finding, Severity
+from amqsidecar.trials import BrokerDisk
+
+_NEAR = 0.05
+
+
+def disk_findings(disk: BrokerDisk) -> Iterator[Finding]:
+    """Yield what a disk that is full, or nearly, does to redeliveries.
+
+    Artemis blocks all producers while more of the disk is in use than `max-disk-usage`
+    (`PagingManagerImpl`), so that nothing is re-sent.
+    """
+    if disk.is_full:
+        limit = "there is more room" if disk.limit is None else f"less than {disk.limit:.0%} is"
+        effect = (
+            f"it blocks all producers until {limit}, so nothing is re-sent, and nothing else of "
+            "the broker was examined"
+        )
+    elif disk.limit is not None and disk.used >= disk.limit - _NEAR:
+        effect = f"above {disk.limit:.0%} it blocks all producers, and nothing is re-sent"
+    else:
+        return
+    yield Finding(
+        check=Check.BROKER,
+        severity=Severity.PROBLEM if disk.is_full else Severity.WARNING,
+        subject="disk",
+        what=f"{disk.used:.0%} of the broker's disk is in use: {effect}; make room, or raise the "
+        "limit, and run doctor again",
+        mend=f"<max-disk-usage>{min(99, round(disk.used * 100) + 3)}</max-disk-usage>",
+    )
