@@ -185,8 +185,9 @@ def test_a_demo_that_is_kept_leads_to_a_retried_group_in_three_clicks(tmp_path: 
 def test_ctrl_c_at_the_terminal_ends_everything(tmp_path: Path) -> None:
     """In a terminal, where the board is drawn, while brokers, consumers and sidecars run."""
     terminal, inside = pty.openpty()
+    # Why: what ignores interrupts, as a background job of a shell, hands that on to its children.
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", *SHELL, *ONE],
+        ["env", "--default-signal=INT", "setsid", "--ctty", "--wait", *SHELL, *ONE],
         cwd=ROOT,
         env=environment(tmp_path),
         stdin=inside,

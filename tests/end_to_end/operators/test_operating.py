@@ -137,6 +137,8 @@ def test_commands_act_on_what_waits(site: Site, tmp_path: Path, unique: str) -> 
             "changed": 1,
             "overtaken": 0,
             "stopped": False,
+            "operation": 1,
+            "undoable": 0,
         }
         [back] = peer.consume(queue, count=1)
         assert back.test_id == sent[0].test_id

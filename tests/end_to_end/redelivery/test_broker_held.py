@@ -323,7 +323,7 @@ def test_nothing_waits_where_it_may_be_lost(
         for one in findings
         if one["check"] == "schedule" and one["subject"] == "queue://lossy.memory"
     ]
-    assert "moved to amqsidecar.parked instead: queue lossy.memory" in warning["what"]
+    assert "go to amqsidecar.parked instead: queue lossy.memory" in warning["what"]
     assert {one["subject"] for one in findings if one["check"] == "schedule"} >= {
         "broker:",
         "amqsidecar.waiting",
