@@ -557,7 +557,7 @@ def test_a_full_disk_of_the_broker_is_named(tmp_path: Path, wire: str) -> None:
             found = run_doctor(url, tmp_path, "intake.queues=[DLQ]", policy=policy).problems
             return [one["subject"] for one in found] == ["disk"]
 
-        # Why not at once: the broker looks at its disk every five seconds, also while it is examined.
+        # Why not at once: the broker looks at its disk every five seconds, also during a run.
         eventually(is_named, what="the broker has looked at its disk")
         [found] = run_doctor(url, tmp_path, "intake.queues=[DLQ]", policy=policy).problems
     assert "it blocks all producers until" in found["what"]
