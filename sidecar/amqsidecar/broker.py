@@ -522,7 +522,7 @@ class TakeSession(IntakeSession, Protocol):
         """Start the sends of the next transaction, so that the broker works on them meanwhile.
 
         Nothing of it is visible to anyone before `commit_cycle`, which has to be given this very
-        sequence; if the process dies before, nothing happened. What is refused is told there.
+        sequence and raises what was refused; if the process dies before, nothing happened.
 
         Raises:
             LinkLost: the connection is gone.

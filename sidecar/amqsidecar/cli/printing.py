@@ -64,7 +64,7 @@ def print_rows(
     Args:
         headers: names of the columns.
         rows: their cells.
-        below: so many of the last columns stand in the second line of a row.
+        below: number of the last columns that are printed in the second line of a row.
         spare: columns that are left out where there is no room, the first ones first.
         is_wide: see above.
     """

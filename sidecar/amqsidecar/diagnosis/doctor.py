@@ -177,7 +177,8 @@ class Doctor:
             self._kind, settings.scheme, settings.place, settings.allowed_losses
         )
         trials = link.trials()
-        if self._is_blocked(trials):
+        self._judge_disk(trials)
+        if not self._may_send:
             return
         self._note_management(link, trials)
         rights = self._rights
@@ -234,14 +235,11 @@ class Doctor:
             rights.note_roles(trials)
             self._judge_clock(trials)
 
-    def _is_blocked(self, trials: Trials) -> bool:
-        """Note how full the broker's disk is; return whether it blocks all that would be sent."""
+    def _judge_disk(self, trials: Trials) -> None:
         tells = trials.features.disk
-        if tells is None or (disk := tells.disk()) is None:
-            return False
-        self._found += disk_findings(disk)
-        self._may_send = not disk.is_full
-        return disk.is_full
+        if tells is not None and (disk := tells.disk()) is not None:
+            self._found += disk_findings(disk)
+            self._may_send = not disk.is_full
 
     def _note_management(self, link: ExaminedSession, trials: Trials) -> None:
         if (asked := link.features.settings) is None:

@@ -220,7 +220,7 @@ def cancel(ledger: Ledger, number: int, now_ms: int, actor: str, reason: str = "
 def undo(ledger: LedgerStore, number: int, now_ms: int, actor: str, reason: str = "") -> Operation:
     """Let what an operation discarded be put back; returns it as it is then.
 
-    Whoever comes first carries it out (`carry_out`). An operation that has not ended ends.
+    The first process that calls `carry_out` does the work. An operation that has not ended ends.
 
     Raises:
         ActionRefused: there is none of this number, or nothing of it can be put back.

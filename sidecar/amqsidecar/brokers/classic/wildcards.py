@@ -100,7 +100,7 @@ class WildcardIntake:
         )
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all queues but ours; a change is told from now on.
+        """Return the names of all queues but ours; later changes are reported.
 
         Raises:
             DiscoveryRefused: the broker does not report them.

@@ -115,7 +115,7 @@ class CoreSession:
         browse_only: bool = False,
         priority: int = 0,
     ) -> int:
-        """Open a consumer that may be ahead by so many bytes; return its number.
+        """Open a consumer with this credit in bytes; return its number.
 
         Raises:
             CoreRefused: there is no such queue, no permission, or the selector is wrong.
@@ -288,7 +288,7 @@ class CoreSession:
     # Room at an address
 
     def take_room(self, address: str, size_bytes: int, timeout_s: float = _ROOM_TIMEOUT_S) -> bool:
-        """Wait until an address has room for so many bytes, and use it; False = not in time.
+        """Wait until an address has room for these bytes, and use it; False = not in time.
 
         The broker takes what is sent without this, and the address then holds more than it may.
 

@@ -100,7 +100,7 @@ class OpenWireTake(OpenWireLook):
         self._intake.follow()
 
     def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours; a change is told from now on.
+        """Return the names of all queues of the broker but ours; later changes are reported.
 
         Raises:
             DiscoveryRefused: the broker does not report them.

@@ -146,7 +146,7 @@ class StompArtemisLook:
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages a dead-letter queue holds, counting up to `at_most`.
 
-        Where the broker can't be asked it is `at_most`: so many that they are held as a backlog.
+        Where the broker can't be asked it is `at_most`, so that they are held as a backlog.
         """
         if self._management.missing is not None:
             return at_most

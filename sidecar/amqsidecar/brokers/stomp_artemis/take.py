@@ -63,7 +63,7 @@ class StompArtemisTake(StompArtemisLook):
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
-        # Why before: a queue that is made meanwhile is told.
+        # Why before: a queue that is created meanwhile is reported.
         self._notifications.begin()
         self._intake.attach(queues, prefetch)
         self._read = tuple(queue.destination for queue in queues)

@@ -609,7 +609,7 @@ class RequestCredits(NamedTuple):
 
 @_packet(80, "SessionProducerCreditsMessage")
 class ProducerCredits(NamedTuple):
-    """An address has room for so many bytes."""
+    """An address has room for this many bytes."""
 
     credits: Int
     address: SimpleString
